@@ -1,0 +1,333 @@
+//! The code type: what stands behind the slash of a short URL, packed to six bits a character.
+//!
+//! Generated codes and custom slugs are one namespace, 1 to 64 characters of `0-9A-Za-z-_`. Parsing is total and
+//! allocates nothing, so the hot path may call it on any bytes. Whether a slug may be *given out* (reserved names) is
+//! asked of [`Code::is_reserved`]; whether it exists is the map's business.
+
+use std::fmt;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// The longest code or custom slug, in characters.
+pub const CODE_LEN_MAX: usize = 64;
+
+/// Bytes that the longest code takes when packed: 64 characters of six bits.
+const PACKED_LEN_MAX: usize = CODE_LEN_MAX * 6 / 8;
+
+/// The characters of a code in the order of their six-bit values. The first 62 are those of generated codes.
+pub const ALPHABET: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
+
+/// Six-bit value of each byte, or `NO_SEXTET` where the byte is no code character.
+const SEXTETS: [u8; 256] = sextets();
+const NO_SEXTET: u8 = 0xff;
+
+const fn sextets() -> [u8; 256] {
+    let mut table = [NO_SEXTET; 256];
+    let mut value = 0;
+    while value < ALPHABET.len() {
+        table[ALPHABET[value] as usize] = value as u8;
+        value += 1;
+    }
+    table
+}
+
+/// First path segments that the service answers itself, or will: no link may take them.
+///
+/// A generated code can be one of these as well (`status` has six characters, `metrics` seven), so segments leave them
+/// out too.
+const RESERVED: &[&str] = &[
+    "admin",
+    "api",
+    "assets",
+    "health",
+    "healthz",
+    "livez",
+    "metrics",
+    "readyz",
+    "rest",
+    "shorten",
+    "shorturl_status",
+    "static",
+    "status",
+    "v3",
+    "v4",
+];
+
+/// A short code or custom slug: 1 to 64 characters, six bits each. `Copy`, 49 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Code {
+    /// Characters, 1 to 64.
+    len: u8,
+    /// Characters from the most significant bit on; bits behind the last one are zero.
+    packed: [u8; PACKED_LEN_MAX],
+}
+
+/// Why some bytes are no code. The caller's fault; trying again does not help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CodeError {
+    /// There were no bytes.
+    Empty,
+    /// More than [`CODE_LEN_MAX`] characters.
+    TooLong {
+        /// How many there were.
+        len: usize,
+    },
+    /// A byte that is not one of `0-9A-Za-z-_`.
+    BadByte {
+        /// Where it stood, from 0.
+        at: usize,
+    },
+}
+
+impl fmt::Display for CodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CodeError::Empty => write!(f, "is empty; 1 to {CODE_LEN_MAX} characters of A-Za-z0-9_- are allowed"),
+            CodeError::TooLong { len } => write!(f, "has {len} characters; at most {CODE_LEN_MAX} are allowed"),
+            CodeError::BadByte { at } => {
+                write!(f, "has a character outside A-Za-z0-9_- at byte {at}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CodeError {}
+
+impl Code {
+    /// Reads a code from its ASCII form.
+    ///
+    /// # Errors
+    /// [`CodeError`] for anything that is not 1 to 64 characters of `0-9A-Za-z-_`.
+    #[inline]
+    pub fn parse(text: &[u8]) -> Result<Code, CodeError> {
+        if text.is_empty() {
+            return Err(CodeError::Empty);
+        }
+        if text.len() > CODE_LEN_MAX {
+            return Err(CodeError::TooLong { len: text.len() });
+        }
+        let mut packed = [0u8; PACKED_LEN_MAX];
+        // Four characters fill three bytes exactly, so each group of four is packed by itself.
+        for (group, (chars, out)) in text.chunks(4).zip(packed.chunks_exact_mut(3)).enumerate() {
+            let mut bits = 0u32;
+            let mut seen = 0u8;
+            for &byte in chars {
+                let sextet = SEXTETS[byte as usize];
+                seen |= sextet;
+                bits = bits << 6 | u32::from(sextet & 0x3f);
+            }
+            if seen & 0xc0 != 0 {
+                let within = chars.iter().position(|&b| SEXTETS[b as usize] == NO_SEXTET).unwrap_or(0);
+                return Err(CodeError::BadByte { at: group * 4 + within });
+            }
+            bits <<= 6 * (4 - chars.len());
+            out.copy_from_slice(&bits.to_be_bytes()[1..]);
+        }
+        Ok(Code { len: text.len() as u8, packed })
+    }
+
+    /// How many characters it has, 1 to 64.
+    #[expect(clippy::len_without_is_empty, reason = "a code is never empty")]
+    #[inline]
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// The packed bytes, `ceil(6 * len / 8)` of them. Two codes are equal when these and their lengths are.
+    #[inline]
+    pub fn packed(&self) -> &[u8] {
+        &self.packed[..packed_len(self.len())]
+    }
+
+    /// The code of `len` characters whose packed form is `packed`; `None` where the two do not fit each other or bits
+    /// behind the last character are set.
+    pub fn from_packed(len: usize, packed: &[u8]) -> Option<Code> {
+        if !(1..=CODE_LEN_MAX).contains(&len) || packed.len() != packed_len(len) {
+            return None;
+        }
+        let unused_bits = packed.len() * 8 - len * 6;
+        if packed[packed.len() - 1] & ((1u16 << unused_bits) - 1) as u8 != 0 {
+            return None;
+        }
+        let mut code = Code { len: len as u8, packed: [0; PACKED_LEN_MAX] };
+        code.packed[..packed.len()].copy_from_slice(packed);
+        Some(code)
+    }
+
+    /// Writes the ASCII form into `buffer` and returns the part of it that was written.
+    pub fn ascii<'b>(&self, buffer: &'b mut [u8; CODE_LEN_MAX]) -> &'b [u8] {
+        for (out, packed) in buffer.chunks_exact_mut(4).zip(self.packed.chunks_exact(3)) {
+            let bits = u32::from_be_bytes([0, packed[0], packed[1], packed[2]]);
+            for (place, out) in out.iter_mut().enumerate() {
+                *out = ALPHABET[(bits >> (18 - 6 * place)) as usize & 0x3f];
+            }
+        }
+        &buffer[..self.len()]
+    }
+
+    /// Whether the service keeps this name for itself, so that no link may have it.
+    pub fn is_reserved(&self) -> bool {
+        let mut buffer = [0; CODE_LEN_MAX];
+        let ascii = self.ascii(&mut buffer);
+        RESERVED.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(ascii))
+    }
+}
+
+/// Bytes that `len` characters take when packed.
+#[inline]
+pub(crate) const fn packed_len(len: usize) -> usize {
+    (len * 6).div_ceil(8)
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut buffer = [0; CODE_LEN_MAX];
+        f.write_str(std::str::from_utf8(self.ascii(&mut buffer)).expect("the alphabet is ASCII"))
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Code({self})")
+    }
+}
+
+/// A code made by the permutation: 2 to 10 characters of the first 62 of the alphabet, in eight bytes, so that queues
+/// and the id table hold it as a number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct GeneratedCode(u64);
+
+impl GeneratedCode {
+    /// Characters of the longest generated code: ten sextets and the length fit 64 bits.
+    pub const LEN_MAX: usize = 10;
+
+    /// The code of the given digits, each below 62, first character first.
+    ///
+    /// # Panics
+    /// When there are more than ten digits or one is not below 62: a contradiction inside the permutation.
+    pub fn from_digits(digits: &[u8]) -> GeneratedCode {
+        assert!((1..=Self::LEN_MAX).contains(&digits.len()) && digits.iter().all(|&d| d < 62));
+        let sextets = digits.iter().fold(0u64, |bits, &digit| bits << 6 | u64::from(digit));
+        GeneratedCode((digits.len() as u64) << 60 | sextets)
+    }
+
+    /// The number that stands for it in a row of the id table.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The code that a number stands for; `None` where no code has that number.
+    pub fn from_bits(bits: u64) -> Option<GeneratedCode> {
+        let len = (bits >> 60) as usize;
+        if !(1..=Self::LEN_MAX).contains(&len) || (bits << 4) >> 4 >> (6 * len) != 0 {
+            return None;
+        }
+        let generated = GeneratedCode(bits);
+        generated.sextets().take(len).all(|sextet| sextet < 62).then_some(generated)
+    }
+
+    fn sextets(self) -> impl Iterator<Item = u8> {
+        let len = (self.0 >> 60) as usize;
+        (0..len).rev().map(move |place| (self.0 >> (6 * place)) as u8 & 0x3f)
+    }
+
+    /// The same code in the form that everything but queues and the id table uses.
+    pub fn to_code(self) -> Code {
+        let mut text = [0u8; Self::LEN_MAX];
+        let mut len = 0;
+        for sextet in self.sextets() {
+            text[len] = ALPHABET[usize::from(sextet)];
+            len += 1;
+        }
+        Code::parse(&text[..len]).expect("sextets of the alphabet make a code")
+    }
+}
+
+/// The 64-bit hash of a code under one process's seed. The owner takes its upper half, the map its lower bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CodeHash(pub u64);
+
+/// Hashes codes with XXH3 under a seed that is drawn anew by each process, so that nobody outside can choose slugs that
+/// crowd one bucket of a map.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeHasher {
+    seed: u64,
+}
+
+impl CodeHasher {
+    /// A hasher with the given seed; all cores of a process must share it.
+    pub fn new(seed: u64) -> CodeHasher {
+        CodeHasher { seed }
+    }
+
+    /// The hash of a code.
+    #[inline]
+    pub fn hash(&self, code: &Code) -> CodeHash {
+        // The length is part of the identity: "000" and "0000" pack to the same bytes.
+        CodeHash(xxh3_64_with_seed(code.packed(), self.seed ^ u64::from(code.len).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn parse_is_total_and_round_trips(text in proptest::collection::vec(any::<u8>(), 0..80)) {
+            if let Ok(code) = Code::parse(&text) {
+                let mut buffer = [0; CODE_LEN_MAX];
+                prop_assert_eq!(code.ascii(&mut buffer), &text[..]);
+                prop_assert_eq!(Code::from_packed(code.len(), code.packed()), Some(code));
+            }
+        }
+
+        #[test]
+        fn every_slug_round_trips(text in "[0-9A-Za-z_-]{1,64}") {
+            let code = Code::parse(text.as_bytes()).expect("a slug of the alphabet");
+            prop_assert_eq!(code.to_string(), text);
+            prop_assert_eq!(code.packed().len(), (code.len() * 6).div_ceil(8));
+        }
+
+        #[test]
+        fn generated_bits_are_checked(bits in any::<u64>()) {
+            if let Some(code) = GeneratedCode::from_bits(bits) {
+                prop_assert_eq!(code.to_bits(), bits);
+                prop_assert!(code.to_code().len() <= GeneratedCode::LEN_MAX);
+            }
+        }
+
+        #[test]
+        fn generated_digits_round_trip(digits in proptest::collection::vec(0u8..62, 1..=10)) {
+            let code = GeneratedCode::from_digits(&digits);
+            prop_assert_eq!(GeneratedCode::from_bits(code.to_bits()), Some(code));
+            let text: Vec<u8> = digits.iter().map(|&d| ALPHABET[usize::from(d)]).collect();
+            prop_assert_eq!(code.to_code(), Code::parse(&text).expect("digits are of the alphabet"));
+        }
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        assert_eq!(Code::parse(b""), Err(CodeError::Empty));
+        assert_eq!(Code::parse(&[b'a'; 65]), Err(CodeError::TooLong { len: 65 }));
+        assert_eq!(Code::parse(b"abcde/g"), Err(CodeError::BadByte { at: 5 }));
+        assert_eq!(Code::parse("é".as_bytes()), Err(CodeError::BadByte { at: 0 }));
+    }
+
+    #[test]
+    fn zeros_of_different_lengths_are_different_codes() {
+        let hasher = CodeHasher::new(7);
+        let (three, four) = (Code::parse(b"000").unwrap(), Code::parse(b"0000").unwrap());
+        assert_ne!(three, four);
+        assert_ne!(hasher.hash(&three), hasher.hash(&four));
+    }
+
+    #[test]
+    fn reserved_names_are_refused_in_any_case() {
+        for name in ["rest", "REST", "metrics", "shorturl_status"] {
+            assert!(Code::parse(name.as_bytes()).unwrap().is_reserved(), "{name}");
+        }
+        assert!(!Code::parse(b"restful").unwrap().is_reserved());
+    }
+}

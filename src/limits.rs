@@ -1,0 +1,75 @@
+//! Every bound of the server in one place, each with the reason for its number.
+
+use std::time::Duration;
+
+/// Longest long URL in its serialised form, bytes. What browsers and crawlers handle without trouble.
+pub const TARGET_LEN_MAX: usize = 2_048;
+
+/// Longest request head, bytes. Browsers with large cookies stay under 8 KiB; twice that is generous.
+pub const HEAD_LEN_MAX: usize = 16 * 1024;
+
+/// Most header fields in a head: hyper's own bound, so that both ways to answer agree.
+pub const HEADERS_MAX: usize = 100;
+
+/// Longest request body, bytes. A create is under 3 KiB.
+pub const BODY_LEN_MAX: usize = 1024 * 1024;
+
+/// From the first byte of a head to its last, in total: a client that drips one byte a second must not hold a slot.
+pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// From the end of a head to the end of its body, in total.
+pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long a connection may be idle between requests.
+pub const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
+
+/// How long one answer of the API may take to be made before the client is told 503.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long a drain waits for requests in flight before it closes what is left.
+pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Codes a core holds ready. 10,000 creates a second on one core leave the replenisher more than a second to answer.
+pub const CODES_QUEUE_LEN: usize = 16_384;
+
+/// Below this many codes left, the replenisher prepares the next segment.
+pub const CODES_LOW: usize = 2_000;
+
+/// Smallest and first segment, codes.
+pub const SEGMENT_LEN_MIN: u64 = 10_000;
+
+/// Largest segment, codes: a row of 8 MB in the id table.
+pub const SEGMENT_LEN_MAX: u64 = 1_000_000;
+
+/// A segment that lasted less than this doubles the next one.
+pub const SEGMENT_SHORT: Duration = Duration::from_secs(15 * 60);
+
+/// A segment that lasted more than this halves the next one.
+pub const SEGMENT_LONG: Duration = Duration::from_secs(60 * 60);
+
+/// How long a create waits for a fresh code before it is refused with 503.
+pub const CODE_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Writes that one group commit takes together. More would only make the first of them wait longer.
+pub const COMMIT_WRITES_MAX: usize = 4_096;
+
+/// Writes that may wait for the writer. Beyond it creates are refused with 503: the disk does not keep up.
+pub const WRITE_QUEUE_LEN: usize = 16_384;
+
+/// Free space below which the node stops taking writes, before the store itself hits the end of the disk: one journal
+/// and one memtable of the store, with room for a compaction.
+pub const DISK_FREE_MIN: u64 = 256 * 1024 * 1024;
+
+/// Share of the codes of one length given out at which an alarm is raised, in percent.
+pub const CODES_USED_ALARM_PERCENT: u64 = 90;
+
+/// Alarms kept for the status page.
+pub const ALARMS_KEPT: usize = 64;
+
+const _: () = {
+    assert!(CODES_LOW * 2 <= CODES_QUEUE_LEN);
+    assert!(CODES_LOW as u64 * 2 <= SEGMENT_LEN_MIN);
+    assert!(SEGMENT_LEN_MIN <= SEGMENT_LEN_MAX);
+    assert!(TARGET_LEN_MAX < HEAD_LEN_MAX);
+    assert!(COMMIT_WRITES_MAX <= WRITE_QUEUE_LEN);
+};

@@ -1,0 +1,201 @@
+//! The messages between cores and control threads, and the mailboxes that carry them.
+//!
+//! Redirects between cores do not come this way (see `core::mesh`); this is the slow road for everything that may
+//! allocate. A mailbox is a channel and a doorbell: a core sleeps in its ring and must be rung, a thread just receives.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+
+use carom_shards::{Code, CoreId};
+
+use crate::link::Link;
+use crate::stats::LatencySummary;
+
+/// Who waits for an answer: a core (the one that serves the admin listener counts as one more) and the number it gave to
+/// the waiting task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket {
+    /// The mailbox to answer to.
+    pub core: CoreId,
+    /// The core's own number for what waits.
+    pub token: u64,
+}
+
+/// What a core asks of the store. Sent to the writer or to a reader.
+#[derive(Debug)]
+pub enum StoreRequest {
+    /// Insert a link if its code is not taken.
+    Create {
+        /// The link to keep.
+        link: Box<Link>,
+        /// Whom to tell.
+        ticket: Ticket,
+    },
+    /// Remove the link of a code.
+    Delete {
+        /// Its code.
+        code: Code,
+        /// Whom to tell.
+        ticket: Ticket,
+    },
+    /// Read the whole record of a code.
+    Read {
+        /// Its code.
+        code: Code,
+        /// Whom to tell.
+        ticket: Ticket,
+    },
+}
+
+/// What became of a [`StoreRequest`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreAnswer {
+    /// The link is synced, and its owner has it in memory.
+    Created,
+    /// The code belongs to another link, or did and may not be given again.
+    Taken,
+    /// The link is gone from disk and from its owner's memory.
+    Deleted,
+    /// There is no link with that code.
+    NotFound,
+    /// The record that was asked for.
+    Found(Box<Link>),
+    /// There is a record, but it cannot be decoded.
+    Damaged,
+    /// The store takes no writes at present; the reason is fit for the client's eyes.
+    Refused(&'static str),
+}
+
+/// A change that is durable and must now become visible.
+#[derive(Debug)]
+pub enum Change {
+    /// Keep this link, in place of any other of that code.
+    Put(Box<Link>),
+    /// Forget this code.
+    Remove(Code),
+}
+
+/// Records read back at start, all of one owner, in their stored form one after another. The owner decodes them, so that
+/// decoding runs on all cores at once.
+#[derive(Debug, Default)]
+pub struct LoadBatch {
+    /// For each record: length of the key (2 bytes), length of the value (4 bytes), both little-endian; key; value.
+    pub bytes: Vec<u8>,
+    /// How many records.
+    pub records: u32,
+}
+
+/// A message to a core.
+#[derive(Debug)]
+pub enum ToCore {
+    /// A durable change of a code that the core owns: apply it, then give `answer` to the ticket.
+    Apply {
+        /// The change.
+        change: Change,
+        /// Whom to tell when it is applied.
+        ticket: Ticket,
+        /// What to tell.
+        answer: StoreAnswer,
+    },
+    /// The answer to something that a task of the core asked.
+    Answer {
+        /// The number that the core gave to the task.
+        token: u64,
+        /// What became of it.
+        answer: StoreAnswer,
+    },
+    /// Links of the core, read back at start.
+    Load(LoadBatch),
+    /// All links have been read back.
+    LoadDone,
+    /// Fresh codes are in the core's queue: tasks that wait for one should look again.
+    CodesReady,
+    /// Report the latency quantiles to a ticket.
+    Report(Ticket),
+    /// Latency quantiles that the core asked another for.
+    Reported {
+        /// The number that the core gave to the task.
+        token: u64,
+        /// Who reports.
+        core: CoreId,
+        /// The quantiles.
+        latency: LatencySummary,
+    },
+    /// Stop accepting, finish what is in flight, then end.
+    Drain,
+}
+
+/// The sending end of a core's mailbox. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Mailbox {
+    sender: Sender<ToCore>,
+    bell: Arc<File>,
+}
+
+impl Mailbox {
+    /// A mailbox that rings the given eventfd, and the end that the core reads.
+    pub fn new(bell: Arc<File>) -> (Mailbox, Receiver<ToCore>) {
+        let (sender, receiver) = channel();
+        (Mailbox { sender, bell }, receiver)
+    }
+
+    /// Posts a message and wakes the core. A core that has ended takes no more mail; that is no error for the sender.
+    pub fn post(&self, message: ToCore) {
+        if self.sender.send(message).is_ok() {
+            self.ring();
+        }
+    }
+
+    /// Posts several messages and wakes the core once.
+    pub fn post_all(&self, messages: impl IntoIterator<Item = ToCore>) {
+        let mut posted = false;
+        for message in messages {
+            posted |= self.sender.send(message).is_ok();
+        }
+        if posted {
+            self.ring();
+        }
+    }
+
+    /// Wakes the core without a message.
+    pub fn ring(&self) {
+        // An eventfd write of 1 can only fail with EAGAIN, when the counter is full: then the core is awake anyway.
+        let _ = (&*self.bell).write(&1u64.to_ne_bytes());
+    }
+}
+
+/// The mailboxes of all cores of a node, the admin core's last.
+#[derive(Clone, Debug)]
+pub struct Post {
+    boxes: Arc<[Mailbox]>,
+}
+
+impl Post {
+    /// The post office of these mailboxes, in the order of the cores.
+    pub fn new(boxes: Vec<Mailbox>) -> Post {
+        Post { boxes: boxes.into() }
+    }
+
+    /// The mailbox of a core.
+    pub fn to(&self, core: CoreId) -> &Mailbox {
+        &self.boxes[core.index()]
+    }
+
+    /// Every mailbox, in the order of the cores.
+    pub fn all(&self) -> &[Mailbox] {
+        &self.boxes
+    }
+
+    /// Gives an answer to the task that waits for it.
+    pub fn answer(&self, ticket: Ticket, answer: StoreAnswer) {
+        self.to(ticket.core).post(ToCore::Answer { token: ticket.token, answer });
+    }
+}
+
+/// The bounded way to the writer, shared by all cores.
+pub type WriterQueue = SyncSender<StoreRequest>;
+
+/// The way to the readers, shared by all cores.
+pub type ReaderQueue = SyncSender<StoreRequest>;

@@ -1,0 +1,186 @@
+//! Counters that cores and control threads keep and that status reads, without a lock on either side.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use std::collections::VecDeque;
+
+use crate::limits::ALARMS_KEPT;
+
+/// A counter with one writer: a plain load and store, no locked instruction. Readers may see it a moment late.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it. Only the one owning thread may call this.
+    #[inline]
+    pub fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// Sets it. Only the one owning thread may call this.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Adds to it from any thread.
+    pub fn add_shared(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Its value.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one core counts. The core is the one writer of all of it but `refills` and `refill_errors`.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct CoreStats {
+    /// Links in memory.
+    pub links: Counter,
+    /// Bytes of their codes and targets.
+    pub link_bytes: Counter,
+    /// Bytes that the map takes for them.
+    pub map_bytes: Counter,
+    /// Open connections.
+    pub connections: Counter,
+    /// Connections accepted since the start.
+    pub accepted: Counter,
+    /// Requests answered with a redirect.
+    pub redirects: Counter,
+    /// Requests for codes that do not exist or are gone.
+    pub misses: Counter,
+    /// Look-ups sent to other cores.
+    pub forwarded_out: Counter,
+    /// Look-ups answered for other cores.
+    pub forwarded_in: Counter,
+    /// Doorbells rung at other cores.
+    pub doorbells: Counter,
+    /// Requests refused with a 4xx before they reached a handler.
+    pub bad_requests: Counter,
+    /// Requests driven by the slow way (the API, pages).
+    pub handed_over: Counter,
+    /// Turns of the core's loop.
+    pub turns: Counter,
+    /// Codes left in the queue.
+    pub codes_remaining: Counter,
+    /// Times that a create had to wait for a fresh code.
+    pub code_waits: Counter,
+    /// Times that such a wait ended without a code.
+    pub code_wait_errors: Counter,
+    /// Segments that the replenisher gave to this core. Written by the replenisher.
+    pub refills: Counter,
+    /// Codes in the segment in use. Written by the replenisher.
+    pub segment_len: Counter,
+    /// Segments that could not be prepared. Written by the replenisher.
+    pub refill_errors: Counter,
+}
+
+/// What the control threads count for the whole node.
+#[derive(Debug, Default)]
+pub struct NodeStats {
+    /// Links created and deleted.
+    pub store_updates: Counter,
+    /// Records read.
+    pub store_selects: Counter,
+    /// Failed reads and writes.
+    pub store_errors: Counter,
+    /// Records that could not be decoded.
+    pub store_damaged: Counter,
+    /// Group commits.
+    pub commits: Counter,
+    /// Nanoseconds that the syncs of group commits took, in total.
+    pub sync_nanos: Counter,
+    /// Writes waiting for the writer.
+    pub write_queue: Counter,
+    /// Length of the codes that are issued now, characters.
+    pub issuer_length: Counter,
+    /// Next counter value of that length.
+    pub issuer_current: Counter,
+    /// Counter values of that length that are left.
+    pub issuer_remaining: Counter,
+    /// Times that the issuer failed.
+    pub issuer_errors: Counter,
+    /// Whether writes are refused at present.
+    pub writes_refused: AtomicBool,
+    /// Whether all links are in memory.
+    pub ready: AtomicBool,
+    /// Whether the node is on its way out.
+    pub draining: AtomicBool,
+    /// What went wrong lately, newest last.
+    pub alarms: Alarms,
+}
+
+/// Quantiles of one core's latencies, in microseconds, from the receipt of a request to its answer being queued.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct LatencySummary {
+    /// Requests measured.
+    pub count: u64,
+    /// Half were faster.
+    pub p50: f64,
+    /// 80 % were faster.
+    pub p80: f64,
+    /// 99 % were faster.
+    pub p99: f64,
+    /// 99.9 % were faster.
+    pub p999: f64,
+    /// The slowest.
+    pub max: f64,
+}
+
+/// Something that a person should know of. Raised once, and again only after it was cleared.
+#[derive(Clone, Debug)]
+pub struct Alarm {
+    /// A short fixed name, as in the runbook.
+    pub name: &'static str,
+    /// What is wrong and what to do.
+    pub text: String,
+    /// When it was raised, in milliseconds since 1970 UTC.
+    pub since_ms: u64,
+    /// When it was over, if it is.
+    pub cleared_ms: Option<u64>,
+}
+
+/// The alarms of a node. Control plane only.
+#[derive(Debug, Default)]
+pub struct Alarms {
+    list: Mutex<VecDeque<Alarm>>,
+}
+
+impl Alarms {
+    /// Raises an alarm and logs it; does nothing while one of the same name is on.
+    pub fn raise(&self, name: &'static str, text: String) {
+        let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if list.iter().any(|alarm| alarm.name == name && alarm.cleared_ms.is_none()) {
+            return;
+        }
+        tracing::warn!(alarm = name, "{text}");
+        if list.len() == ALARMS_KEPT {
+            list.pop_front();
+        }
+        list.push_back(Alarm { name, text, since_ms: unix_ms(), cleared_ms: None });
+    }
+
+    /// Ends the alarm of that name, if it is on.
+    pub fn clear(&self, name: &'static str) {
+        let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for alarm in list.iter_mut().filter(|alarm| alarm.name == name && alarm.cleared_ms.is_none()) {
+            alarm.cleared_ms = Some(unix_ms());
+            tracing::info!(alarm = name, "is over");
+        }
+    }
+
+    /// All that are kept, newest last.
+    pub fn list(&self) -> Vec<Alarm> {
+        self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+/// The present instant in milliseconds since 1970 UTC.
+pub fn unix_ms() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
