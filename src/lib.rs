@@ -2,6 +2,8 @@
 //!
 //! `ARCHITECTURE.md` at the root of the repository explains how the parts hang together.
 
+pub mod api;
+pub mod control;
 pub mod limits;
 pub mod link;
 pub mod mail;

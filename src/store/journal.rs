@@ -88,6 +88,31 @@ pub fn written_len(bytes: &[u8]) -> usize {
     walk(bytes).batches.last().map_or(0, |batch| batch.bytes.end)
 }
 
+/// Where the whole batches end that start at `from` and follow each other. Reads little more than these, so that one may
+/// ask after each commit.
+#[cfg(feature = "faults")]
+pub fn whole_until(path: &Path, from: u64) -> io::Result<u64> {
+    use std::os::unix::fs::FileExt;
+    let file = File::open(path)?;
+    let (mut at, mut chunk) = (from, 64 * 1024);
+    loop {
+        let mut bytes = vec![0; chunk];
+        let read = file.read_at(&mut bytes, at)?;
+        bytes.truncate(read);
+        let mut end = 0;
+        while let Some(batch) = whole_batch(&bytes, end) {
+            end = batch.bytes.end;
+        }
+        at += end as u64;
+        // Nothing whole in a large piece: zeros, or the end.
+        match (end, bytes.first()) {
+            (0, Some(&TAG_START)) if read == chunk => chunk *= 2,
+            (0, _) => return Ok(at),
+            _ => {}
+        }
+    }
+}
+
 /// A whole batch.
 struct Batch {
     bytes: Range<usize>,
@@ -159,9 +184,9 @@ fn whole_batch(bytes: &[u8], start: usize) -> Option<Batch> {
     let first = start + START_LEN;
     let mut at = first;
     for _ in 0..count {
-        at = match bytes.get(at)? {
-            &TAG_ITEM => item(bytes, at)?.end,
-            &TAG_CLEAR => at + 9,
+        at = match *bytes.get(at)? {
+            TAG_ITEM => item(bytes, at)?.end,
+            TAG_CLEAR => at + 9,
             _ => return None,
         };
     }

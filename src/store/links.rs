@@ -36,9 +36,6 @@ const BLOCK_BYTES: u32 = 16 * 1024;
 /// Filter bits for a code: of 1,000 new codes about 8 cost a read.
 const FILTER_BITS: f32 = 10.0;
 
-/// The secret key's fingerprint, kept to notice that codes were made under another key.
-pub type Fingerprint = [u8; 16];
-
 /// Why the store did not do what it was asked.
 #[derive(Debug)]
 pub enum StoreError {
@@ -200,11 +197,12 @@ impl fmt::Debug for Links {
 }
 
 impl Links {
-    /// Opens the store in `dir`, making it where there is none, and tells what had to be repaired for that.
+    /// Opens the store in `dir`, making it where there is none, and tells what had to be repaired for that. The
+    /// fingerprint is that of the secret key, kept to notice that codes were made under another one.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then but journals that were repaired.
-    pub fn open(dir: &Path, fingerprint: &Fingerprint) -> Result<(Links, Vec<Repair>), StoreError> {
+    pub fn open(dir: &Path, fingerprint: &str) -> Result<(Links, Vec<Repair>), StoreError> {
         let repairs = journal::repair_all(dir).map_err(|error| {
             StoreError::Failed(format!("a journal in {} cannot be checked: {error}", dir.display()))
         })?;
@@ -221,12 +219,12 @@ impl Links {
         Ok((store, repairs))
     }
 
-    fn check_meta(&self, fingerprint: &Fingerprint) -> Result<(), StoreError> {
+    fn check_meta(&self, fingerprint: &str) -> Result<(), StoreError> {
         match self.meta.get("format")? {
             None => {
                 let mut batch = self.batch();
                 batch.inner.insert(&self.meta, "format", sealed("format", FORMAT));
-                batch.inner.insert(&self.meta, "key_fingerprint", &fingerprint[..]);
+                batch.inner.insert(&self.meta, "key_fingerprint", fingerprint);
                 self.commit(batch)?;
                 return self.sync();
             }
@@ -236,7 +234,7 @@ impl Links {
             },
         }
         match self.meta.get("key_fingerprint")? {
-            Some(stored) if *stored == fingerprint[..] => Ok(()),
+            Some(stored) if *stored == *fingerprint.as_bytes() => Ok(()),
             _ => Err(StoreError::OtherKey),
         }
     }
@@ -346,9 +344,8 @@ impl Links {
 
     /// The largest position up to and with which the range from `from` can be read.
     fn last_readable(&self, from: &Bound<Vec<u8>>, start: u128, end: &[u8]) -> u128 {
-        let readable = |to: u128| {
-            self.run(from, Bound::Included(&from_position(to)), &mut Vec::new(), &mut |_, _| true).is_ok()
-        };
+        let readable =
+            |to: u128| self.run(from, Bound::Included(&from_position(to)), &mut Vec::new(), &mut |_, _| true).is_ok();
         let (good, bad) = gallop(start, position(end), |to| !readable(to));
         bisect(good, bad, |to| !readable(to))
     }
@@ -365,6 +362,11 @@ impl Links {
         let (bad, good) = gallop(start, position(end), |from| first(from).is_ok());
         let edge = bisect(bad, good, |from| first(from).is_ok()) + 1;
         first(edge).ok().map(|key| (edge, key))
+    }
+
+    /// Bytes that are only in memory and the journal, and will be written once more, into tables.
+    pub fn unflushed_bytes(&self) -> u64 {
+        self.db.write_buffer_size()
     }
 
     /// Bytes that the store takes on disk.
@@ -462,10 +464,10 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    const KEY: Fingerprint = [7; 16];
+    const KEY: &str = "0123456789abcdef";
 
     fn open(dir: &Path) -> Links {
-        Links::open(dir, &KEY).unwrap().0
+        Links::open(dir, KEY).unwrap().0
     }
 
     fn code(number: usize) -> Code {
@@ -532,7 +534,7 @@ mod tests {
     fn another_key_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         drop(open(dir.path()));
-        let refused = Links::open(dir.path(), &[8; 16]).unwrap_err();
+        let refused = Links::open(dir.path(), "another").unwrap_err();
         assert!(matches!(refused, StoreError::OtherKey), "{refused}");
         drop(open(dir.path()));
     }
@@ -549,7 +551,12 @@ mod tests {
         store.commit(batch).unwrap();
         let mut seen = 0;
         for part in parts() {
-            store.scan(part, |_, _| { seen += 1; true }).unwrap();
+            store
+                .scan(part, |_, _| {
+                    seen += 1;
+                    true
+                })
+                .unwrap();
         }
         assert_eq!(seen, 128);
     }
@@ -601,7 +608,7 @@ mod tests {
         let middle = journal::written_len(&bytes) / 2;
         bytes[middle] ^= 0x10;
         fs::write(&journal, &bytes).unwrap();
-        let (store, repairs) = Links::open(dir.path(), &KEY).unwrap();
+        let (store, repairs) = Links::open(dir.path(), KEY).unwrap();
         assert_eq!(repairs.len(), 1);
         assert!(!repairs[0].only_tail && repairs[0].kept.is_some());
         assert!(scan_all(&store).0.len() >= 49);

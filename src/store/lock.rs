@@ -43,12 +43,8 @@ impl DataLock {
     pub fn take(data_dir: &Path) -> Result<DataLock, LockError> {
         let failed = |error| LockError::Io(data_dir.to_owned(), error);
         std::fs::create_dir_all(data_dir).map_err(failed)?;
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(data_dir.join("LOCK"))
-            .map_err(failed)?;
+        let file =
+            File::options().create(true).truncate(false).write(true).open(data_dir.join("LOCK")).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(DataLock { _file: file }),
             Err(TryLockError::WouldBlock) => Err(LockError::InUse(data_dir.to_owned())),

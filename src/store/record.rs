@@ -153,6 +153,11 @@ pub fn encode_tombstone(key: &[u8], deleted_ms: u64, out: &mut Vec<u8>) {
     writer.finish(key);
 }
 
+/// Whether this may be a tombstone, by one look. What is said not to be is a link or damaged.
+pub fn may_be_tombstone(value: &[u8]) -> bool {
+    value.get(HEAD_LEN) == Some(&tag::DELETED_MS)
+}
+
 /// Reads the record of a key. Total: any bytes give a record or an error.
 ///
 /// # Errors
@@ -318,6 +323,7 @@ pub(crate) mod tests {
         #[test]
         fn links_round_trip(link in any_link()) {
             let (key, value) = stored(&link);
+            prop_assert!(!may_be_tombstone(&value));
             let Ok(RecordRef::Link(read)) = decode(key.as_bytes(), &value) else { panic!("no link") };
             prop_assert!(read.is_same(&link));
             prop_assert_eq!(read.to_link(link.code), link);
@@ -357,6 +363,10 @@ pub(crate) mod tests {
         writer.field(tag::DELETED_MS, &77u64.to_le_bytes());
         writer.finish(b"abc");
         assert_eq!(decode(b"abc", &value), Ok(RecordRef::Tombstone { deleted_ms: 77 }));
+        value.clear();
+        encode_tombstone(b"abc", 78, &mut value);
+        assert!(may_be_tombstone(&value));
+        assert_eq!(decode(b"abc", &value), Ok(RecordRef::Tombstone { deleted_ms: 78 }));
     }
 
     #[test]
