@@ -20,7 +20,9 @@ use carom::store::record;
 use carom_shards::{Code, CodeHasher, CodeLength, CodeSpace, CoreCount, CoreId, Counter, Policy, SpaceKey};
 
 fn main() {
-    assert!(!cfg!(debug_assertions), "measure a release build");
+    if cfg!(debug_assertions) {
+        return println!("measure a release build");
+    }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {

@@ -94,8 +94,8 @@ pub const IMPORT_LINE_MAX: usize = 256 * 1024;
 /// Bad lines of an import that are reported one by one; later ones are counted.
 pub const IMPORT_REPORTS_MAX: u64 = 1_000;
 
-/// Time between two syncs of an import: what a crash makes it repeat.
-pub const IMPORT_SYNC_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of records that an import sorts and writes at once: one file of the store, and what a crash makes it repeat.
+pub const IMPORT_SORTED_BYTES: usize = 64 * 1024 * 1024;
 
 /// Codes that an import issues at once.
 pub const IMPORT_RUN_LEN: u64 = 100_000;

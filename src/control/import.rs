@@ -1,11 +1,11 @@
 //! Takes links from NDJSON into a store that no node has open.
 //!
 //! One thread cuts the input into chunks of whole lines, some threads parse them, look their codes up and encode records,
-//! and the caller's thread, alone, decides and writes: chunk after chunk in the order of the input, each one commit, with
-//! a sync each second and at the end. A line that says what is stored already is taken as it is, so an import that was
-//! cut off can be repeated.
+//! and the caller's thread, alone, decides: chunk after chunk in the order of the input. What is new is collected, sorted
+//! and written as whole files of the store, past its journal. A line that says what is stored already is taken as it is,
+//! so an import that was cut off can be repeated.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -22,17 +22,14 @@ use super::disk::DiskGuard;
 use super::ndjson::{self, Line};
 use super::progress::{Progress, rate};
 use crate::api::long_url::Authority;
-use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SYNC_EVERY};
+use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use crate::link::{Link, Origin};
 use crate::stats::unix_ms;
-use crate::store::links::{Batch, Links, StoreError};
+use crate::store::links::{Links, StoreError};
 use crate::store::record::{self, RecordRef};
 
 /// Chunks that wait between two stages.
 const CHUNKS_WAITING: usize = 4;
-
-/// Chunks whose codes are remembered: more than can lie between the look-up of a chunk and its commit.
-const CHUNKS_REMEMBERED: usize = 64;
 
 /// What an import works with.
 #[derive(Debug)]
@@ -116,8 +113,8 @@ pub fn import(
     input: &mut (dyn Read + Send),
     messages: &mut dyn Write,
 ) -> Result<ImportSummary, ImportError> {
-    let committed = AtomicU64::new(0);
-    let mut committer = Committer::new(setup, &committed)?;
+    let generation = AtomicU64::new(0);
+    let mut committer = Committer::new(setup, &generation)?;
     let result = std::thread::scope(|scope| {
         let (chunks_in, chunks_out) = sync_channel::<Chunk>(CHUNKS_WAITING);
         let (parsed_in, parsed_out) = sync_channel::<Parsed>(CHUNKS_WAITING);
@@ -125,8 +122,8 @@ pub fn import(
         let reader = scope.spawn(move || cut(input, &chunks_in));
         let parsers: Vec<_> = (0..setup.threads.max(1))
             .map(|_| {
-                let (chunks_out, parsed_in, committed) = (Arc::clone(&chunks_out), parsed_in.clone(), &committed);
-                scope.spawn(move || parse_all(setup, committed, &chunks_out, &parsed_in))
+                let (chunks_out, parsed_in, generation) = (Arc::clone(&chunks_out), parsed_in.clone(), &generation);
+                scope.spawn(move || parse_all(setup, generation, &chunks_out, &parsed_in))
             })
             .collect();
         // Each end is held by its stage alone, so that an early end of one is noticed by the one before.
@@ -139,8 +136,9 @@ pub fn import(
         let read = reader.join().expect("panics abort");
         result.and(read.map_err(ImportError::Input))
     });
-    setup.links.sync()?;
-    result?;
+    // What was decided is kept, however it ended.
+    let written = committer.write().and_then(|()| Ok(setup.links.sync()?));
+    result.and(written)?;
     Ok(committer.finish(messages))
 }
 
@@ -212,8 +210,8 @@ enum Found {
 /// A chunk whose lines are parsed.
 struct Parsed {
     number: u64,
-    /// How many chunks were committed before its codes were looked up.
-    looked_up_after: u64,
+    /// How many generations were in the store before its codes were looked up.
+    generation: u64,
     records: Vec<u8>,
     items: Vec<Item>,
     errors: Vec<(u64, String)>,
@@ -221,19 +219,19 @@ struct Parsed {
     failure: Option<StoreError>,
 }
 
-fn parse_all(setup: &ImportSetup, committed: &AtomicU64, chunks: &Mutex<Receiver<Chunk>>, out: &SyncSender<Parsed>) {
+fn parse_all(setup: &ImportSetup, generation: &AtomicU64, chunks: &Mutex<Receiver<Chunk>>, out: &SyncSender<Parsed>) {
     let next = || chunks.lock().unwrap_or_else(PoisonError::into_inner).recv();
     while let Ok(chunk) = next() {
-        if out.send(parse_chunk(setup, committed, &chunk)).is_err() {
+        if out.send(parse_chunk(setup, generation, &chunk)).is_err() {
             return;
         }
     }
 }
 
-fn parse_chunk(setup: &ImportSetup, committed: &AtomicU64, chunk: &Chunk) -> Parsed {
+fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Parsed {
     let mut parsed = Parsed {
         number: chunk.number,
-        looked_up_after: committed.load(Ordering::Acquire),
+        generation: generation.load(Ordering::Acquire),
         records: Vec::with_capacity(chunk.bytes.len()),
         items: Vec::with_capacity(chunk.bytes.len() / 128),
         errors: Vec::new(),
@@ -318,34 +316,39 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
 /// Decides and writes, alone.
 struct Committer<'s> {
     setup: &'s ImportSetup,
-    committed: &'s AtomicU64,
+    /// How many generations are in the store: collections that were written together.
+    generation: &'s AtomicU64,
     disk: DiskGuard,
     issuer: Issuer,
     fresh: Vec<GeneratedCode>,
-    /// Codes written in the last chunks, oldest first.
-    recent: VecDeque<HashSet<Code>>,
+    /// Records that are taken and not yet in the store, the generation in the making.
+    records: Vec<u8>,
+    /// Where they are in `records`.
+    collected: HashMap<Code, Range<usize>>,
+    /// The codes of the generation before.
+    last: HashSet<Code>,
     summary: ImportSummary,
     input_bytes: u64,
-    synced: Instant,
     progress: Progress,
 }
 
 impl<'s> Committer<'s> {
-    fn new(setup: &'s ImportSetup, committed: &'s AtomicU64) -> Result<Committer<'s>, ImportError> {
+    fn new(setup: &'s ImportSetup, generation: &'s AtomicU64) -> Result<Committer<'s>, ImportError> {
         let mut marks = Vec::new();
         for length in CodeLength::MIN.and_longer() {
             marks.push((length, Counter(setup.links.high_water(length.get())?)));
         }
         Ok(Committer {
             setup,
-            committed,
+            generation,
             disk: DiskGuard::new(setup.data_dir.clone()),
             issuer: Issuer::new(setup.length, marks),
             fresh: Vec::new(),
-            recent: VecDeque::new(),
+            records: Vec::with_capacity(IMPORT_SORTED_BYTES),
+            collected: HashMap::new(),
+            last: HashSet::new(),
             summary: ImportSummary::default(),
             input_bytes: 0,
-            synced: Instant::now(),
             progress: Progress::new(setup.terminal, setup.total_bytes),
         })
     }
@@ -359,7 +362,6 @@ impl<'s> Committer<'s> {
             while let Some(chunk) = early.remove(&next) {
                 self.take(chunk, messages)?;
                 next += 1;
-                self.committed.store(next, Ordering::Release);
             }
         }
         Ok(())
@@ -369,25 +371,17 @@ impl<'s> Committer<'s> {
         if let Some(error) = chunk.failure.take() {
             return Err(error.into());
         }
-        if !self.disk.has_room(chunk.input_bytes, self.setup.links.unflushed_bytes(), Instant::now()) {
+        if !self.disk.has_room(chunk.input_bytes, self.records.len() as u64, Instant::now()) {
             return Err(ImportError::DiskFull);
         }
-        let mut batch = self.setup.links.batch();
-        let mut written = HashMap::with_capacity(chunk.items.len());
         let mut errors = std::mem::take(&mut chunk.errors);
         for item in &chunk.items {
-            if let Err(reason) = self.decide(&chunk, item, &mut batch, &mut written)? {
+            if let Err(reason) = self.decide(&chunk, item)? {
                 errors.push((item.line, reason.to_owned()));
             }
         }
-        self.setup.links.commit(batch)?;
-        self.recent.push_back(written.into_keys().collect());
-        if self.recent.len() > CHUNKS_REMEMBERED {
-            self.recent.pop_front();
-        }
-        if self.synced.elapsed() >= IMPORT_SYNC_EVERY {
-            self.setup.links.sync()?;
-            self.synced = Instant::now();
+        if self.records.len() + IMPORT_CHUNK_BYTES > IMPORT_SORTED_BYTES {
+            self.write()?;
         }
         errors.sort();
         self.report(&errors, messages);
@@ -396,22 +390,29 @@ impl<'s> Committer<'s> {
         Ok(())
     }
 
-    /// Decides one line: puts its link into the batch, or gives the reason why not.
-    fn decide(
-        &mut self,
-        chunk: &Parsed,
-        item: &Item,
-        batch: &mut Batch,
-        written: &mut HashMap<Code, Range<usize>>,
-    ) -> Result<Result<(), &'static str>, ImportError> {
+    /// Puts what was collected into the store and begins a new generation.
+    fn write(&mut self) -> Result<(), ImportError> {
+        let mut sorted: Vec<_> = self.collected.iter().map(|(code, range)| (SortKey::new(code), range)).collect();
+        sorted.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        if !sorted.is_empty() {
+            let records = sorted.iter().map(|(key, range)| (key.ascii(), &self.records[(*range).clone()]));
+            self.setup.links.ingest(records)?;
+        }
+        self.last = self.collected.drain().map(|(code, _)| code).collect();
+        self.records.clear();
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Decides one line: collects its record, or gives the reason why not.
+    fn decide(&mut self, chunk: &Parsed, item: &Item) -> Result<Result<(), &'static str>, ImportError> {
         let Some((code, range)) = &item.coded else {
-            self.issue(item, batch, written)?;
+            self.issue(item)?;
             return Ok(Ok(()));
         };
         let record = &chunk.records[range.clone()];
-        let found = match written.get(code) {
-            // An earlier line of this chunk has the code; an issued one of this chunk has no place in its buffer.
-            Some(before) => same(code, &chunk.records[before.clone()], item, record),
+        let found = match self.collected.get(code) {
+            Some(before) => same(code, &self.records[before.clone()], item, record),
             None if self.may_have_changed(chunk, code) => {
                 self.setup.links.get(code)?.map_or(Found::Absent, |stored| same(code, &stored, item, record))
             }
@@ -419,9 +420,7 @@ impl<'s> Committer<'s> {
         };
         Ok(match found {
             Found::Absent => {
-                batch.put(code, record);
-                written.insert(*code, range.clone());
-                self.summary.taken += 1;
+                self.collect(*code, record);
                 Ok(())
             }
             Found::Same => {
@@ -434,32 +433,35 @@ impl<'s> Committer<'s> {
         })
     }
 
-    /// Whether a chunk that was committed after this one was looked up wrote the code.
+    fn collect(&mut self, code: Code, record: &[u8]) {
+        let start = self.records.len();
+        self.records.extend_from_slice(record);
+        self.collected.insert(code, start..self.records.len());
+        self.summary.taken += 1;
+    }
+
+    /// Whether the code may have come into the store after this chunk's look-up.
     fn may_have_changed(&self, chunk: &Parsed, code: &Code) -> bool {
-        let since = (chunk.number - chunk.looked_up_after) as usize;
-        since > self.recent.len() || self.recent.iter().rev().take(since).any(|codes| codes.contains(code))
+        match self.generation.load(Ordering::Relaxed) - chunk.generation {
+            0 => false,
+            1 => self.last.contains(code),
+            _ => true,
+        }
     }
 
     /// Gives a line without a code a fresh one.
-    fn issue(
-        &mut self,
-        item: &Item,
-        batch: &mut Batch,
-        written: &mut HashMap<Code, Range<usize>>,
-    ) -> Result<(), ImportError> {
+    fn issue(&mut self, item: &Item) -> Result<(), ImportError> {
         let link = item.link.as_deref().expect("a line without a code keeps its link");
         loop {
             let code = self.next_code()?;
             // A counter that was set back gives codes a second time; so each is looked up.
-            if written.contains_key(&code) || self.setup.links.get(&code)?.is_some() {
+            if self.collected.contains_key(&code) || self.setup.links.get(&code)?.is_some() {
                 continue;
             }
             let link = Link { code, ..link.clone() };
             let mut record = Vec::with_capacity(link.target.len() + 64);
             record::encode_link(code.ascii(&mut [0; CODE_LEN_MAX]), &link, &mut record);
-            batch.put(&code, &record);
-            written.insert(code, 0..0);
-            self.summary.taken += 1;
+            self.collect(code, &record);
             return Ok(());
         }
     }
@@ -468,10 +470,11 @@ impl<'s> Committer<'s> {
         while self.fresh.is_empty() {
             let want = IMPORT_RUN_LEN.min(self.issuer.remaining());
             let run = self.issuer.issue(want).ok_or(ImportError::NoCodes)?;
-            // The journal keeps the order of commits: the mark is never less durable than a link that needs it.
+            // The mark is durable before any link that needs it.
             let mut mark = self.setup.links.batch();
             mark.set_high_water(run.length.get(), run.end().0);
             self.setup.links.commit(mark)?;
+            self.setup.links.sync()?;
             let mut seed = [0; 16];
             getrandom::fill(&mut seed).map_err(|error| StoreError::Failed(error.to_string()))?;
             self.fresh = Segment::prepare(&self.setup.space, run, seed).into_codes();
@@ -507,6 +510,28 @@ impl<'s> Committer<'s> {
             rate(taken + unchanged + refused, time)
         );
         self.summary
+    }
+}
+
+/// A code in the order of the store, which is that of its ASCII form.
+struct SortKey {
+    ascii: [u8; CODE_LEN_MAX],
+    len: usize,
+}
+
+impl SortKey {
+    fn new(code: &Code) -> SortKey {
+        let mut key = SortKey { ascii: [0; CODE_LEN_MAX], len: code.len() };
+        code.ascii(&mut key.ascii);
+        key
+    }
+
+    fn ascii(&self) -> &[u8] {
+        &self.ascii[..self.len]
+    }
+
+    fn cmp(&self, other: &SortKey) -> std::cmp::Ordering {
+        self.ascii().cmp(other.ascii())
     }
 }
 
@@ -577,6 +602,8 @@ mod tests {
         let first = setup(&dir.path().join("a"));
         let input = many(20_000);
         assert_eq!(counts(&run(&first, &input).0), (20_000, 0, 0));
+        drop(first);
+        let first = setup(&dir.path().join("a"));
         assert_eq!(counts(&run(&first, &input).0), (0, 20_000, 0));
         let (mut exported, mut messages) = (Vec::new(), Vec::new());
         let summary = export(&first.links, 2, &mut exported, &mut messages, false).unwrap();
