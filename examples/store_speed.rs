@@ -1,6 +1,6 @@
 //! Measures the store by itself: import, export, reading back at start, and durable creates.
 //!
-//! `store_speed gen N FILE`, `store_speed import DIR FILE`, `store_speed export DIR`, `store_speed load DIR CORES`,
+//! `store_speed gen N FILE`, `store_speed import DIR FILE`, `store_speed export DIR FILE`, `store_speed load DIR CORES`,
 //! `store_speed create DIR WAITING SECONDS`. Release builds only.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for developers")]
 
@@ -28,7 +28,7 @@ fn main() {
     match args[..] {
         ["gen", count, file] => generate(count.parse().unwrap(), file),
         ["import", dir, file] => run_import(Path::new(dir), file),
-        ["export", dir] => run_export(Path::new(dir)),
+        ["export", dir, file] => run_export(Path::new(dir), file),
         ["load", dir, cores] => run_load(Path::new(dir), cores.parse().unwrap()),
         ["create", dir, waiting, seconds] => {
             run_create(Path::new(dir), waiting.parse().unwrap(), Duration::from_secs(seconds.parse().unwrap()));
@@ -88,8 +88,8 @@ fn run_import(dir: &Path, file: &str) {
     import::import(&setup, &mut input, &mut std::io::stderr()).unwrap();
 }
 
-fn run_export(dir: &Path) {
-    let mut out = BufWriter::new(File::create("/dev/null").unwrap());
+fn run_export(dir: &Path, file: &str) {
+    let mut out = BufWriter::new(File::create(file).unwrap());
     export::export(&open(dir), 2, &mut out, &mut std::io::stderr(), false).unwrap();
 }
 
@@ -161,17 +161,30 @@ fn run_create(dir: &Path, waiting: u64, time: Duration) {
     };
     let start = Instant::now();
     (0..waiting).for_each(create);
-    let mut done = 0;
+    let (mut done, mut refused, mut sent) = (0u32, 0u32, waiting);
     while start.elapsed() < time {
-        let ToCore::Apply { .. } = node.mail[0].recv().unwrap() else { panic!("refused") };
-        create(waiting + done);
-        done += 1;
+        match node.mail[0].recv().unwrap() {
+            ToCore::Apply { .. } => done += 1,
+            ToCore::Answer { answer, .. } => {
+                if refused == 0 {
+                    println!("after {done}: {answer:?}");
+                }
+                refused += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+        create(sent);
+        sent += 1;
     }
     let commits = stats.commits.get();
+    for alarm in stats.alarms.list() {
+        println!("alarm {}: {} (over: {})", alarm.name, alarm.text, alarm.cleared_ms.is_some());
+    }
     println!(
-        "{waiting} waiting: {:.0} creates/s, {commits} commits of {:.1}, sync {:.2} ms",
-        done as f64 / start.elapsed().as_secs_f64(),
-        done as f64 / commits as f64,
+        "{waiting} waiting: {:.0} creates/s, {refused} refused, {commits} commits of {:.1}, sync {:.2} ms",
+        f64::from(done) / start.elapsed().as_secs_f64(),
+        f64::from(done) / commits as f64,
         stats.sync_nanos.get() as f64 / 1e6 / commits as f64
     );
     // As after a kill: nothing is closed.

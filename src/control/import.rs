@@ -11,22 +11,21 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeLength, CodeSpace, Counter, GeneratedCode, Issuer, Segment};
 
 use super::disk::DiskGuard;
-use super::ndjson::{self, Line};
+use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
 use super::progress::{Progress, rate};
 use crate::api::long_url::Authority;
-use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
-use crate::link::{Link, Origin};
-use crate::stats::unix_ms;
+use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
+use crate::link::Link;
 use crate::store::links::{Links, StoreError};
-use crate::store::record::{self, RecordRef};
+use crate::store::record;
 
 /// Chunks that wait between two stages.
 const CHUNKS_WAITING: usize = 4;
@@ -113,8 +112,18 @@ pub fn import(
     input: &mut (dyn Read + Send),
     messages: &mut dyn Write,
 ) -> Result<ImportSummary, ImportError> {
+    import_by(IMPORT_SORTED_BYTES, setup, input, messages)
+}
+
+/// The same with generations of another size.
+fn import_by(
+    sorted_bytes: usize,
+    setup: &ImportSetup,
+    input: &mut (dyn Read + Send),
+    messages: &mut dyn Write,
+) -> Result<ImportSummary, ImportError> {
     let generation = AtomicU64::new(0);
-    let mut committer = Committer::new(setup, &generation)?;
+    let mut committer = Committer::new(setup, &generation, sorted_bytes)?;
     let result = std::thread::scope(|scope| {
         let (chunks_in, chunks_out) = sync_channel::<Chunk>(CHUNKS_WAITING);
         let (parsed_in, parsed_out) = sync_channel::<Parsed>(CHUNKS_WAITING);
@@ -142,177 +151,6 @@ pub fn import(
     Ok(committer.finish(messages))
 }
 
-/// Whole lines of the input.
-struct Chunk {
-    number: u64,
-    first_line: u64,
-    bytes: Vec<u8>,
-    /// A line, by its number, that was too long and left out behind this chunk.
-    too_long: Option<u64>,
-}
-
-/// Cuts the input into chunks; ends early when nobody takes them any more.
-fn cut(input: &mut dyn Read, chunks: &SyncSender<Chunk>) -> io::Result<()> {
-    let mut rest = Vec::new();
-    let (mut number, mut line, mut skipping) = (0, 1, false);
-    loop {
-        let mut bytes = std::mem::take(&mut rest);
-        let before = bytes.len();
-        let room = (IMPORT_CHUNK_BYTES - before) as u64;
-        let ended = Read::take(&mut *input, room).read_to_end(&mut bytes)? < room as usize;
-        if skipping {
-            // The end of a line that was given up.
-            let end = memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |at| at + 1);
-            skipping = end == bytes.len() && !ended;
-            bytes.drain(..end);
-        }
-        let mut too_long = None;
-        if !ended {
-            let end = memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1);
-            rest = bytes.split_off(end);
-        }
-        let first_line = line;
-        line += memchr::memchr_iter(b'\n', &bytes).count() as u64;
-        if rest.len() > IMPORT_LINE_MAX {
-            rest.clear();
-            too_long = Some(line);
-            line += 1;
-            skipping = true;
-        }
-        if chunks.send(Chunk { number, first_line, bytes, too_long }).is_err() || ended {
-            return Ok(());
-        }
-        number += 1;
-    }
-}
-
-/// A line's link, ready to be decided on.
-struct Item {
-    line: u64,
-    /// The code and its record in the chunk's buffer; `None` where a code is to be issued.
-    coded: Option<(Code, Range<usize>)>,
-    /// The link with everything; the code is a stand-in where one is to be issued.
-    link: Option<Box<Link>>,
-    /// What the look-up before found.
-    found: Found,
-}
-
-/// What is stored under the code of a line, compared with the line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Found {
-    Absent,
-    Same,
-    Other,
-    Tombstone,
-    Damaged,
-}
-
-/// A chunk whose lines are parsed.
-struct Parsed {
-    number: u64,
-    /// How many generations were in the store before its codes were looked up.
-    generation: u64,
-    records: Vec<u8>,
-    items: Vec<Item>,
-    errors: Vec<(u64, String)>,
-    input_bytes: u64,
-    failure: Option<StoreError>,
-}
-
-fn parse_all(setup: &ImportSetup, generation: &AtomicU64, chunks: &Mutex<Receiver<Chunk>>, out: &SyncSender<Parsed>) {
-    let next = || chunks.lock().unwrap_or_else(PoisonError::into_inner).recv();
-    while let Ok(chunk) = next() {
-        if out.send(parse_chunk(setup, generation, &chunk)).is_err() {
-            return;
-        }
-    }
-}
-
-fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Parsed {
-    let mut parsed = Parsed {
-        number: chunk.number,
-        generation: generation.load(Ordering::Acquire),
-        records: Vec::with_capacity(chunk.bytes.len()),
-        items: Vec::with_capacity(chunk.bytes.len() / 128),
-        errors: Vec::new(),
-        input_bytes: chunk.bytes.len() as u64,
-        failure: None,
-    };
-    let now_ms = unix_ms();
-    let mut rest = &chunk.bytes[..];
-    if chunk.number == 0 {
-        rest = rest.strip_prefix(b"\xef\xbb\xbf").unwrap_or(rest);
-    }
-    let mut line = chunk.first_line;
-    while !rest.is_empty() {
-        let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
-        let text = rest[..end].trim_ascii();
-        rest = rest.get(end + 1..).unwrap_or_default();
-        if !text.is_empty() {
-            match ndjson::read(text, &setup.own) {
-                Ok(read) => {
-                    if let Err(error) = parsed.add(setup, line, read, now_ms) {
-                        parsed.failure = Some(error);
-                        return parsed;
-                    }
-                }
-                Err(error) => parsed.errors.push((line, error.to_string())),
-            }
-        }
-        line += 1;
-    }
-    if let Some(line) = chunk.too_long {
-        parsed.errors.push((line, format!("is longer than {IMPORT_LINE_MAX} bytes")));
-    }
-    parsed
-}
-
-impl Parsed {
-    fn add(&mut self, setup: &ImportSetup, line: u64, read: Line, now_ms: u64) -> Result<(), StoreError> {
-        let Line { code, target, policy, created_ms, origin } = read;
-        let unsaid = (created_ms.is_none(), origin.is_none());
-        let created_ms = created_ms.unwrap_or(now_ms);
-        let Some(code) = code else {
-            let code = Code::parse(b"-").expect("a character of the alphabet");
-            let link = Link { code, policy, target: target.into(), created_ms, origin: Origin::Issued };
-            let link = Some(Box::new(link));
-            self.items.push(Item { line, coded: None, link, found: Found::Absent });
-            return Ok(());
-        };
-        let origin = origin.unwrap_or(Origin::Custom);
-        let link = Link { code, policy, target: target.into(), created_ms, origin };
-        let start = self.records.len();
-        record::encode_link(code.ascii(&mut [0; CODE_LEN_MAX]), &link, &mut self.records);
-        let range = start..self.records.len();
-        let found = compare(&setup.links, &link, unsaid)?;
-        // What the line does not say matters when it is compared again, which is rare: then the link itself is needed.
-        let link = (unsaid.0 || unsaid.1).then(|| Box::new(link));
-        self.items.push(Item { line, coded: Some((code, range)), link, found });
-        Ok(())
-    }
-}
-
-/// Compares a link with what is stored under its code. What the line did not say (date, origin) may be anything.
-fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> Result<Found, StoreError> {
-    let stored = match links.get(&link.code) {
-        Ok(Some(stored)) => stored,
-        Ok(None) => return Ok(Found::Absent),
-        Err(StoreError::Damaged(_)) => return Ok(Found::Damaged),
-        Err(error) => return Err(error),
-    };
-    Ok(match record::decode(link.code.ascii(&mut [0; CODE_LEN_MAX]), &stored) {
-        Ok(RecordRef::Link(stored)) => {
-            let same = stored.policy == link.policy
-                && stored.target == link.target
-                && (any_date || stored.created_ms == link.created_ms)
-                && (any_origin || stored.origin == link.origin);
-            if same { Found::Same } else { Found::Other }
-        }
-        Ok(RecordRef::Tombstone { .. }) => Found::Tombstone,
-        Err(_) => Found::Damaged,
-    })
-}
-
 /// Decides and writes, alone.
 struct Committer<'s> {
     setup: &'s ImportSetup,
@@ -323,6 +161,8 @@ struct Committer<'s> {
     fresh: Vec<GeneratedCode>,
     /// Records that are taken and not yet in the store, the generation in the making.
     records: Vec<u8>,
+    /// How many bytes of them make a generation.
+    sorted_bytes: usize,
     /// Where they are in `records`.
     collected: HashMap<Code, Range<usize>>,
     /// The codes of the generation before.
@@ -333,7 +173,11 @@ struct Committer<'s> {
 }
 
 impl<'s> Committer<'s> {
-    fn new(setup: &'s ImportSetup, generation: &'s AtomicU64) -> Result<Committer<'s>, ImportError> {
+    fn new(
+        setup: &'s ImportSetup,
+        generation: &'s AtomicU64,
+        sorted_bytes: usize,
+    ) -> Result<Committer<'s>, ImportError> {
         let mut marks = Vec::new();
         for length in CodeLength::MIN.and_longer() {
             marks.push((length, Counter(setup.links.high_water(length.get())?)));
@@ -344,7 +188,8 @@ impl<'s> Committer<'s> {
             disk: DiskGuard::new(setup.data_dir.clone()),
             issuer: Issuer::new(setup.length, marks),
             fresh: Vec::new(),
-            records: Vec::with_capacity(IMPORT_SORTED_BYTES),
+            records: Vec::with_capacity(sorted_bytes),
+            sorted_bytes,
             collected: HashMap::new(),
             last: HashSet::new(),
             summary: ImportSummary::default(),
@@ -380,7 +225,7 @@ impl<'s> Committer<'s> {
                 errors.push((item.line, reason.to_owned()));
             }
         }
-        if self.records.len() + IMPORT_CHUNK_BYTES > IMPORT_SORTED_BYTES {
+        if self.records.len() + IMPORT_CHUNK_BYTES > self.sorted_bytes {
             self.write()?;
         }
         errors.sort();
@@ -535,22 +380,6 @@ impl SortKey {
     }
 }
 
-/// Compares a line with a record of the same import.
-fn same(code: &Code, stored: &[u8], item: &Item, record: &[u8]) -> Found {
-    if stored == record {
-        return Found::Same;
-    }
-    let key = &mut [0; CODE_LEN_MAX];
-    match (record::decode(code.ascii(key), stored), &item.link) {
-        (Ok(RecordRef::Link(stored)), Some(link)) if stored.policy == link.policy && stored.target == link.target => {
-            Found::Same
-        }
-        (Ok(RecordRef::Link(_)), _) => Found::Other,
-        (Ok(RecordRef::Tombstone { .. }), _) => Found::Tombstone,
-        (Err(_), _) => Found::Damaged,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -680,6 +509,25 @@ mod tests {
         let again = many(30_000);
         input.extend(&again);
         input.extend(b"{\"shortCode\":\"c0000001\",\"longUrl\":\"https://example.org/other\"}\n");
-        assert_eq!(counts(&run(&setup(dir.path()), &input).0), (30_000, 30_000, 1));
+        assert_eq!(counts(&run(&setup(&dir.path().join("a")), &input).0), (30_000, 30_000, 1));
+        // The same where every chunk is a generation, so that a code may come into the store after its look-up.
+        let setup = setup(&dir.path().join("b"));
+        let summary = import_by(1, &setup, &mut &input[..], &mut Vec::new()).unwrap();
+        assert_eq!(counts(&summary), (30_000, 30_000, 1));
+    }
+
+    #[test]
+    fn neighbours_with_one_code_are_noticed_across_generations() {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = setup(dir.path());
+        let mut input = Vec::new();
+        // Two chunks' worth of lines for one code each, alternating, so that look-ups run ahead of the decisions.
+        for number in 0..60_000 {
+            let line =
+                format!("{{\"shortCode\":\"c{}\",\"longUrl\":\"https://example.org/{}\"}}\n", number % 7, number % 7);
+            input.extend_from_slice(line.as_bytes());
+        }
+        let summary = import_by(1, &setup, &mut &input[..], &mut Vec::new()).unwrap();
+        assert_eq!(counts(&summary), (7, 59_993, 0));
     }
 }

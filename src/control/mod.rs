@@ -9,6 +9,7 @@ pub mod export;
 #[doc(hidden)]
 pub mod faults;
 pub mod import;
+mod import_lines;
 pub mod loader;
 pub mod ndjson;
 pub mod plan;

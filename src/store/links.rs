@@ -7,7 +7,7 @@
 
 use std::ops::{Bound, Deref};
 use std::path::Path;
-use std::{error, fmt, io};
+use std::{fmt, io};
 
 use carom_shards::Code;
 use carom_shards::code::{ALPHABET, CODE_LEN_MAX};
@@ -15,7 +15,9 @@ use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy,
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use super::error::StoreError;
 use super::journal::{self, Repair};
+use super::search::{bisect, from_position, gallop, position};
 
 /// The form of this directory.
 const FORMAT: u64 = 1;
@@ -35,47 +37,6 @@ const BLOCK_BYTES: u32 = 16 * 1024;
 
 /// Filter bits for a code: of 1,000 new codes about 8 cost a read.
 const FILTER_BITS: f32 = 10.0;
-
-/// Why the store did not do what it was asked.
-#[derive(Debug)]
-pub enum StoreError {
-    /// Something read back is not what was written. The disk's fault; trying again does not help.
-    Damaged(String),
-    /// The operating system refused. The machine's fault; helps once its cause is gone, and for writes after a restart.
-    Failed(String),
-    /// A write or a sync failed before, so that nobody knows what is on disk: a restart reads it back.
-    Halted,
-    /// Another process has the store. The operator's fault; helps to stop that one.
-    InUse,
-    /// Another program's form of directory. The operator's fault; helps to run the program that wrote it.
-    OtherFormat(String),
-    /// The codes here were made under another secret key. The operator's fault; helps to give the right one.
-    OtherKey,
-}
-
-impl StoreError {
-    /// Whether the same request may succeed later without a person doing something.
-    pub fn may_pass(&self) -> bool {
-        matches!(self, StoreError::Failed(_))
-    }
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::Damaged(what) => write!(f, "the store is damaged: {what}"),
-            StoreError::Failed(what) => write!(f, "the store failed: {what}"),
-            StoreError::Halted => f.write_str("the store takes no writes since one failed; restart to read it back"),
-            StoreError::InUse => f.write_str("the store is in use by another process"),
-            StoreError::OtherFormat(what) => write!(f, "the store has another format: {what}"),
-            StoreError::OtherKey => f.write_str(
-                "the codes in the store were made under another secret key; with this one, codes could be given twice",
-            ),
-        }
-    }
-}
-
-impl error::Error for StoreError {}
 
 impl From<fjall::Error> for StoreError {
     fn from(error: fjall::Error) -> StoreError {
@@ -429,47 +390,6 @@ fn unsealed(key: &str, stored: &[u8]) -> Result<u64, StoreError> {
 
 fn seal(key: &str, value: u64) -> u64 {
     xxh3_64(key.as_bytes()) ^ xxh3_64(&value.to_le_bytes())
-}
-
-/// Where a key lies among all keys, by its first 16 bytes.
-fn position(key: &[u8]) -> u128 {
-    let mut first = [0; 16];
-    let len = key.len().min(16);
-    first[..len].copy_from_slice(&key[..len]);
-    u128::from_be_bytes(first)
-}
-
-/// The smallest key at a position.
-fn from_position(position: u128) -> Vec<u8> {
-    let bytes = position.to_be_bytes();
-    let len = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    bytes[..len].to_vec()
-}
-
-/// Doubles the step from `start` until `reached`, or the end is: the last position before and the first behind.
-fn gallop(start: u128, end: u128, reached: impl Fn(u128) -> bool) -> (u128, u128) {
-    let (mut before, mut step) = (start, 1u128);
-    loop {
-        let at = start.saturating_add(step).min(end);
-        if at == end || reached(at) {
-            return (before, at);
-        }
-        before = at;
-        step = step.saturating_mul(2);
-    }
-}
-
-/// The largest position from `before` on, and before `behind`, that is not `reached`.
-fn bisect(mut before: u128, mut behind: u128, reached: impl Fn(u128) -> bool) -> u128 {
-    while behind - before > 1 {
-        let middle = before + (behind - before) / 2;
-        if reached(middle) {
-            behind = middle;
-        } else {
-            before = middle;
-        }
-    }
-    before
 }
 
 fn text(key: &[u8]) -> String {

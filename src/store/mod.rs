@@ -4,8 +4,10 @@
 //! Each storage library has one door here and is named in no other file. Nothing here knows of cores, HTTP or mail.
 //! Read [`record`] first, then [`links`].
 
+mod error;
 pub mod ids;
 pub mod journal;
 pub mod links;
 pub mod lock;
 pub mod record;
+mod search;
