@@ -6,3 +6,4 @@ pub mod limits;
 pub mod link;
 pub mod mail;
 pub mod stats;
+pub mod wire;
