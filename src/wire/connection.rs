@@ -65,6 +65,7 @@ pub enum Expects {
 pub struct Connection {
     scan: HeadScan,
     mode: Mode,
+    heads: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +75,7 @@ enum Mode {
     /// hyper answers; the next byte belongs to this part of a message.
     Slow(Part),
     /// Nothing more is read.
-    Ended,
+    Ended { in_body: bool },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,12 +88,12 @@ enum Part {
 impl Connection {
     /// A connection that starts on the fast way.
     pub fn fast() -> Connection {
-        Connection { scan: HeadScan::default(), mode: Mode::Fast }
+        Connection { scan: HeadScan::default(), mode: Mode::Fast, heads: 0 }
     }
 
     /// A connection that hyper drives from its first byte.
     pub fn slow() -> Connection {
-        Connection { scan: HeadScan::default(), mode: Mode::Slow(Part::Head) }
+        Connection { scan: HeadScan::default(), mode: Mode::Slow(Part::Head), heads: 0 }
     }
 
     /// Whether hyper drives it.
@@ -100,10 +101,15 @@ impl Connection {
         matches!(self.mode, Mode::Slow(_))
     }
 
-    /// What it waits for, given how many bytes are not consumed.
+    /// How many whole heads it has seen; wraps. A change says that another message has begun.
+    pub fn heads(&self) -> u32 {
+        self.heads
+    }
+
+    /// What it waits for, given how many bytes are not consumed. After a rejection: what it waited for then.
     pub fn expects(&self, unconsumed: usize) -> Expects {
         match self.mode {
-            Mode::Slow(Part::Length { .. } | Part::Chunked(_)) => Expects::Body,
+            Mode::Slow(Part::Length { .. } | Part::Chunked(_)) | Mode::Ended { in_body: true } => Expects::Body,
             _ if unconsumed > 0 => Expects::Head,
             _ => Expects::Request,
         }
@@ -114,7 +120,7 @@ impl Connection {
     #[inline]
     pub fn step(&mut self, input: &[u8]) -> Step {
         match self.mode {
-            Mode::Ended => Step { consumed: input.len(), action: Action::Read },
+            Mode::Ended { .. } => Step { consumed: input.len(), action: Action::Read },
             _ if input.is_empty() => Step { consumed: 0, action: Action::Read },
             Mode::Fast | Mode::Slow(Part::Head) => self.step_head(input),
             Mode::Slow(Part::Length { left }) => {
@@ -147,6 +153,7 @@ impl Connection {
         if self.mode == Mode::Fast {
             if let Some(ask) = fast_ask(&head) {
                 self.scan = HeadScan::default();
+                self.heads = self.heads.wrapping_add(1);
                 return Step { consumed: end, action: Action::Lookup(ask) };
             }
             self.scan = HeadScan::default();
@@ -154,6 +161,7 @@ impl Connection {
             return Step { consumed: 0, action: Action::HandOver };
         }
         self.scan = HeadScan::default();
+        self.heads = self.heads.wrapping_add(1);
         let part = match head.body {
             Body::Length(len) if len > BODY_LEN_MAX as u64 => return self.reject(Rejection::BodyTooLarge),
             Body::None | Body::Length(0) => Part::Head,
@@ -165,7 +173,8 @@ impl Connection {
     }
 
     fn reject(&mut self, rejection: Rejection) -> Step {
-        self.mode = Mode::Ended;
+        let in_body = matches!(self.mode, Mode::Slow(Part::Length { .. } | Part::Chunked(_)));
+        self.mode = Mode::Ended { in_body };
         Step { consumed: 0, action: Action::Reject(rejection) }
     }
 }
