@@ -2,8 +2,13 @@
 //!
 //! `ARCHITECTURE.md` at the root of the repository explains how the parts hang together.
 
+pub mod api;
+pub mod control;
+pub mod core;
+pub mod desk;
 pub mod limits;
 pub mod link;
 pub mod mail;
 pub mod stats;
+pub mod store;
 pub mod wire;

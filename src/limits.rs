@@ -63,6 +63,30 @@ pub const WRITE_QUEUE_LEN: usize = 16_384;
 /// and one memtable of the store, with room for a compaction.
 pub const DISK_FREE_MIN: u64 = 256 * 1024 * 1024;
 
+/// The same on a small disk: this part of the whole.
+pub const DISK_FREE_MIN_SHARE: u64 = 8;
+
+/// How often the free space is asked for at most, while few bytes are written.
+pub const DISK_CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// Bytes written after which the free space is asked for anyway: well below the least that must be free.
+pub const DISK_CHECK_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Reads of whole records that may wait for the readers.
+pub const READ_QUEUE_LEN: usize = 4_096;
+
+/// Threads that answer reads: one reads from disk while the other answers from memory.
+pub const READERS: usize = 2;
+
+/// Bytes of one batch of records at start: a core decodes it in about a millisecond, the time between two turns.
+pub const LOAD_BATCH_BYTES: usize = 256 * 1024;
+
+/// Bytes of such batches that wait for the cores at most; beyond it the loader waits for them.
+pub const LOAD_IN_FLIGHT_MAX: usize = 32 * 1024 * 1024;
+
+/// Threads that read the store at start at most. Each has a batch in the making for each core.
+pub const LOADERS_MAX: usize = 8;
+
 /// Share of the codes of one length given out at which an alarm is raised, in percent.
 pub const CODES_USED_ALARM_PERCENT: u64 = 90;
 

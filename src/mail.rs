@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 
 use carom_shards::{Code, CoreId};
@@ -85,6 +86,53 @@ pub struct LoadBatch {
     pub bytes: Vec<u8>,
     /// How many records.
     pub records: u32,
+    /// Tells the sender, when the batch is dropped, that its bytes are no longer waiting.
+    pub credit: Option<LoadCredit>,
+}
+
+impl LoadBatch {
+    /// Appends a record.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.records += 1;
+    }
+
+    /// The records, as key and value.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let (key_len, behind) = rest.split_first_chunk::<2>()?;
+            let (value_len, behind) = behind.split_first_chunk::<4>()?;
+            let (key, behind) = behind.split_at_checked(usize::from(u16::from_le_bytes(*key_len)))?;
+            let (value, behind) = behind.split_at_checked(u32::from_le_bytes(*value_len) as usize)?;
+            rest = behind;
+            Some((key, value))
+        })
+    }
+}
+
+/// A share of the bytes that may be on their way to the cores at start. Given back when it is dropped.
+#[derive(Debug)]
+pub struct LoadCredit {
+    in_flight: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl LoadCredit {
+    /// Takes a share of the bytes counted in `in_flight`.
+    pub fn take(in_flight: &Arc<AtomicUsize>, bytes: usize) -> LoadCredit {
+        in_flight.fetch_add(bytes, Ordering::AcqRel);
+        LoadCredit { in_flight: Arc::clone(in_flight), bytes }
+    }
+}
+
+impl Drop for LoadCredit {
+    fn drop(&mut self) {
+        self.in_flight.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
 }
 
 /// A message to a core.

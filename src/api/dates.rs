@@ -1,0 +1,189 @@
+//! Dates as the API and the files of import and export write them: ISO 8601 with an offset, between 1970 and 9999.
+//!
+//! Inside, an instant is a number of milliseconds since 1970 UTC. Nothing here reads a clock.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use jiff::tz::Offset;
+
+/// The last instant of the year 9999, in milliseconds since 1970 UTC.
+pub const INSTANT_MS_MAX: u64 = 253_402_300_799_999;
+
+/// Why a text is no date. The client's fault; trying again does not help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DateError {
+    /// Not an ISO 8601 date and time with an offset.
+    Unreadable,
+    /// Before 1970 or after 9999.
+    OutOfRange,
+}
+
+impl fmt::Display for DateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DateError::Unreadable => {
+                "is not an ISO 8601 date and time with an offset from UTC, such as 2026-01-02T03:04:05+00:00"
+            }
+            DateError::OutOfRange => "is before 1970 or after 9999",
+        })
+    }
+}
+
+impl std::error::Error for DateError {}
+
+/// Reads a date and time with an offset; fractions of a millisecond are cut off.
+///
+/// # Errors
+/// [`DateError`] for anything else.
+pub fn parse(text: &str) -> Result<u64, DateError> {
+    if let Some(ms) = parse_plain(text.as_bytes()) {
+        return Ok(ms);
+    }
+    // The library also takes annotations such as `[Europe/Berlin]`, which the standard does not have.
+    if text.contains('[') {
+        return Err(DateError::Unreadable);
+    }
+    let instant: Timestamp = text
+        .parse()
+        .map_err(|_| if looks_like_a_date(text) { DateError::OutOfRange } else { DateError::Unreadable })?;
+    let ms = instant.as_millisecond();
+    u64::try_from(ms).ok().filter(|&ms| ms <= INSTANT_MS_MAX).ok_or(DateError::OutOfRange)
+}
+
+/// Whether the library may have refused a text for its year alone: `9999-12-31T23:59:59-10:00` is beyond its range.
+fn looks_like_a_date(text: &str) -> bool {
+    text.starts_with("9999-12-31T") && text.is_ascii() && {
+        let in_range = text.replacen("9999", "9996", 1);
+        in_range.parse::<Timestamp>().is_ok()
+    }
+}
+
+/// The form that [`format`] writes without milliseconds, in UTC, which is what an import is full of.
+fn parse_plain(text: &[u8]) -> Option<u64> {
+    let (text, offset) = text.split_at_checked(19)?;
+    if (offset != b"+00:00" && offset != b"Z")
+        || [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')].iter().any(|&(at, sign)| text[at] != sign)
+    {
+        return None;
+    }
+    let number = |from: usize, to: usize| {
+        text[from..to]
+            .iter()
+            .try_fold(0u64, |number, &digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
+    };
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let month_days = match month {
+        4 | 6 | 9 | 11 => 30,
+        2 => 28 + u64::from(leap),
+        1..=12 => 31,
+        _ => return None,
+    };
+    if year < 1970 || !(1..=month_days).contains(&day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    Some((((days_to(year, month, day) * 24 + hour) * 60 + minute) * 60 + second) * 1_000)
+}
+
+/// Days from 1970-01-01 to a date of that year or later (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+fn days_to(year: u64, month: u64, day: u64) -> u64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let year_day = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let (era, era_year) = (year / 400, year % 400);
+    era * 146_097 + era_year * 365 + era_year / 4 - era_year / 100 + year_day - 719_468
+}
+
+/// An instant in UTC, with milliseconds only where there are some.
+///
+/// # Panics
+/// Beyond [`INSTANT_MS_MAX`] nothing is printed but that last instant: what is stored may be later, no client sent it.
+pub fn format(ms: u64) -> String {
+    let ms = i64::try_from(ms.min(INSTANT_MS_MAX)).expect("the year 9999 fits");
+    let instant = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
+    let time = Offset::UTC.to_datetime(instant);
+    let mut out = format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
+        time.year(),
+        time.month(),
+        time.day(),
+        time.hour(),
+        time.minute(),
+        time.second()
+    );
+    if ms % 1_000 != 0 {
+        out.push_str(&format!(".{:03}", ms % 1_000));
+    }
+    out + "+00:00"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn dates_round_trip(ms in 0..=LAST_SURE_MS) {
+            prop_assert_eq!(parse(&format(ms)), Ok(ms));
+            let whole = ms / 1_000 * 1_000;
+            prop_assert_eq!(parse_plain(format(whole).as_bytes()), Some(whole));
+        }
+
+        #[test]
+        fn reading_is_total(text in any::<String>(), near in "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9:.]{2,12}([+-][0-9:]{2,6}|Z)?") {
+            for text in [text, near] {
+                if let Ok(ms) = parse(&text) {
+                    prop_assert!(ms <= INSTANT_MS_MAX);
+                }
+            }
+        }
+
+        /// The short way agrees with the library, on good and bad dates.
+        #[test]
+        fn the_short_way_agrees(y in 1960u32..2110, mo in 0u32..14, d in 0u32..33, h in 0u32..25, s in 0u32..60) {
+            let text = format!("{y:04}-{mo:02}-{d:02}T{h:02}:30:{s:02}+00:00");
+            let library = text.parse::<Timestamp>().ok().map(|instant| instant.as_millisecond());
+            let library = library.and_then(|ms| u64::try_from(ms).ok());
+            prop_assert_eq!(parse_plain(text.as_bytes()), library, "{}", text);
+        }
+    }
+
+    /// The library's own range ends a day before ours, so that every offset fits.
+    const LAST_SURE_MS: u64 = 253_402_207_200_999;
+
+    #[test]
+    fn offsets_count_and_are_needed() {
+        assert_eq!(parse("1970-01-01T01:00:00+01:00"), Ok(0));
+        assert_eq!(parse("2026-01-02T03:04:05+00:00"), Ok(1_767_323_045_000));
+        assert_eq!(parse("2026-01-02T03:04:05.678Z"), Ok(1_767_323_045_678));
+        assert_eq!(parse("2026-01-02T05:04:05+02:00"), Ok(1_767_323_045_000));
+        for text in [
+            "",
+            "2026-01-02",
+            "2026-01-02T03:04:05",
+            "tomorrow",
+            "2026-13-02T03:04:05Z",
+            "2026-02-29T00:00:00Z",
+            "2026-01-02T03:04:05+01:00[Europe/Berlin]",
+        ] {
+            assert_eq!(parse(text), Err(DateError::Unreadable), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_range_ends_in_1970_and_9999() {
+        assert_eq!(parse("1969-12-31T23:59:59+00:00"), Err(DateError::OutOfRange));
+        assert_eq!(parse("1970-01-01T00:59:59+01:00"), Err(DateError::OutOfRange));
+        assert_eq!(parse("9999-12-31T23:59:59-10:00"), Err(DateError::OutOfRange));
+        assert_eq!(parse("9999-12-31T23:59:59+00:00"), Ok(INSTANT_MS_MAX - 999));
+    }
+
+    #[test]
+    fn milliseconds_are_written_where_there_are_some() {
+        assert_eq!(format(1_767_323_045_000), "2026-01-02T03:04:05+00:00");
+        assert_eq!(format(1_767_323_045_078), "2026-01-02T03:04:05.078+00:00");
+        assert_eq!(format(0), "1970-01-01T00:00:00+00:00");
+    }
+}

@@ -1,0 +1,204 @@
+//! What a link may lead to: an absolute `http` or `https` URL in the serialised form of the `url` crate.
+//!
+//! The serialised form is what is stored and sent, so that nothing in it can end the `Location` header. Whether a URL
+//! leads back to the service is asked with the authorities that the service answers to. Nothing is looked up: a name is
+//! compared, never resolved.
+
+use std::fmt;
+
+use url::{Host, Url};
+
+use crate::limits::TARGET_LEN_MAX;
+
+/// A host and port that the service answers to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Authority {
+    host: String,
+    port: u16,
+}
+
+impl Authority {
+    /// The authority of a URL such as the base URL; `None` where it has no host or no known port.
+    pub fn of(url: &str) -> Option<Authority> {
+        authority(&Url::parse(url).ok()?)
+    }
+}
+
+/// A long URL that was checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LongUrl(String);
+
+/// Why a text is no long URL for a link. The client's fault; trying again does not help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LongUrlError {
+    /// Nothing at all.
+    Empty,
+    /// A control character.
+    Control,
+    /// Not an absolute URL.
+    Unreadable(url::ParseError),
+    /// Another scheme than `http` and `https`.
+    Scheme,
+    /// No host.
+    NoHost,
+    /// A user name or password.
+    UserInfo,
+    /// Longer than a link may be, serialised.
+    TooLong,
+    /// It leads to the service itself.
+    Own,
+}
+
+impl fmt::Display for LongUrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LongUrlError::Empty => f.write_str("is empty"),
+            LongUrlError::Control => f.write_str("has a control character"),
+            LongUrlError::Unreadable(error) => write!(f, "is not an absolute URL: {error}"),
+            LongUrlError::Scheme => f.write_str("is neither http nor https"),
+            LongUrlError::NoHost => f.write_str("has no host"),
+            LongUrlError::UserInfo => f.write_str("has a user name or password"),
+            LongUrlError::TooLong => write!(f, "is longer than {TARGET_LEN_MAX} bytes"),
+            LongUrlError::Own => f.write_str("leads to this service itself, which would redirect without end"),
+        }
+    }
+}
+
+impl std::error::Error for LongUrlError {}
+
+impl LongUrl {
+    /// Checks a long URL and serialises it. `own` are the authorities that the service answers to.
+    ///
+    /// # Errors
+    /// [`LongUrlError`] with the first reason that was met.
+    pub fn parse(text: &str, own: &[Authority]) -> Result<LongUrl, LongUrlError> {
+        let text = text.trim_matches(' ');
+        if text.is_empty() {
+            return Err(LongUrlError::Empty);
+        }
+        // Serialising escapes or drops, but never shortens a URL to less than a third: this bounds the work.
+        if text.len() > 4 * TARGET_LEN_MAX {
+            return Err(LongUrlError::TooLong);
+        }
+        // The library would take out tabs and line breaks without a word; a URL that has some was not copied whole.
+        if text.chars().any(char::is_control) {
+            return Err(LongUrlError::Control);
+        }
+        let url = Url::parse(text).map_err(|error| match error {
+            url::ParseError::EmptyHost => LongUrlError::NoHost,
+            error => LongUrlError::Unreadable(error),
+        })?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(LongUrlError::Scheme);
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(LongUrlError::UserInfo);
+        }
+        let here = authority(&url).ok_or(LongUrlError::NoHost)?;
+        if own.contains(&here) {
+            return Err(LongUrlError::Own);
+        }
+        let text = String::from(url);
+        if text.len() > TARGET_LEN_MAX {
+            return Err(LongUrlError::TooLong);
+        }
+        // What the library leaves unescaped in a host or query could in theory be more than printable ASCII.
+        if !crate::store::record::is_target(text.as_bytes()) {
+            return Err(LongUrlError::Control);
+        }
+        Ok(LongUrl(text))
+    }
+
+    /// The serialised URL: 1 to [`TARGET_LEN_MAX`] printable ASCII characters.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<LongUrl> for String {
+    fn from(url: LongUrl) -> String {
+        url.0
+    }
+}
+
+/// Host and port of a URL. A host that ends in a dot is the same one for a resolver.
+fn authority(url: &Url) -> Option<Authority> {
+    let host = match url.host()? {
+        Host::Domain(name) => name.trim_end_matches('.').to_ascii_lowercase(),
+        address => address.to_string(),
+    };
+    if host.is_empty() {
+        return None;
+    }
+    Some(Authority { host, port: url.port_or_known_default()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> Result<String, LongUrlError> {
+        LongUrl::parse(text, &[]).map(String::from)
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_is_total_and_settles(text in any::<String>(), near in "(https?|ftp)://[^/]{0,20}(/.{0,40})?") {
+            for text in [text, near] {
+                if let Ok(url) = parse(&text) {
+                    prop_assert!(crate::store::record::is_target(url.as_bytes()));
+                    prop_assert_eq!(parse(&url), Ok(url.clone()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_serialised_form_is_kept() {
+        assert_eq!(parse("HTTP://EXAMPLE.org:80/a b?q=é#x"), Ok("http://example.org/a%20b?q=%C3%A9#x".into()));
+        assert_eq!(parse("https://bücher.example/"), Ok("https://xn--bcher-kva.example/".into()));
+        assert_eq!(parse(" https://example.org "), Ok("https://example.org/".into()));
+    }
+
+    #[test]
+    fn each_reason_is_named() {
+        for (text, error) in [
+            ("", LongUrlError::Empty),
+            ("  ", LongUrlError::Empty),
+            ("https://example.org/\r\nSet-Cookie: a=b", LongUrlError::Control),
+            ("https://exa\tmple.org/", LongUrlError::Control),
+            ("example.org/path", LongUrlError::Unreadable(url::ParseError::RelativeUrlWithoutBase)),
+            ("javascript:alert(1)", LongUrlError::Scheme),
+            ("ftp://example.org/", LongUrlError::Scheme),
+            ("https://", LongUrlError::NoHost),
+            ("https://user@example.org/", LongUrlError::UserInfo),
+            ("https://:word@example.org/", LongUrlError::UserInfo),
+        ] {
+            assert_eq!(parse(text), Err(error), "{text:?}");
+        }
+        let long = |len: usize| format!("https://example.org/{}", "a".repeat(len - 20));
+        assert_eq!(parse(&long(TARGET_LEN_MAX)).unwrap().len(), TARGET_LEN_MAX);
+        assert_eq!(parse(&long(TARGET_LEN_MAX + 1)), Err(LongUrlError::TooLong));
+        assert_eq!(parse(&format!("https://example.org/{}", "é".repeat(400))), Err(LongUrlError::TooLong));
+    }
+
+    #[test]
+    fn the_service_itself_is_recognised() {
+        let own = [Authority::of("https://Go.Example/").unwrap(), Authority::of("http://127.0.0.1:8080").unwrap()];
+        for text in [
+            "https://go.example/abc",
+            "https://GO.EXAMPLE:443/abc",
+            "https://go.example./abc",
+            "http://127.0.0.1:8080/",
+            "http://127.1:8080/",
+        ] {
+            assert_eq!(LongUrl::parse(text, &own), Err(LongUrlError::Own), "{text}");
+        }
+        for text in
+            ["http://go.example/abc", "https://go.example:8443/", "http://127.0.0.1/", "https://go.example.org/"]
+        {
+            assert!(LongUrl::parse(text, &own).is_ok(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether there is room for more writes, asked before the store itself hits the end of the disk: it could not go on
+//! after that without a restart.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use crate::limits::{DISK_CHECK_BYTES, DISK_CHECK_EVERY, DISK_FREE_MIN, DISK_FREE_MIN_SHARE};
+
+/// Space of a file system, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// Free for this process.
+    pub free: u64,
+    /// All of it.
+    pub total: u64,
+}
+
+/// Watches the free space of one directory.
+#[derive(Debug)]
+pub struct DiskGuard {
+    dir: PathBuf,
+    checked: Option<Instant>,
+    written: u64,
+    full: bool,
+}
+
+impl DiskGuard {
+    /// A guard of the file system that holds `dir`.
+    pub fn new(dir: PathBuf) -> DiskGuard {
+        DiskGuard { dir, checked: None, written: 0, full: false }
+    }
+
+    /// Whether `bytes` more may be written, when `unflushed` bytes will be written once more by themselves. Asks the
+    /// operating system only now and then.
+    pub fn has_room(&mut self, bytes: u64, unflushed: u64, now: Instant) -> bool {
+        self.written += bytes;
+        let due = self.checked.is_none_or(|at| now.duration_since(at) >= DISK_CHECK_EVERY);
+        if due || self.written >= DISK_CHECK_BYTES {
+            self.checked = Some(now);
+            self.written = 0;
+            // Who cannot ask goes on: a full disk will then be a failed write, which is handled too.
+            if let Ok(space) = self.space() {
+                self.full = is_full(space, unflushed, self.full);
+            }
+        }
+        !self.full
+    }
+
+    /// The space there is now.
+    ///
+    /// # Errors
+    /// Where the operating system does not say.
+    pub fn space(&self) -> std::io::Result<Space> {
+        let stat = rustix::fs::statvfs(&self.dir)?;
+        Ok(Space { free: stat.f_bavail * stat.f_frsize, total: stat.f_blocks * stat.f_frsize })
+    }
+}
+
+/// The rule: free must be what a flush will write, and a reserve for journals and compactions. A full disk must have a
+/// quarter of the reserve more before it counts as free again, so that it does not turn back at once.
+fn is_full(space: Space, unflushed: u64, was_full: bool) -> bool {
+    let reserve = DISK_FREE_MIN.min(space.total / DISK_FREE_MIN_SHARE);
+    let slack = if was_full { reserve / 4 } else { 0 };
+    space.free < reserve + slack + unflushed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1024 * 1024;
+
+    #[test]
+    fn a_small_disk_has_a_small_reserve() {
+        let small = |free| Space { free: free * MB, total: 160 * MB };
+        assert!(!is_full(small(20), 0, false));
+        assert!(is_full(small(19), 0, false));
+        assert!(is_full(small(30), 11 * MB, false));
+        let large = |free| Space { free: free * MB, total: 1024 * 1024 * MB };
+        assert!(is_full(large(255), 0, false));
+        assert!(!is_full(large(256), 0, false));
+    }
+
+    #[test]
+    fn full_and_free_are_a_step_apart() {
+        let space = |free| Space { free: free * MB, total: 1024 * 1024 * MB };
+        assert!(is_full(space(300), 0, true));
+        assert!(!is_full(space(320), 0, true));
+    }
+
+    #[test]
+    fn the_system_is_asked_now_and_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut guard = DiskGuard::new(dir.path().to_owned());
+        let start = Instant::now();
+        assert!(guard.has_room(1, 0, start));
+        // Not asked again so soon, whatever is said to be written...
+        assert!(guard.has_room(1, u64::MAX / 2, start));
+        // ...but after a while or many bytes.
+        assert!(!guard.has_room(DISK_CHECK_BYTES, u64::MAX / 2, start));
+        assert!(guard.has_room(1, 0, start + DISK_CHECK_EVERY));
+    }
+}

@@ -1,0 +1,112 @@
+//! Faults on purpose, in builds with the feature `faults` only: they show that the tests of a promise would notice if it
+//! were broken.
+//!
+//! `CAROM_FAULT=ack-before-sync` makes the writer acknowledge before it syncs. In every such build the writer also keeps
+//! `synced.log` in the data directory: after each sync one line with a journal's name and how many of its bytes are
+//! synced, so that [`power_loss`] can take away from a copy of the directory what a loss of power would.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::store::journal;
+
+/// How long acknowledged writes stay unsynced at most in the faulty mode.
+const SYNC_EVERY: Duration = Duration::from_millis(200);
+
+const LOG: &str = "synced.log";
+
+/// Which promises to break.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Faults {
+    /// Acknowledge first, sync later.
+    pub ack_before_sync: bool,
+}
+
+impl Faults {
+    /// What the environment asks for.
+    pub fn from_env() -> Faults {
+        Faults { ack_before_sync: std::env::var("CAROM_FAULT").is_ok_and(|fault| fault == "ack-before-sync") }
+    }
+}
+
+/// The list of what is synced.
+#[derive(Debug)]
+pub struct SyncedLog {
+    file: File,
+    last_sync: Instant,
+    /// The youngest journal and how much of it was written before the sync under way.
+    journal: Option<(PathBuf, u64)>,
+}
+
+impl SyncedLog {
+    /// Opens the list in a data directory.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened.
+    pub fn open(data_dir: &Path) -> io::Result<SyncedLog> {
+        let file = File::options().create(true).append(true).open(data_dir.join(LOG))?;
+        Ok(SyncedLog { file, last_sync: Instant::now(), journal: None })
+    }
+
+    /// Takes note of what the sync to come will cover.
+    pub fn before_sync(&mut self, data_dir: &Path) {
+        let youngest = journal::journals(&data_dir.join("links")).unwrap_or_default().pop();
+        self.journal = youngest.and_then(|path| {
+            let known = self.journal.take().filter(|(known, _)| *known == path).map_or(0, |(_, written)| written);
+            let written = journal::whole_until(&path, known).ok()?;
+            Some((path, written))
+        });
+    }
+
+    /// Writes it down when the sync is done.
+    pub fn after_sync(&mut self, done: bool) {
+        self.last_sync = Instant::now();
+        let Some((path, written)) = self.journal.as_ref().filter(|_| done) else { return };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let line = format!("{name} {written}\n");
+        if let Err(error) = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data()) {
+            tracing::error!(%error, "{LOG} cannot be written");
+        }
+    }
+
+    /// Whether the faulty mode should sync now.
+    pub fn is_due(&self) -> bool {
+        self.last_sync.elapsed() >= SYNC_EVERY
+    }
+
+    /// How long the faulty mode may wait for requests.
+    pub fn patience(&self) -> Duration {
+        SYNC_EVERY.saturating_sub(self.last_sync.elapsed()).max(Duration::from_millis(1))
+    }
+}
+
+/// Takes from a data directory that no process uses what a loss of power would: what the youngest journal holds beyond
+/// its last sync becomes zeros, as in a preallocated file whose pages were never written. Older journals were synced
+/// whole before the youngest was begun. Returns how many bytes were lost.
+///
+/// # Errors
+/// Where the directory is not what the writer left.
+pub fn power_loss(data_dir: &Path) -> io::Result<u64> {
+    let Some(youngest) = journal::journals(&data_dir.join("links"))?.pop() else { return Ok(0) };
+    let name = youngest.file_name().unwrap_or_default().to_string_lossy();
+    let log = fs::read_to_string(data_dir.join(LOG))?;
+    let synced = log.lines().rev().find_map(|line| {
+        let (journal, written) = line.split_once(' ')?;
+        (journal == name).then(|| written.parse::<u64>().ok())?
+    });
+    let synced = synced.unwrap_or(0);
+    let written = journal::whole_until(&youngest, 0)?;
+    let file = File::options().write(true).open(&youngest)?;
+    let len = file.metadata()?.len();
+    file.set_len(synced.min(len))?;
+    file.set_len(len)?;
+    // A byte of the batch under way may have come through: what is found behind the last sync must not matter.
+    if synced + 1 < len {
+        file.write_all_at(&[1], synced)?;
+    }
+    file.sync_all()?;
+    Ok(written.saturating_sub(synced))
+}

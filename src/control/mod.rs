@@ -1,0 +1,15 @@
+//! Threads that may block, so that cores need not: the store's writer and readers, the loader at start, the
+//! replenisher; and the commands that work on a data directory without a node, import and export.
+//!
+//! Nothing here knows of sockets or HTTP. Cores are reached through [`crate::mail`] alone.
+
+pub mod disk;
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub mod faults;
+pub mod loader;
+pub mod plan;
+pub mod readers;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod writer;

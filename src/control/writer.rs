@@ -1,0 +1,459 @@
+//! The one thread that writes links: group commit, insert only if absent, and nothing acknowledged before it is synced.
+//!
+//! Everything that arrived while the last sync ran goes into one commit with one sync. Then owners are told what
+//! changed, one bundle for each core, and they answer who waits. A write or sync that failed is never tried again: after
+//! it nobody knows what is on disk, so the node refuses writes and goes on redirecting. A full disk is met before that
+//! (see [`super::disk`]) and is over by itself.
+//!
+//! Who is right about a code is decided in [`super::plan`]; cores are known here only as mailboxes.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::{Code, CodeHasher, CoreCount, owner};
+
+use super::disk::DiskGuard;
+use super::plan::{Outcome, Plan, Stored, Write};
+use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
+use crate::mail::{Post, StoreAnswer, StoreRequest, ToCore, WriterQueue};
+use crate::stats::{NodeStats, unix_ms};
+use crate::store::links::{Links, StoreError};
+use crate::store::record::{self, RecordRef};
+
+/// How often a writer that waits for room looks whether there is some.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Told to clients while the disk is full.
+pub const DISK_FULL: &str = "the disk is full";
+
+/// Told to clients after a failed write.
+pub const FAILED: &str = "the store failed and takes no writes until the node is restarted";
+
+/// What the writer works with.
+#[derive(Clone, Debug)]
+pub struct WriterSetup {
+    /// The store.
+    pub links: Links,
+    /// The cores' mailboxes.
+    pub post: Post,
+    /// The hasher of the process, to find owners.
+    pub hasher: CodeHasher,
+    /// How many cores own links.
+    pub cores: CoreCount,
+    /// Where to count.
+    pub stats: Arc<NodeStats>,
+    /// The data directory, whose disk is watched.
+    pub data_dir: PathBuf,
+    /// Promises to break on purpose.
+    #[cfg(feature = "faults")]
+    pub faults: super::faults::Faults,
+}
+
+/// Starts the writer. It ends, after a last sync, when all senders are gone.
+///
+/// # Errors
+/// Where the operating system gives no thread.
+pub fn start(setup: WriterSetup) -> io::Result<(WriterQueue, JoinHandle<()>)> {
+    let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
+    let writer = Writer::new(setup)?;
+    let thread = std::thread::Builder::new().name("store-write".to_owned()).spawn(move || writer.run(&receiver))?;
+    Ok((sender, thread))
+}
+
+/// Whether writes are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Health {
+    Good,
+    Full,
+    Failed,
+}
+
+struct Writer {
+    setup: WriterSetup,
+    disk: DiskGuard,
+    health: Health,
+    /// One bundle for each mailbox, kept for its capacity.
+    bundles: Vec<Vec<ToCore>>,
+    record: Vec<u8>,
+    #[cfg(feature = "faults")]
+    synced: super::faults::SyncedLog,
+}
+
+impl Writer {
+    fn new(setup: WriterSetup) -> io::Result<Writer> {
+        Ok(Writer {
+            disk: DiskGuard::new(setup.data_dir.clone()),
+            health: Health::Good,
+            bundles: setup.post.all().iter().map(|_| Vec::new()).collect(),
+            record: Vec::new(),
+            #[cfg(feature = "faults")]
+            synced: super::faults::SyncedLog::open(&setup.data_dir)?,
+            setup,
+        })
+    }
+
+    fn run(mut self, receiver: &Receiver<StoreRequest>) {
+        loop {
+            match receiver.recv_timeout(self.patience()) {
+                Ok(first) => self.take_turn(first, receiver),
+                Err(RecvTimeoutError::Timeout) => self.idle(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if self.health != Health::Failed {
+            self.sync();
+        }
+        tracing::debug!("the writer ends");
+    }
+
+    /// One group commit: what is there now, at most [`COMMIT_WRITES_MAX`].
+    fn take_turn(&mut self, first: StoreRequest, receiver: &Receiver<StoreRequest>) {
+        let mut requests = Vec::with_capacity(64);
+        requests.push(first);
+        requests.extend(receiver.try_iter().take(COMMIT_WRITES_MAX - 1));
+        self.setup.stats.write_queue.set(requests.len() as u64);
+        self.check_room(requests.iter().map(bytes_of).sum());
+        match self.health {
+            Health::Good => self.commit(requests),
+            Health::Full => self.refuse(requests, DISK_FULL),
+            Health::Failed => self.refuse(requests, FAILED),
+        }
+        self.setup.stats.write_queue.set(0);
+    }
+
+    fn commit(&mut self, requests: Vec<StoreRequest>) {
+        let mut plan = Plan::default();
+        for request in requests {
+            plan.add(request, |code| look_up(&self.setup.links, &self.setup.stats, code));
+        }
+        if plan.is_read_only() {
+            return self.tell(plan.into_outcomes());
+        }
+        if let Err(error) = self.write(&plan) {
+            self.fail(&error);
+            return self.refuse_outcomes(&plan.into_outcomes(), FAILED);
+        }
+        #[cfg(feature = "faults")]
+        if self.setup.faults.ack_before_sync {
+            self.tell(plan.into_outcomes());
+            if self.synced.is_due() {
+                self.sync();
+            }
+            return;
+        }
+        if self.sync() {
+            self.setup.stats.store_updates.add(plan.writes().count() as u64);
+            self.tell(plan.into_outcomes());
+        } else {
+            self.refuse_outcomes(&plan.into_outcomes(), FAILED);
+        }
+    }
+
+    fn write(&mut self, plan: &Plan) -> Result<(), StoreError> {
+        let mut batch = self.setup.links.batch();
+        for (code, write) in plan.writes() {
+            self.record.clear();
+            let key = &mut [0; CODE_LEN_MAX];
+            match write {
+                Write::Put(link) => record::encode_link(code.ascii(key), link, &mut self.record),
+                Write::Bury => record::encode_tombstone(code.ascii(key), unix_ms(), &mut self.record),
+                Write::Remove => {
+                    batch.remove(code);
+                    continue;
+                }
+            }
+            batch.put(code, &self.record);
+        }
+        self.setup.links.commit(batch)
+    }
+
+    /// Makes everything committed durable. After a failure there is no other try.
+    fn sync(&mut self) -> bool {
+        #[cfg(feature = "faults")]
+        self.synced.before_sync(&self.setup.data_dir);
+        let start = Instant::now();
+        let result = self.setup.links.sync();
+        self.setup.stats.sync_nanos.add(start.elapsed().as_nanos() as u64);
+        self.setup.stats.commits.add(1);
+        #[cfg(feature = "faults")]
+        self.synced.after_sync(result.is_ok());
+        result.map_err(|error| self.fail(&error)).is_ok()
+    }
+
+    /// Gives every core what is for it, in one bundle.
+    fn tell(&mut self, outcomes: Vec<Outcome>) {
+        let setup = &self.setup;
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Apply { code, change, ticket, answer } => {
+                    let core = owner(setup.hasher.hash(&code), setup.cores);
+                    self.bundles[core.index()].push(ToCore::Apply { change, ticket, answer });
+                }
+                Outcome::Answer { ticket, answer } => {
+                    self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+                }
+            }
+        }
+        self.post_bundles();
+    }
+
+    fn refuse_outcomes(&mut self, outcomes: &[Outcome], reason: &'static str) {
+        for ticket in outcomes.iter().map(Outcome::ticket) {
+            let answer = StoreAnswer::Refused(reason);
+            self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+        }
+        self.post_bundles();
+    }
+
+    fn refuse(&mut self, requests: Vec<StoreRequest>, reason: &'static str) {
+        for request in requests {
+            let (StoreRequest::Create { ticket, .. }
+            | StoreRequest::Delete { ticket, .. }
+            | StoreRequest::Read { ticket, .. }) = request;
+            let answer = StoreAnswer::Refused(reason);
+            self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+        }
+        self.post_bundles();
+    }
+
+    fn post_bundles(&mut self) {
+        for (mailbox, bundle) in self.setup.post.all().iter().zip(&mut self.bundles) {
+            if !bundle.is_empty() {
+                mailbox.post_all(bundle.drain(..));
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &StoreError) {
+        self.setup.stats.store_errors.add_shared(1);
+        if self.health == Health::Failed {
+            return;
+        }
+        self.health = Health::Failed;
+        self.setup.stats.writes_refused.store(true, Ordering::Release);
+        tracing::error!(%error, "a write to the store failed; no more writes are taken, redirects go on");
+        let text = format!("{error}: no more writes are taken; check the disk, then restart to read the store back");
+        self.setup.stats.alarms.raise("store_failed", text);
+    }
+
+    /// Changes between taking writes and refusing them for want of room.
+    fn check_room(&mut self, bytes: u64) {
+        if self.health == Health::Failed {
+            return;
+        }
+        let room = self.disk.has_room(bytes, self.setup.links.unflushed_bytes(), Instant::now());
+        let health = if room { Health::Good } else { Health::Full };
+        if health == self.health {
+            return;
+        }
+        self.health = health;
+        self.setup.stats.writes_refused.store(!room, Ordering::Release);
+        if room {
+            self.setup.stats.alarms.clear("disk_full");
+        } else {
+            let free = self.disk.space().map_or(0, |space| space.free) / (1024 * 1024);
+            let text = format!(
+                "the disk of {} has {free} MiB left: no writes are taken until there is more",
+                self.setup.data_dir.display()
+            );
+            self.setup.stats.alarms.raise("disk_full", text);
+        }
+    }
+
+    /// How long to wait for a request before something is due by itself.
+    fn patience(&self) -> Duration {
+        #[cfg(feature = "faults")]
+        if self.setup.faults.ack_before_sync {
+            return self.synced.patience();
+        }
+        if self.health == Health::Full { LOOK_AGAIN } else { Duration::from_secs(3_600) }
+    }
+
+    fn idle(&mut self) {
+        #[cfg(feature = "faults")]
+        if self.setup.faults.ack_before_sync && self.health != Health::Failed && self.synced.is_due() {
+            self.sync();
+        }
+        if self.health == Health::Full {
+            self.check_room(0);
+        }
+    }
+}
+
+/// What is under a code now.
+fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
+    match links.get(code) {
+        Ok(None) => Stored::Absent,
+        Ok(Some(value)) => match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
+            Ok(RecordRef::Link(link)) => Stored::Link(link.origin),
+            Ok(RecordRef::Tombstone { .. }) => Stored::Tombstone,
+            Err(error) => {
+                super::loader::report_damaged(stats, code.to_string().as_bytes(), &error);
+                Stored::Damaged
+            }
+        },
+        Err(StoreError::Damaged(_)) => Stored::Damaged,
+        Err(error) => {
+            stats.store_errors.add_shared(1);
+            tracing::error!(%error, %code, "a record could not be read");
+            Stored::Unknown
+        }
+    }
+}
+
+/// About what a request will write, in bytes.
+fn bytes_of(request: &StoreRequest) -> u64 {
+    match request {
+        StoreRequest::Create { link, .. } => 128 + link.target.len() as u64,
+        StoreRequest::Delete { .. } | StoreRequest::Read { .. } => 128,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::plan::tests::link;
+    use crate::control::testing::{KEY, TestNode, create, delete};
+    use crate::link::Origin;
+
+    #[test]
+    fn answers_come_and_links_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 2);
+        let (queue, thread) = start(node.writer_setup(dir.path())).unwrap();
+        for number in 0..200 {
+            queue.send(create(link(&format!("code{number}"), Origin::Issued), number)).unwrap();
+        }
+        assert!(node.answers(200).values().all(|answer| *answer == StoreAnswer::Created));
+        queue.send(create(link("code7", Origin::Custom), 1)).unwrap();
+        queue.send(create(link("slug", Origin::Custom), 2)).unwrap();
+        queue.send(delete("code7", 3)).unwrap();
+        queue.send(delete("slug", 4)).unwrap();
+        queue.send(create(link("code7", Origin::Custom), 5)).unwrap();
+        queue.send(create(link("slug", Origin::Custom), 6)).unwrap();
+        let answers = node.answers(6);
+        use StoreAnswer::{Created, Deleted, Taken};
+        assert_eq!(
+            (1..=6).map(|token| answers[&token].clone()).collect::<Vec<_>>(),
+            [Taken, Created, Deleted, Deleted, Taken, Created]
+        );
+        drop(queue);
+        thread.join().unwrap();
+        drop(node);
+        let (links, repairs) = Links::open(&dir.path().join("links"), KEY).unwrap();
+        assert!(repairs.is_empty());
+        let stats = NodeStats::default();
+        let at = |code: &str| look_up(&links, &stats, &Code::parse(code.as_bytes()).unwrap());
+        assert_eq!(at("code7"), Stored::Tombstone);
+        assert_eq!(at("slug"), Stored::Link(Origin::Custom));
+        assert_eq!(at("code8"), Stored::Link(Origin::Issued));
+    }
+
+    #[test]
+    fn applies_go_to_the_owner_and_answers_to_who_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 3);
+        let (queue, _thread) = start(node.writer_setup(dir.path())).unwrap();
+        let link = link("abc", Origin::Custom);
+        let owning = owner(node.hasher.hash(&link.code), node.cores);
+        queue.send(create(link.clone(), 1)).unwrap();
+        let first = node.mail[owning.index()].recv().unwrap();
+        assert!(matches!(first, ToCore::Apply { answer: StoreAnswer::Created, .. }));
+        queue.send(create(link, 2)).unwrap();
+        assert!(matches!(node.mail[0].recv().unwrap(), ToCore::Answer { token: 2, answer: StoreAnswer::Taken }));
+    }
+
+    #[test]
+    fn a_damaged_record_counts_as_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let link = link("abc", Origin::Custom);
+        let mut batch = node.links.batch();
+        batch.put(&link.code, b"not a record");
+        node.links.commit(batch).unwrap();
+        let (queue, _thread) = start(node.writer_setup(dir.path())).unwrap();
+        queue.send(create(link, 1)).unwrap();
+        assert_eq!(node.answers(1)[&1], StoreAnswer::Taken);
+        assert_eq!(node.stats.store_damaged.get(), 1);
+    }
+
+    #[test]
+    fn after_a_failed_write_all_is_refused_and_said_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let mut writer = Writer::new(node.writer_setup(dir.path())).unwrap();
+        writer.fail(&StoreError::Failed("no space left".to_owned()));
+        writer.fail(&StoreError::Halted);
+        let (sender, receiver) = sync_channel(8);
+        for token in 1..=3 {
+            sender.send(create(link("abc", Origin::Custom), token)).unwrap();
+        }
+        drop(sender);
+        writer.run(&receiver);
+        assert!(node.answers(3).values().all(|answer| *answer == StoreAnswer::Refused(FAILED)));
+        assert!(node.stats.writes_refused.load(Ordering::Relaxed));
+        assert_eq!(node.stats.alarms.list().len(), 1);
+        assert_eq!(node.stats.commits.get(), 0);
+    }
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod fault_tests {
+    use super::*;
+    use crate::control::faults::{Faults, power_loss};
+    use crate::control::plan::tests::link;
+    use crate::control::testing::{KEY, TestNode, create};
+    use crate::link::Origin;
+    use std::fs;
+    use std::path::Path;
+
+    /// Copies a directory as it is at this moment.
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let target = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                copy(&entry.path(), &target);
+            } else {
+                fs::copy(entry.path(), target).unwrap();
+            }
+        }
+    }
+
+    /// Creates links one after another, cuts the power right after the last acknowledgement, and counts what is missing.
+    fn lost_of_acknowledged(ack_before_sync: bool) -> usize {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, after) = (dir.path().join("data"), dir.path().join("after"));
+        fs::create_dir(&data).unwrap();
+        let node = TestNode::new(&data, 1);
+        let setup = WriterSetup { faults: Faults { ack_before_sync }, ..node.writer_setup(&data) };
+        let (queue, _thread) = start(setup).unwrap();
+        let codes: Vec<String> = (0..300).map(|number| format!("code{number}")).collect();
+        for (token, code) in codes.iter().enumerate() {
+            queue.send(create(link(code, Origin::Issued), token as u64)).unwrap();
+            assert_eq!(node.answers(1).into_values().next(), Some(StoreAnswer::Created));
+        }
+        copy(&data, &after);
+        power_loss(&after).unwrap();
+        let (links, _) = Links::open(&after.join("links"), KEY).unwrap();
+        codes.iter().filter(|code| links.get(&Code::parse(code.as_bytes()).unwrap()).unwrap().is_none()).count()
+    }
+
+    #[test]
+    fn a_loss_of_power_takes_nothing_acknowledged() {
+        assert_eq!(lost_of_acknowledged(false), 0);
+    }
+
+    /// The control: a writer that breaks the promise is caught by the same test.
+    #[test]
+    fn a_writer_that_acknowledges_too_early_is_caught() {
+        assert!(lost_of_acknowledged(true) > 0);
+    }
+}

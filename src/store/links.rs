@@ -1,0 +1,616 @@
+//! The links on disk: the one module that names fjall.
+//!
+//! Two keyspaces: `links` holds one record for each code under its ASCII form, `meta` the format, the fingerprint of the
+//! secret key and, for each length of code, the mark that no counter may fall below. A commit is visible to readers at
+//! once and durable after [`Links::sync`]. What a record means is not known here (see [`super::record`]); who may write
+//! is the caller's business: there is one writer.
+
+use std::ops::{Bound, Deref};
+use std::path::Path;
+use std::{error, fmt, io};
+
+use carom_shards::Code;
+use carom_shards::code::{ALPHABET, CODE_LEN_MAX};
+use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::journal::{self, Repair};
+
+/// The form of this directory.
+const FORMAT: u64 = 1;
+
+/// Blocks that a look-up of an existing code or a scan has read, bytes. Nothing reads the store twice: redirects come
+/// from memory, new codes are answered by the filters. So this holds little more than filters and indexes.
+const CACHE_BYTES: u64 = 32 * 1024 * 1024;
+
+/// A memtable, bytes. What a crash leaves to replay is about two of these, half a second.
+const MEMTABLE_BYTES: u64 = 32 * 1024 * 1024;
+
+/// All journals together, bytes: the least that the library accepts.
+const JOURNALS_BYTES: u64 = 64 * 1024 * 1024;
+
+/// A data block, bytes. A scan pays for each block, a look-up for each byte of one; scans are what people wait for.
+const BLOCK_BYTES: u32 = 16 * 1024;
+
+/// Filter bits for a code: of 1,000 new codes about 8 cost a read.
+const FILTER_BITS: f32 = 10.0;
+
+/// Why the store did not do what it was asked.
+#[derive(Debug)]
+pub enum StoreError {
+    /// Something read back is not what was written. The disk's fault; trying again does not help.
+    Damaged(String),
+    /// The operating system refused. The machine's fault; helps once its cause is gone, and for writes after a restart.
+    Failed(String),
+    /// A write or a sync failed before, so that nobody knows what is on disk: a restart reads it back.
+    Halted,
+    /// Another process has the store. The operator's fault; helps to stop that one.
+    InUse,
+    /// Another program's form of directory. The operator's fault; helps to run the program that wrote it.
+    OtherFormat(String),
+    /// The codes here were made under another secret key. The operator's fault; helps to give the right one.
+    OtherKey,
+}
+
+impl StoreError {
+    /// Whether the same request may succeed later without a person doing something.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, StoreError::Failed(_))
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Damaged(what) => write!(f, "the store is damaged: {what}"),
+            StoreError::Failed(what) => write!(f, "the store failed: {what}"),
+            StoreError::Halted => f.write_str("the store takes no writes since one failed; restart to read it back"),
+            StoreError::InUse => f.write_str("the store is in use by another process"),
+            StoreError::OtherFormat(what) => write!(f, "the store has another format: {what}"),
+            StoreError::OtherKey => f.write_str(
+                "the codes in the store were made under another secret key; with this one, codes could be given twice",
+            ),
+        }
+    }
+}
+
+impl error::Error for StoreError {}
+
+impl From<fjall::Error> for StoreError {
+    fn from(error: fjall::Error) -> StoreError {
+        use fjall::{Error, LsmError};
+        let text = error.to_string();
+        match error {
+            Error::Io(error) | Error::Storage(LsmError::Io(error)) => from_io(&error, text),
+            Error::Poisoned => StoreError::Halted,
+            Error::Locked => StoreError::InUse,
+            Error::InvalidVersion(_) | Error::Storage(LsmError::InvalidVersion(_)) => StoreError::OtherFormat(text),
+            Error::Storage(_)
+            | Error::JournalRecovery(_)
+            | Error::Decompress(_)
+            | Error::InvalidTrailer
+            | Error::InvalidTag(_)
+            | Error::Unrecoverable => StoreError::Damaged(text),
+            _ => StoreError::Failed(text),
+        }
+    }
+}
+
+fn from_io(error: &io::Error, text: String) -> StoreError {
+    match error.kind() {
+        // A file shorter than its index says.
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => StoreError::Damaged(text),
+        _ => StoreError::Failed(text),
+    }
+}
+
+/// A stored record's bytes. Keeps a part of the store's memory alive: for short use.
+#[derive(Clone, Debug)]
+pub struct Value(Slice);
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Writes that become visible together.
+pub struct Batch {
+    inner: fjall::OwnedWriteBatch,
+    links: Keyspace,
+    meta: Keyspace,
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batch({} writes)", self.inner.len())
+    }
+}
+
+impl Batch {
+    /// Puts a record in the place of any other of its code. At most one write for each code may stand in a batch.
+    pub fn put(&mut self, code: &Code, record: &[u8]) {
+        self.inner.insert(&self.links, code.ascii(&mut [0; CODE_LEN_MAX]), record);
+    }
+
+    /// Removes the record of a code.
+    pub fn remove(&mut self, code: &Code) {
+        self.inner.remove(&self.links, Slice::from(code.ascii(&mut [0; CODE_LEN_MAX])));
+    }
+
+    /// Sets the mark that no counter for codes of this length may fall below.
+    pub fn set_high_water(&mut self, code_len: usize, value: u64) {
+        let key = high_water_key(code_len);
+        self.inner.insert(&self.meta, key.as_str(), sealed(&key, value));
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+}
+
+/// Codes whose records a scan could not read, because a block of a file is damaged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DamagedRange {
+    /// The last code before that could be read, or the start of the scanned part.
+    pub after: String,
+    /// The first code behind that could be read; `None` where there was none to the end of the scanned part.
+    pub before: Option<String>,
+}
+
+impl fmt::Display for DamagedRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.before {
+            Some(before) => write!(f, "codes after {} and before {before}", self.after),
+            None => write!(f, "codes after {} with the same first character", self.after),
+        }
+    }
+}
+
+/// A part of all codes: those with one first character.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part(u8);
+
+/// All parts, in the order of their keys.
+pub fn parts() -> Vec<Part> {
+    let mut firsts = *ALPHABET;
+    firsts.sort_unstable();
+    firsts.map(Part).to_vec()
+}
+
+/// An open store of links. Cheap to clone; closed when the last clone is dropped.
+#[derive(Clone)]
+pub struct Links {
+    db: Database,
+    links: Keyspace,
+    meta: Keyspace,
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Links")
+    }
+}
+
+impl Links {
+    /// Opens the store in `dir`, making it where there is none, and tells what had to be repaired for that. The
+    /// fingerprint is that of the secret key, kept to notice that codes were made under another one.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is changed then but journals that were repaired.
+    pub fn open(dir: &Path, fingerprint: &str) -> Result<(Links, Vec<Repair>), StoreError> {
+        let repairs = journal::repair_all(dir).map_err(|error| {
+            StoreError::Failed(format!("a journal in {} cannot be checked: {error}", dir.display()))
+        })?;
+        let db = Database::builder(dir)
+            .cache_size(CACHE_BYTES)
+            .max_journaling_size(JOURNALS_BYTES)
+            .journal_compression(CompressionType::None)
+            .worker_threads(2)
+            .open()?;
+        let links = db.keyspace("links", link_options)?;
+        let meta = db.keyspace("meta", KeyspaceCreateOptions::default)?;
+        let store = Links { db, links, meta };
+        store.check_meta(fingerprint)?;
+        Ok((store, repairs))
+    }
+
+    fn check_meta(&self, fingerprint: &str) -> Result<(), StoreError> {
+        match self.meta.get("format")? {
+            None => {
+                let mut batch = self.batch();
+                batch.inner.insert(&self.meta, "format", sealed("format", FORMAT));
+                batch.inner.insert(&self.meta, "key_fingerprint", fingerprint);
+                self.commit(batch)?;
+                return self.sync();
+            }
+            Some(value) => match unsealed("format", &value)? {
+                FORMAT => {}
+                found => return Err(StoreError::OtherFormat(format!("it is {found}, this program knows {FORMAT}"))),
+            },
+        }
+        match self.meta.get("key_fingerprint")? {
+            Some(stored) if *stored == *fingerprint.as_bytes() => Ok(()),
+            _ => Err(StoreError::OtherKey),
+        }
+    }
+
+    /// The record of a code.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where the block that would hold it cannot be read.
+    pub fn get(&self, code: &Code) -> Result<Option<Value>, StoreError> {
+        Ok(self.links.get(code.ascii(&mut [0; CODE_LEN_MAX]))?.map(Value))
+    }
+
+    /// An empty batch.
+    pub fn batch(&self) -> Batch {
+        Batch { inner: self.db.batch(), links: self.links.clone(), meta: self.meta.clone() }
+    }
+
+    /// Makes a batch visible to readers. It is durable after the next [`Links::sync`].
+    ///
+    /// # Errors
+    /// After one, nobody knows what of the batch is on disk; the store takes no more writes.
+    pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        Ok(batch.inner.commit()?)
+    }
+
+    /// Makes everything committed so far durable (`fdatasync`).
+    ///
+    /// # Errors
+    /// After one, nobody knows what is on disk; the store takes no more writes.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        Ok(self.db.persist(PersistMode::SyncData)?)
+    }
+
+    /// The mark that no counter for codes of this length may fall below; 0 where none was set.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where it cannot be read.
+    pub fn high_water(&self, code_len: usize) -> Result<u64, StoreError> {
+        let key = high_water_key(code_len);
+        self.meta.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
+    }
+
+    /// Gives every record of a part to `each`, in the order of their keys, and returns what could not be read. `each`
+    /// ends the scan by returning `false`.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] where the operating system refused to read.
+    pub fn scan(
+        &self,
+        part: Part,
+        mut each: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Vec<DamagedRange>, StoreError> {
+        let end = [part.0 + 1];
+        let mut damaged = Vec::new();
+        let mut last = vec![part.0];
+        let mut from = Bound::Included(vec![part.0]);
+        loop {
+            match self.run(&from, Bound::Excluded(&end), &mut last, &mut each) {
+                Ok(()) => return Ok(damaged),
+                Err(StoreError::Damaged(_)) => {}
+                Err(error) => return Err(error),
+            }
+            // The library's iterator must not be used after an error: it leaves out the rest of the damaged file
+            // without a word. So the edges of the damage are searched for, and the scan starts anew behind it.
+            if last.len() > 1 {
+                from = Bound::Excluded(last.clone());
+            }
+            let edge = self.last_readable(&from, position(&last), &end);
+            self.run(&from, Bound::Included(&from_position(edge)), &mut last, &mut each)?;
+            // A range that ends with the last key of a block makes the library read the next block too, so this one key
+            // is only reached by itself. (By 16 characters: the last of several longer slugs may be missed.)
+            let next = from_position(edge + 1);
+            if let Ok(Some(value)) = self.links.get(&next) {
+                last.clone_from(&next);
+                if !each(&next, &value) {
+                    return Ok(damaged);
+                }
+            }
+            let behind = self.first_readable(edge + 1, &end);
+            let before = behind.as_ref().and_then(|(_, key)| key.as_deref().map(text));
+            damaged.push(DamagedRange { after: text(&last), before });
+            match behind {
+                Some((start, Some(_))) => from = Bound::Included(from_position(start)),
+                _ => return Ok(damaged),
+            }
+        }
+    }
+
+    /// Gives the records of a range to `each` until one cannot be read; `last` is the last key given.
+    fn run(
+        &self,
+        from: &Bound<Vec<u8>>,
+        to: Bound<&[u8]>,
+        last: &mut Vec<u8>,
+        each: &mut impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        for guard in self.links.range::<&[u8], _>((from.as_ref().map(Vec::as_slice), to)) {
+            let (key, value) = guard.into_inner()?;
+            last.clear();
+            last.extend_from_slice(&key);
+            if !each(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The largest position up to and with which the range from `from` can be read.
+    fn last_readable(&self, from: &Bound<Vec<u8>>, start: u128, end: &[u8]) -> u128 {
+        let readable =
+            |to: u128| self.run(from, Bound::Included(&from_position(to)), &mut Vec::new(), &mut |_, _| true).is_ok();
+        let (good, bad) = gallop(start, position(end), |to| !readable(to));
+        bisect(good, bad, |to| !readable(to))
+    }
+
+    /// The smallest position behind `start` from which a range can be read, and the first key there.
+    fn first_readable(&self, start: u128, end: &[u8]) -> Option<(u128, Option<Vec<u8>>)> {
+        let first = |from: u128| -> Result<Option<Vec<u8>>, StoreError> {
+            let range = (Bound::Included(from_position(from)), Bound::Excluded(end.to_vec()));
+            match self.links.range(range).next() {
+                Some(guard) => Ok(Some(guard.into_inner()?.0.to_vec())),
+                None => Ok(None),
+            }
+        };
+        let (bad, good) = gallop(start, position(end), |from| first(from).is_ok());
+        let edge = bisect(bad, good, |from| first(from).is_ok()) + 1;
+        first(edge).ok().map(|key| (edge, key))
+    }
+
+    /// Bytes that are only in memory and the journal, and will be written once more, into tables.
+    pub fn unflushed_bytes(&self) -> u64 {
+        self.db.write_buffer_size()
+    }
+
+    /// Bytes that the store takes on disk.
+    pub fn disk_bytes(&self) -> u64 {
+        self.db.disk_space().unwrap_or(0)
+    }
+}
+
+fn link_options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES)
+        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+        .data_block_compression_policy(CompressionPolicy::new([
+            CompressionType::None,
+            CompressionType::None,
+            CompressionType::Lz4,
+        ]))
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS))))
+}
+
+fn high_water_key(code_len: usize) -> String {
+    format!("high_water/{code_len:02}")
+}
+
+/// A number with a checksum over it and its key.
+fn sealed(key: &str, value: u64) -> [u8; 16] {
+    let mut out = [0; 16];
+    out[..8].copy_from_slice(&value.to_le_bytes());
+    out[8..].copy_from_slice(&seal(key, value).to_le_bytes());
+    out
+}
+
+fn unsealed(key: &str, stored: &[u8]) -> Result<u64, StoreError> {
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
+    stored
+        .split_at_checked(8)
+        .and_then(|(value, sum)| Some((number(value)?, number(sum)?)))
+        .filter(|&(value, sum)| seal(key, value) == sum)
+        .map(|(value, _)| value)
+        .ok_or_else(|| StoreError::Damaged(format!("the mark {key} is not what was written")))
+}
+
+fn seal(key: &str, value: u64) -> u64 {
+    xxh3_64(key.as_bytes()) ^ xxh3_64(&value.to_le_bytes())
+}
+
+/// Where a key lies among all keys, by its first 16 bytes.
+fn position(key: &[u8]) -> u128 {
+    let mut first = [0; 16];
+    let len = key.len().min(16);
+    first[..len].copy_from_slice(&key[..len]);
+    u128::from_be_bytes(first)
+}
+
+/// The smallest key at a position.
+fn from_position(position: u128) -> Vec<u8> {
+    let bytes = position.to_be_bytes();
+    let len = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    bytes[..len].to_vec()
+}
+
+/// Doubles the step from `start` until `reached`, or the end is: the last position before and the first behind.
+fn gallop(start: u128, end: u128, reached: impl Fn(u128) -> bool) -> (u128, u128) {
+    let (mut before, mut step) = (start, 1u128);
+    loop {
+        let at = start.saturating_add(step).min(end);
+        if at == end || reached(at) {
+            return (before, at);
+        }
+        before = at;
+        step = step.saturating_mul(2);
+    }
+}
+
+/// The largest position from `before` on, and before `behind`, that is not `reached`.
+fn bisect(mut before: u128, mut behind: u128, reached: impl Fn(u128) -> bool) -> u128 {
+    while behind - before > 1 {
+        let middle = before + (behind - before) / 2;
+        if reached(middle) {
+            behind = middle;
+        } else {
+            before = middle;
+        }
+    }
+    before
+}
+
+fn text(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    const KEY: &str = "0123456789abcdef";
+
+    fn open(dir: &Path) -> Links {
+        Links::open(dir, KEY).unwrap().0
+    }
+
+    fn code(number: usize) -> Code {
+        Code::parse(format!("a{number:06}").as_bytes()).unwrap()
+    }
+
+    /// Every code of the test's part, in order.
+    fn scan_all(store: &Links) -> (Vec<String>, Vec<DamagedRange>) {
+        let mut keys = Vec::new();
+        let damaged = store
+            .scan(Part(b'a'), |key, _| {
+                keys.push(text(key));
+                true
+            })
+            .unwrap();
+        (keys, damaged)
+    }
+
+    fn fill(store: &Links, numbers: std::ops::Range<usize>) {
+        let mut batch = store.batch();
+        for number in numbers {
+            batch.put(&code(number), format!("{number:->100}").as_bytes());
+        }
+        store.commit(batch).unwrap();
+        store.sync().unwrap();
+    }
+
+    fn tables(dir: &Path) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![dir.join("keyspaces")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.parent().unwrap().ends_with("tables") && path.metadata().unwrap().len() > 100_000 {
+                    found.push(path);
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn what_is_synced_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        fill(&store, 0..100);
+        let mut batch = store.batch();
+        batch.remove(&code(3));
+        batch.set_high_water(7, 12_345);
+        store.commit(batch).unwrap();
+        store.sync().unwrap();
+        drop(store);
+        let store = open(dir.path());
+        assert_eq!(store.high_water(7).unwrap(), 12_345);
+        assert_eq!(store.high_water(6).unwrap(), 0);
+        assert!(store.get(&code(3)).unwrap().is_none());
+        assert!(store.get(&code(4)).unwrap().unwrap().ends_with(b"-4"));
+        assert_eq!(scan_all(&store).0.len(), 99);
+    }
+
+    #[test]
+    fn another_key_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path()));
+        let refused = Links::open(dir.path(), "another").unwrap_err();
+        assert!(matches!(refused, StoreError::OtherKey), "{refused}");
+        drop(open(dir.path()));
+    }
+
+    #[test]
+    fn parts_cover_every_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let mut batch = store.batch();
+        for &first in ALPHABET {
+            batch.put(&Code::parse(&[first]).unwrap(), b"x");
+            batch.put(&Code::parse(&[first; 64]).unwrap(), b"x");
+        }
+        store.commit(batch).unwrap();
+        let mut seen = 0;
+        for part in parts() {
+            store
+                .scan(part, |_, _| {
+                    seen += 1;
+                    true
+                })
+                .unwrap();
+        }
+        assert_eq!(seen, 128);
+    }
+
+    #[test]
+    fn a_scan_goes_around_damaged_blocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        fill(&store, 0..20_000);
+        store.links.rotate_memtable_and_wait().unwrap();
+        fill(&store, 20_000..20_010);
+        drop(store);
+        let table = tables(dir.path()).pop().expect("a table was written");
+        let mut bytes = fs::read(&table).unwrap();
+        // Two places in the data, far enough apart to be in different blocks with whole ones between.
+        for at in [bytes.len() / 4, bytes.len() / 2] {
+            bytes[at] ^= 1;
+        }
+        fs::write(&table, &bytes).unwrap();
+        let store = open(dir.path());
+        let (keys, damaged) = scan_all(&store);
+        assert_eq!(damaged.len(), 2, "{damaged:?}");
+        assert!(keys.is_sorted_by(|a, b| a < b), "each code once");
+        assert!(keys.len() > 19_000 && keys.len() < 20_010, "{}", keys.len());
+        assert_eq!(keys.last().unwrap(), "a020009");
+        // What is missing lies in the ranges that are named, and a look-up there says so.
+        for number in 0..20_010 {
+            let name = code(number).to_string();
+            let inside = damaged.iter().any(|range| range.after < name && range.before.as_ref().unwrap() > &name);
+            assert_eq!(inside, keys.binary_search(&name).is_err(), "{name}");
+            assert_eq!(inside, matches!(store.get(&code(number)), Err(StoreError::Damaged(_))), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_journal_costs_its_own_records_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        for number in 0..50 {
+            let mut batch = store.batch();
+            let mut record = Vec::new();
+            super::super::record::encode_tombstone(code(number).to_string().as_bytes(), 1, &mut record);
+            batch.put(&code(number), &record);
+            store.commit(batch).unwrap();
+        }
+        drop(store);
+        let journal = journal::journals(dir.path()).unwrap().pop().unwrap();
+        let mut bytes = fs::read(&journal).unwrap();
+        let middle = journal::written_len(&bytes) / 2;
+        bytes[middle] ^= 0x10;
+        fs::write(&journal, &bytes).unwrap();
+        let (store, repairs) = Links::open(dir.path(), KEY).unwrap();
+        assert_eq!(repairs.len(), 1);
+        assert!(!repairs[0].only_tail && repairs[0].kept.is_some());
+        assert!(scan_all(&store).0.len() >= 49);
+    }
+}

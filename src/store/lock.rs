@@ -1,0 +1,71 @@
+//! The lock of a data directory: one process at a time.
+//!
+//! The lock belongs to the open file and goes with the process, so that a kill leaves nothing behind to clean up.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::{error, fmt};
+
+/// Holds a data directory until it is dropped.
+#[derive(Debug)]
+pub struct DataLock {
+    _file: File,
+}
+
+/// Why a data directory could not be taken.
+#[derive(Debug)]
+pub enum LockError {
+    /// Another process has it. The operator's fault; helps to stop that one first.
+    InUse(PathBuf),
+    /// The directory or its lock file cannot be made or opened.
+    Io(PathBuf, io::Error),
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LockError::InUse(path) => {
+                write!(f, "the data directory {} is in use by another process", path.display())
+            }
+            LockError::Io(path, error) => write!(f, "cannot use the data directory {}: {error}", path.display()),
+        }
+    }
+}
+
+impl error::Error for LockError {}
+
+impl DataLock {
+    /// Takes the directory, making it where it is missing.
+    ///
+    /// # Errors
+    /// [`LockError::InUse`] at once, without waiting, when another process has it.
+    pub fn take(data_dir: &Path) -> Result<DataLock, LockError> {
+        let failed = |error| LockError::Io(data_dir.to_owned(), error);
+        std::fs::create_dir_all(data_dir).map_err(failed)?;
+        let file =
+            File::options().create(true).truncate(false).write(true).open(data_dir.join("LOCK")).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(DataLock { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(LockError::InUse(data_dir.to_owned())),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_one_is_told_and_a_later_one_may() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("new/data");
+        let held = DataLock::take(&data).unwrap();
+        let refused = DataLock::take(&data).unwrap_err();
+        assert!(matches!(refused, LockError::InUse(_)));
+        assert!(refused.to_string().contains("in use"));
+        drop(held);
+        DataLock::take(&data).unwrap();
+    }
+}

@@ -1,0 +1,400 @@
+//! The stored form of a link: one value, versioned and checked, that later fields can join.
+//!
+//! A record is a version byte, a checksum over the key and everything else, then fields of tag (1 byte), length
+//! (2 bytes, little-endian) and bytes. A reader skips tags it does not know, so that an older program reads what a newer
+//! one of the same version wrote; what an old reader must not skip needs a new version. Because the checksum covers the
+//! key, a record that turns up under another key is damaged. Nothing here does I/O or allocates while decoding.
+
+use std::fmt;
+
+use carom_shards::{Code, Policy, RedirectStatus};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::limits::TARGET_LEN_MAX;
+use crate::link::{Link, Origin};
+
+/// The version that this program writes, and the only one that it reads.
+pub const VERSION: u8 = 1;
+
+/// Version and checksum.
+const HEAD_LEN: usize = 9;
+
+/// Latest instant that a policy can hold, in milliseconds since 1970.
+const INSTANT_MS_MAX: u64 = (1 << 48) - 1;
+
+/// Keeps the hash of the key apart from the hash of the same bytes in the value.
+const KEY_SEED: u64 = 0x6b65_795f_6f66_5f72;
+
+mod tag {
+    pub(super) const TARGET: u8 = 1;
+    pub(super) const CREATED_MS: u8 = 2;
+    pub(super) const ORIGIN: u8 = 3;
+    pub(super) const STATUS: u8 = 4;
+    pub(super) const CACHE_SECONDS: u8 = 5;
+    pub(super) const VALID_UNTIL_MS: u8 = 6;
+    pub(super) const DELETED_MS: u8 = 7;
+}
+
+/// A record, borrowed from its stored form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecordRef<'a> {
+    /// A link.
+    Link(LinkRef<'a>),
+    /// The code was issued once and its link was deleted: it is never given again.
+    Tombstone {
+        /// When the link was deleted, in milliseconds since 1970 UTC.
+        deleted_ms: u64,
+    },
+}
+
+/// A link without its code, borrowed from its stored form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkRef<'a> {
+    /// How it redirects.
+    pub policy: Policy,
+    /// Where it leads: 1 to [`TARGET_LEN_MAX`] printable ASCII characters.
+    pub target: &'a str,
+    /// When it was made, in milliseconds since 1970 UTC.
+    pub created_ms: u64,
+    /// How it came by its code.
+    pub origin: Origin,
+}
+
+impl LinkRef<'_> {
+    /// The link with its code, owned.
+    pub fn to_link(&self, code: Code) -> Link {
+        Link {
+            code,
+            policy: self.policy,
+            target: self.target.to_owned(),
+            created_ms: self.created_ms,
+            origin: self.origin,
+        }
+    }
+
+    /// Whether this is the stored form of that link, its code aside.
+    pub fn is_same(&self, link: &Link) -> bool {
+        self.policy == link.policy
+            && self.target == link.target
+            && self.created_ms == link.created_ms
+            && self.origin == link.origin
+    }
+}
+
+/// Why some bytes are no record of this key. The disk's fault, or a newer program's; trying again does not help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecordError {
+    /// Shorter than any record.
+    Short,
+    /// Written by a program with another form of records.
+    UnknownVersion(u8),
+    /// Some byte is not what was written, or the record belongs to another key.
+    Checksum,
+    /// A field that does not fit the rest, or that this program would never have written.
+    BadField {
+        /// The field's tag.
+        tag: u8,
+    },
+    /// Neither a whole link nor a tombstone.
+    Incomplete,
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordError::Short => f.write_str("the record is cut off"),
+            RecordError::UnknownVersion(version) => write!(
+                f,
+                "the record has version {version}, this program knows {VERSION}: a newer program wrote it, or it is damaged"
+            ),
+            RecordError::Checksum => f.write_str("the record's checksum is wrong"),
+            RecordError::BadField { tag } => write!(f, "field {tag} of the record is not valid"),
+            RecordError::Incomplete => f.write_str("the record lacks a field"),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// Whether a store may hold this target: what [`decode`] would accept.
+pub fn is_target(target: &[u8]) -> bool {
+    // Without `all`, which stops early, the loop becomes vector instructions; targets are nearly always good.
+    (1..=TARGET_LEN_MAX).contains(&target.len())
+        && target.iter().fold(true, |good, byte| good & (0x21..=0x7e).contains(byte))
+}
+
+/// Writes the stored form of a link behind what is in `out`.
+///
+/// # Panics
+/// When the target or the expiry are not what [`Link`] promises: the caller has checked them.
+pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
+    assert!(is_target(link.target.as_bytes()), "a target that was not checked came to the store");
+    assert!(link.policy.valid_until_ms.is_none_or(|ms| ms <= INSTANT_MS_MAX));
+    let mut writer = Writer::begin(out);
+    writer.field(tag::CREATED_MS, &link.created_ms.to_le_bytes());
+    writer.field(tag::ORIGIN, &[origin_number(link.origin)]);
+    if link.policy.status != RedirectStatus::default() {
+        writer.field(tag::STATUS, &link.policy.status.number().to_le_bytes());
+    }
+    if let Some(seconds) = link.policy.cache_seconds {
+        writer.field(tag::CACHE_SECONDS, &seconds.to_le_bytes());
+    }
+    if let Some(until_ms) = link.policy.valid_until_ms {
+        writer.field(tag::VALID_UNTIL_MS, &until_ms.to_le_bytes());
+    }
+    writer.field(tag::TARGET, link.target.as_bytes());
+    writer.finish(key);
+}
+
+/// Writes the stored form of a tombstone behind what is in `out`.
+pub fn encode_tombstone(key: &[u8], deleted_ms: u64, out: &mut Vec<u8>) {
+    let mut writer = Writer::begin(out);
+    writer.field(tag::DELETED_MS, &deleted_ms.to_le_bytes());
+    writer.finish(key);
+}
+
+/// Whether this may be a tombstone, by one look. What is said not to be is a link or damaged.
+pub fn may_be_tombstone(value: &[u8]) -> bool {
+    value.get(HEAD_LEN) == Some(&tag::DELETED_MS)
+}
+
+/// Reads the record of a key. Total: any bytes give a record or an error.
+///
+/// # Errors
+/// [`RecordError`] for bytes that no program of this version wrote for this key.
+pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordError> {
+    if value.len() < HEAD_LEN {
+        return Err(RecordError::Short);
+    }
+    let (head, fields) = value.split_at(HEAD_LEN);
+    if head[0] != VERSION {
+        return Err(RecordError::UnknownVersion(head[0]));
+    }
+    if head[1..] != checksum(key, head[0], fields).to_le_bytes() {
+        return Err(RecordError::Checksum);
+    }
+    let mut found = Fields::default();
+    let mut rest = fields;
+    while let Some((&[tag, low, high], behind)) = rest.split_first_chunk::<3>() {
+        let len = usize::from(u16::from_le_bytes([low, high]));
+        let bytes = behind.get(..len).ok_or(RecordError::BadField { tag })?;
+        found.take(tag, bytes).ok_or(RecordError::BadField { tag })?;
+        rest = &behind[len..];
+    }
+    if !rest.is_empty() {
+        return Err(RecordError::Incomplete);
+    }
+    found.finish()
+}
+
+fn checksum(key: &[u8], version: u8, fields: &[u8]) -> u64 {
+    xxh3_64(fields) ^ xxh3_64_with_seed(key, KEY_SEED ^ u64::from(version))
+}
+
+fn origin_number(origin: Origin) -> u8 {
+    match origin {
+        Origin::Issued => 1,
+        Origin::Custom => 2,
+    }
+}
+
+/// Appends one record to a buffer.
+struct Writer<'o> {
+    out: &'o mut Vec<u8>,
+    start: usize,
+}
+
+impl<'o> Writer<'o> {
+    fn begin(out: &'o mut Vec<u8>) -> Writer<'o> {
+        let start = out.len();
+        out.push(VERSION);
+        out.extend_from_slice(&[0; HEAD_LEN - 1]);
+        Writer { out, start }
+    }
+
+    fn field(&mut self, tag: u8, bytes: &[u8]) {
+        let len = u16::try_from(bytes.len()).expect("fields are bounded well below 64 KiB");
+        self.out.push(tag);
+        self.out.extend_from_slice(&len.to_le_bytes());
+        self.out.extend_from_slice(bytes);
+    }
+
+    fn finish(self, key: &[u8]) {
+        let sum = checksum(key, VERSION, &self.out[self.start + HEAD_LEN..]);
+        self.out[self.start + 1..self.start + HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// The fields of a record as they are met.
+#[derive(Default)]
+struct Fields<'a> {
+    target: Option<&'a str>,
+    created_ms: Option<u64>,
+    origin: Option<Origin>,
+    status: Option<RedirectStatus>,
+    cache_seconds: Option<u32>,
+    valid_until_ms: Option<u64>,
+    deleted_ms: Option<u64>,
+}
+
+impl<'a> Fields<'a> {
+    /// Takes one field; `None` where it is not valid or stood there before.
+    fn take(&mut self, tag: u8, bytes: &'a [u8]) -> Option<()> {
+        match tag {
+            tag::TARGET if is_target(bytes) => once(&mut self.target, std::str::from_utf8(bytes).ok()),
+            tag::CREATED_MS => once(&mut self.created_ms, number(bytes)),
+            tag::ORIGIN => once(&mut self.origin, origin(bytes)),
+            tag::STATUS => {
+                let status = bytes.try_into().ok().map(u16::from_le_bytes);
+                once(&mut self.status, status.and_then(|number| RedirectStatus::from_number(u64::from(number))))
+            }
+            tag::CACHE_SECONDS => once(&mut self.cache_seconds, bytes.try_into().ok().map(u32::from_le_bytes)),
+            tag::VALID_UNTIL_MS => once(&mut self.valid_until_ms, number(bytes).filter(|&ms| ms <= INSTANT_MS_MAX)),
+            tag::DELETED_MS => once(&mut self.deleted_ms, number(bytes)),
+            tag::TARGET => None,
+            _ => Some(()),
+        }
+    }
+
+    fn finish(self) -> Result<RecordRef<'a>, RecordError> {
+        match (self.deleted_ms, self.target, self.created_ms, self.origin) {
+            (Some(deleted_ms), None, _, _) => Ok(RecordRef::Tombstone { deleted_ms }),
+            (None, Some(target), Some(created_ms), Some(origin)) => {
+                let policy = Policy {
+                    status: self.status.unwrap_or_default(),
+                    cache_seconds: self.cache_seconds,
+                    valid_until_ms: self.valid_until_ms,
+                };
+                Ok(RecordRef::Link(LinkRef { policy, target, created_ms, origin }))
+            }
+            _ => Err(RecordError::Incomplete),
+        }
+    }
+}
+
+/// Fills an empty place; `None` when it is full or there is nothing to fill it with.
+fn once<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
+    if place.is_some() {
+        return None;
+    }
+    *place = Some(value?);
+    Some(())
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    bytes.try_into().ok().map(u64::from_le_bytes)
+}
+
+fn origin(bytes: &[u8]) -> Option<Origin> {
+    match bytes {
+        [1] => Some(Origin::Issued),
+        [2] => Some(Origin::Custom),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Any link that the store may be given.
+    pub(crate) fn any_link() -> impl Strategy<Value = Link> {
+        let policy = (0usize..5, any::<Option<u32>>(), proptest::option::of(0..=INSTANT_MS_MAX));
+        ("[0-9A-Za-z_-]{1,64}", policy, "[!-~]{1,2048}", any::<u64>(), any::<bool>()).prop_map(
+            |(code, (status, cache_seconds, valid_until_ms), target, created_ms, issued)| Link {
+                code: Code::parse(code.as_bytes()).expect("a slug"),
+                policy: Policy { status: RedirectStatus::ALL[status], cache_seconds, valid_until_ms },
+                target,
+                created_ms,
+                origin: if issued { Origin::Issued } else { Origin::Custom },
+            },
+        )
+    }
+
+    fn stored(link: &Link) -> (String, Vec<u8>) {
+        let key = link.code.to_string();
+        let mut value = Vec::new();
+        encode_link(key.as_bytes(), link, &mut value);
+        (key, value)
+    }
+
+    proptest! {
+        #[test]
+        fn links_round_trip(link in any_link()) {
+            let (key, value) = stored(&link);
+            prop_assert!(!may_be_tombstone(&value));
+            let Ok(RecordRef::Link(read)) = decode(key.as_bytes(), &value) else { panic!("no link") };
+            prop_assert!(read.is_same(&link));
+            prop_assert_eq!(read.to_link(link.code), link);
+        }
+
+        #[test]
+        fn decoding_is_total(key in any::<Vec<u8>>(), value in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&key, &value);
+            // Behind a good head as well, where the fields are looked at.
+            let mut sealed = vec![VERSION];
+            sealed.extend_from_slice(&checksum(&key, VERSION, &value).to_le_bytes());
+            sealed.extend_from_slice(&value);
+            let _ = decode(&key, &sealed);
+        }
+
+        #[test]
+        fn any_flipped_byte_is_an_error(link in any_link(), at in any::<prop::sample::Index>(), flip in 1u8..) {
+            let (key, mut value) = stored(&link);
+            let at = at.index(value.len());
+            value[at] ^= flip;
+            prop_assert!(decode(key.as_bytes(), &value).is_err());
+        }
+
+        #[test]
+        fn a_record_under_another_key_is_an_error(link in any_link(), other in "[0-9A-Za-z_-]{1,64}") {
+            let (key, value) = stored(&link);
+            prop_assume!(key != other);
+            prop_assert_eq!(decode(other.as_bytes(), &value), Err(RecordError::Checksum));
+        }
+    }
+
+    #[test]
+    fn tombstones_round_trip_and_unknown_fields_are_skipped() {
+        let mut value = Vec::new();
+        let mut writer = Writer::begin(&mut value);
+        writer.field(200, b"of a later program");
+        writer.field(tag::DELETED_MS, &77u64.to_le_bytes());
+        writer.finish(b"abc");
+        assert_eq!(decode(b"abc", &value), Ok(RecordRef::Tombstone { deleted_ms: 77 }));
+        value.clear();
+        encode_tombstone(b"abc", 78, &mut value);
+        assert!(may_be_tombstone(&value));
+        assert_eq!(decode(b"abc", &value), Ok(RecordRef::Tombstone { deleted_ms: 78 }));
+    }
+
+    #[test]
+    fn another_version_says_so() {
+        let mut value = Vec::new();
+        encode_tombstone(b"abc", 1, &mut value);
+        value[0] = 2;
+        let error = decode(b"abc", &value).unwrap_err();
+        assert_eq!(error, RecordError::UnknownVersion(2));
+        assert!(error.to_string().contains("newer program"));
+    }
+
+    #[test]
+    fn values_that_no_program_wrote_are_refused() {
+        for (tag, bytes) in [
+            (tag::TARGET, &b"with space "[..]),
+            (tag::TARGET, b""),
+            (tag::TARGET, b"line\r\nbreak"),
+            (tag::STATUS, &200u16.to_le_bytes()),
+            (tag::ORIGIN, &[3]),
+            (tag::VALID_UNTIL_MS, &u64::MAX.to_le_bytes()),
+            (tag::CREATED_MS, &[1, 2, 3]),
+        ] {
+            let mut value = Vec::new();
+            let mut writer = Writer::begin(&mut value);
+            writer.field(tag, bytes);
+            writer.finish(b"k");
+            assert_eq!(decode(b"k", &value), Err(RecordError::BadField { tag }), "{bytes:?}");
+        }
+    }
+}
