@@ -2,6 +2,8 @@
 //!
 //! `ARCHITECTURE.md` at the root of the repository explains how the parts hang together.
 
+pub mod config;
+pub mod exit;
 pub mod limits;
 pub mod link;
 pub mod mail;
