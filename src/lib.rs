@@ -2,9 +2,11 @@
 //!
 //! `ARCHITECTURE.md` at the root of the repository explains how the parts hang together.
 
+pub mod cli;
 pub mod config;
 pub mod exit;
 pub mod limits;
 pub mod link;
 pub mod mail;
+pub mod preflight;
 pub mod stats;
