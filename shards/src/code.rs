@@ -165,11 +165,17 @@ impl Code {
         &buffer[..self.len()]
     }
 
-    /// Whether the service keeps this name for itself, so that no link may have it.
+    /// Whether the service keeps this name for itself, so that no link may have it, in any case of its letters.
+    ///
+    /// Asked of every code of a segment: the length rules out most names, and the first letter most of the rest, before
+    /// anything is unpacked.
     pub fn is_reserved(&self) -> bool {
-        let mut buffer = [0; CODE_LEN_MAX];
-        let ascii = self.ascii(&mut buffer);
-        RESERVED.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(ascii))
+        let first = ALPHABET[usize::from(self.packed[0] >> 2)].to_ascii_lowercase();
+        let may_be = |name: &&str| name.len() == self.len() && name.as_bytes()[0] == first;
+        RESERVED.iter().copied().filter(may_be).any(|name| {
+            let mut buffer = [0; CODE_LEN_MAX];
+            name.as_bytes().eq_ignore_ascii_case(self.ascii(&mut buffer))
+        })
     }
 }
 
@@ -223,23 +229,29 @@ impl GeneratedCode {
             return None;
         }
         let generated = GeneratedCode(bits);
-        generated.sextets().take(len).all(|sextet| sextet < 62).then_some(generated)
+        generated.digits().all(|sextet| sextet < 62).then_some(generated)
     }
 
-    fn sextets(self) -> impl Iterator<Item = u8> {
-        let len = (self.0 >> 60) as usize;
-        (0..len).rev().map(move |place| (self.0 >> (6 * place)) as u8 & 0x3f)
+    /// How many characters it has, 1 to 10.
+    #[expect(clippy::len_without_is_empty, reason = "a code is never empty")]
+    #[inline]
+    pub fn len(self) -> usize {
+        (self.0 >> 60) as usize
+    }
+
+    /// Its digits, each below 62, first character first.
+    pub fn digits(self) -> impl Iterator<Item = u8> {
+        (0..self.len()).rev().map(move |place| (self.0 >> (6 * place)) as u8 & 0x3f)
     }
 
     /// The same code in the form that everything but queues and the id table uses.
+    #[inline]
     pub fn to_code(self) -> Code {
-        let mut text = [0u8; Self::LEN_MAX];
-        let mut len = 0;
-        for sextet in self.sextets() {
-            text[len] = ALPHABET[usize::from(sextet)];
-            len += 1;
-        }
-        Code::parse(&text[..len]).expect("sextets of the alphabet make a code")
+        // A digit is the six-bit value of its character, so only the place of the bits changes: they move to the front.
+        let bits = (self.0 << 4) << (60 - 6 * self.len());
+        let mut code = Code { len: self.len() as u8, packed: [0; PACKED_LEN_MAX] };
+        code.packed[..8].copy_from_slice(&bits.to_be_bytes());
+        code
     }
 }
 

@@ -8,7 +8,12 @@
 pub mod code;
 pub mod link;
 pub mod owner;
+pub mod permutation;
+pub mod segment;
+pub mod space;
 
 pub use code::{Code, CodeError, CodeHash, CodeHasher, GeneratedCode};
 pub use link::{Entry, Policy, RedirectStatus};
 pub use owner::{CoreCount, CoreId, owner};
+pub use segment::{Issuer, Offer, Run, Segment, SegmentSizer};
+pub use space::{CodeLength, CodeSpace, Counter, SpaceKey, SpaceKeyError};

@@ -1,0 +1,326 @@
+//! The code space: the secret key, the lengths of codes, and the way from a counter value to a code and back.
+//!
+//! Each length has its own counter, from 0 to 62^length - 1, and its own permutation of these numbers under the key. So
+//! codes never collide, and without the key their order tells nothing. Who hands out counter values is decided in
+//! [`crate::segment`]; where they are stored is not known here.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use zeroize::Zeroize;
+
+use crate::code::GeneratedCode;
+use crate::permutation::{Halves, Permutation};
+
+/// Characters that a generated code can have at each place.
+const RADIX: u64 = 62;
+
+/// Bytes of a [`SpaceKey`].
+pub const SPACE_KEY_BYTES: usize = 32;
+
+/// The secret key of a code space: whoever has it can list all codes in the order of their creation.
+///
+/// Its bytes are overwritten with zeros when it is dropped; copies that the compiler made while moving it are out of
+/// reach.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SpaceKey([u8; SPACE_KEY_BYTES]);
+
+/// Why a text is no key. The fault of who wrote it; it never holds a character of the text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpaceKeyError {
+    /// It has not 64 characters.
+    WrongLength {
+        /// How many bytes it has, without surrounding white space.
+        len: usize,
+    },
+    /// A character that is no hex digit.
+    BadDigit {
+        /// Where it stood, from 0, without leading white space.
+        at: usize,
+    },
+}
+
+impl fmt::Display for SpaceKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpaceKeyError::WrongLength { len } => {
+                write!(f, "a space key has {} hex digits, not {len} characters", 2 * SPACE_KEY_BYTES)
+            }
+            SpaceKeyError::BadDigit { at } => write!(f, "character {} of the space key is no hex digit", at + 1),
+        }
+    }
+}
+
+impl std::error::Error for SpaceKeyError {}
+
+impl SpaceKey {
+    /// The key of these bytes, which should come from the operating system's random generator.
+    pub fn from_bytes(bytes: [u8; SPACE_KEY_BYTES]) -> SpaceKey {
+        SpaceKey(bytes)
+    }
+
+    /// Reads a key from 64 hex digits of either case; white space around them is ignored.
+    ///
+    /// # Errors
+    /// [`SpaceKeyError`] for anything else.
+    pub fn from_hex(text: &str) -> Result<SpaceKey, SpaceKeyError> {
+        let text = text.trim().as_bytes();
+        // The first wrong character is the better message where both are wrong: a copied quote, say.
+        if let Some(at) = text.iter().position(|byte| !byte.is_ascii_hexdigit()) {
+            return Err(SpaceKeyError::BadDigit { at });
+        }
+        if text.len() != 2 * SPACE_KEY_BYTES {
+            return Err(SpaceKeyError::WrongLength { len: text.len() });
+        }
+        let mut key = SpaceKey([0; SPACE_KEY_BYTES]);
+        for (byte, digits) in key.0.iter_mut().zip(text.as_chunks::<2>().0) {
+            *byte = digits.iter().fold(0, |byte, &digit| byte << 4 | hex_value(digit));
+        }
+        Ok(key)
+    }
+
+    /// The key as 64 small hex digits. The caller keeps them secret.
+    pub fn to_hex(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// A public name of the key, 16 hex digits: the start of SHA-256 of a label and the key. Nodes compare it to notice
+    /// that they were given different keys.
+    pub fn fingerprint(&self) -> String {
+        let digest = Sha256::new().chain_update(b"carom code space key v1").chain_update(self.0).finalize();
+        hex(&digest[..8])
+    }
+}
+
+impl Drop for SpaceKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for SpaceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SpaceKey(fingerprint {})", self.fingerprint())
+    }
+}
+
+/// Value of an ASCII hex digit.
+fn hex_value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// How many characters generated codes have, 2 to 10. The configuration allows 6 to 10; tests walk shorter ones.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct CodeLength(u8);
+
+impl CodeLength {
+    /// The shortest: FF1 needs two halves.
+    pub const MIN: CodeLength = CodeLength(2);
+    /// The longest that a [`GeneratedCode`] holds.
+    pub const MAX: CodeLength = CodeLength(GeneratedCode::LEN_MAX as u8);
+    /// Seven characters, 3.5e12 codes.
+    pub const DEFAULT: CodeLength = CodeLength(7);
+
+    /// A length; `None` outside 2 to 10.
+    pub fn new(characters: usize) -> Option<CodeLength> {
+        let length = CodeLength(u8::try_from(characters).ok()?);
+        (Self::MIN..=Self::MAX).contains(&length).then_some(length)
+    }
+
+    /// The number of characters.
+    #[inline]
+    pub fn get(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// How many codes of this length there are, 62^length.
+    #[inline]
+    pub fn codes(self) -> u64 {
+        RADIX.pow(u32::from(self.0))
+    }
+
+    /// The length with one more character, for when this one is used up; `None` after the longest.
+    pub fn next(self) -> Option<CodeLength> {
+        CodeLength::new(self.get() + 1)
+    }
+
+    /// Every length from this one on.
+    pub fn and_longer(self) -> impl Iterator<Item = CodeLength> {
+        (self.0..=Self::MAX.0).map(CodeLength)
+    }
+
+    /// How many lengths there are.
+    pub(crate) const COUNT: usize = (Self::MAX.0 - Self::MIN.0) as usize + 1;
+
+    /// Its place among all lengths, from 0.
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0 - Self::MIN.0)
+    }
+}
+
+impl fmt::Display for CodeLength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A value of the counter of one length: the place of a code in the order of creation, which the key hides.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Counter(pub u64);
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// All generated codes under one key.
+#[derive(Clone, Debug)]
+pub struct CodeSpace {
+    /// One permutation for each length, from [`CodeLength::MIN`] on. The length is part of what FF1 encrypts with, so
+    /// they are independent of each other.
+    permutations: Vec<Permutation>,
+}
+
+impl CodeSpace {
+    /// The code space of a key.
+    pub fn new(key: &SpaceKey) -> CodeSpace {
+        let permutation = |length: CodeLength| Permutation::new(&key.0, RADIX, length.get(), b"");
+        CodeSpace { permutations: CodeLength::MIN.and_longer().map(permutation).collect() }
+    }
+
+    /// The code of a counter value.
+    ///
+    /// # Panics
+    /// When the counter is not below `length.codes()`: who counts must stop there.
+    pub fn code(&self, length: CodeLength, counter: Counter) -> GeneratedCode {
+        assert!(counter.0 < length.codes(), "counter {counter} is beyond the codes of {length} characters");
+        let permutation = &self.permutations[length.index()];
+        let right_size = permutation.right_size();
+        let image = permutation.encrypt(Halves { left: counter.0 / right_size, right: counter.0 % right_size });
+
+        let mut digits = [0u8; GeneratedCode::LEN_MAX];
+        let digits = &mut digits[..length.get()];
+        let (left, right) = digits.split_at_mut(length.get() / 2);
+        for (half, mut number) in [(left, image.left), (right, image.right)] {
+            for digit in half.iter_mut().rev() {
+                *digit = (number % RADIX) as u8;
+                number /= RADIX;
+            }
+        }
+        GeneratedCode::from_digits(digits)
+    }
+
+    /// The length and counter value of a code; `None` for a single character, which no counter makes.
+    pub fn counter(&self, code: GeneratedCode) -> Option<(CodeLength, Counter)> {
+        let length = CodeLength::new(code.len())?;
+        let permutation = &self.permutations[length.index()];
+        let right_len = length.get() - length.get() / 2;
+        let mut image = Halves { left: 0, right: 0 };
+        for (place, digit) in code.digits().enumerate() {
+            let half = if place < length.get() - right_len { &mut image.left } else { &mut image.right };
+            *half = *half * RADIX + u64::from(digit);
+        }
+        let Halves { left, right } = permutation.decrypt(image);
+        Some((length, Counter(left * permutation.right_size() + right)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn space() -> CodeSpace {
+        CodeSpace::new(&SpaceKey::from_bytes(*b"a key of thirty-two bytes, fixed"))
+    }
+
+    proptest! {
+        #[test]
+        fn keys_round_trip(bytes in any::<[u8; 32]>()) {
+            let key = SpaceKey::from_bytes(bytes);
+            prop_assert_eq!(&SpaceKey::from_hex(&key.to_hex()), &Ok(key.clone()));
+            prop_assert_eq!(SpaceKey::from_hex(&format!(" {}\r\n", key.to_hex().to_uppercase())), Ok(key));
+        }
+
+        #[test]
+        fn reading_a_key_is_total(text in any::<String>()) {
+            let _ = SpaceKey::from_hex(&text);
+        }
+
+        #[test]
+        fn counters_come_back(length in 2usize..=10, seed in any::<u64>()) {
+            let length = CodeLength::new(length).unwrap();
+            let counter = Counter(seed % length.codes());
+            let code = space().code(length, counter);
+            prop_assert_eq!(code.len(), length.get());
+            prop_assert_eq!(space().counter(code), Some((length, counter)));
+        }
+    }
+
+    #[test]
+    fn key_errors_say_what_is_wrong_and_not_the_key() {
+        assert_eq!(SpaceKey::from_hex(""), Err(SpaceKeyError::WrongLength { len: 0 }));
+        assert_eq!(SpaceKey::from_hex(&"0".repeat(63)), Err(SpaceKeyError::WrongLength { len: 63 }));
+        assert_eq!(SpaceKey::from_hex(&format!("  0x{}", "0".repeat(62))), Err(SpaceKeyError::BadDigit { at: 1 }));
+        assert_eq!(SpaceKey::from_hex("é"), Err(SpaceKeyError::BadDigit { at: 0 }));
+        assert_eq!(
+            SpaceKeyError::WrongLength { len: 63 }.to_string(),
+            "a space key has 64 hex digits, not 63 characters"
+        );
+    }
+
+    #[test]
+    fn a_key_is_shown_by_its_fingerprint_only() {
+        let key = SpaceKey::from_bytes([0; 32]);
+        assert_eq!(key.fingerprint().len(), 16);
+        assert_eq!(format!("{key:?}"), format!("SpaceKey(fingerprint {})", key.fingerprint()));
+        assert_ne!(key.fingerprint(), SpaceKey::from_bytes([1; 32]).fingerprint());
+    }
+
+    #[test]
+    fn lengths_count_their_codes() {
+        assert_eq!(CodeLength::new(2).unwrap().codes(), 3_844);
+        assert_eq!(CodeLength::DEFAULT.codes(), 3_521_614_606_208);
+        assert_eq!(CodeLength::MAX.codes(), 839_299_365_868_340_224);
+        assert_eq!((CodeLength::new(1), CodeLength::new(11), CodeLength::MAX.next()), (None, None, None));
+    }
+
+    /// Every code of two and three characters comes from exactly one counter value.
+    #[test]
+    fn short_lengths_are_walked_completely() {
+        let space = space();
+        for length in [CodeLength::MIN, CodeLength::new(3).unwrap()] {
+            let mut seen = vec![false; length.codes() as usize];
+            for counter in (0..length.codes()).map(Counter) {
+                let code = space.code(length, counter);
+                assert_eq!(space.counter(code), Some((length, counter)));
+                let number = code.digits().fold(0, |number, digit| number * 62 + usize::from(digit));
+                assert!(!std::mem::replace(&mut seen[number], true), "{code:?} came twice");
+            }
+            assert!(seen.iter().all(|&seen| seen));
+        }
+    }
+
+    #[test]
+    fn another_key_makes_other_codes() {
+        let other = CodeSpace::new(&SpaceKey::from_bytes([7; 32]));
+        let same = (0..1_000)
+            .filter(|&n| other.code(CodeLength::DEFAULT, Counter(n)) == space().code(CodeLength::DEFAULT, Counter(n)));
+        assert_eq!(same.count(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the codes of 2 characters")]
+    fn a_counter_beyond_the_length_is_a_contradiction() {
+        space().code(CodeLength::MIN, Counter(3_844));
+    }
+}
