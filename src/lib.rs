@@ -9,4 +9,5 @@ pub mod limits;
 pub mod link;
 pub mod mail;
 pub mod preflight;
+pub mod space_key;
 pub mod stats;

@@ -33,7 +33,7 @@ impl<'a> Checker<'a> {
         let base_url = self.one(Key::BaseUrl, value::base_url);
         let open = self.one(Key::Open, value::boolean);
         let space_key = self.space_key();
-        let code_length = self.one(Key::LinksCodeLength, |written| value::integer(written, 6, 10));
+        let code_length = self.one(Key::LinksCodeLength, value::code_length);
         let connections = self.one(Key::LimitsConnections, |written| value::integer(written, 1, 4_000_000));
         let idle = self.one(Key::LimitsIdleSeconds, |written| value::integer(written, 1, 86_400));
         let head = self.one(Key::LimitsHeadSeconds, |written| value::integer(written, 1, 600));
@@ -55,7 +55,7 @@ impl<'a> Checker<'a> {
             base_url,
             open: open?,
             space_key,
-            code_length: u8::try_from(code_length?).ok()?,
+            code_length: code_length?,
             limits: Limits {
                 connections: usize::try_from(connections?).ok()?,
                 idle: Duration::from_secs(idle?),
@@ -138,7 +138,7 @@ impl<'a> Checker<'a> {
 
     fn space_key(&mut self) -> KeySource {
         let file = self.one(Key::SpaceKeyFile, value::path);
-        let secret = self.one(Key::SpaceKey, value::secret);
+        let secret = self.one(Key::SpaceKey, value::space_key);
         match (file, secret) {
             (None, None) => KeySource::DataDir,
             (Some(path), None) => KeySource::File(path),

@@ -20,10 +20,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use carom_shards::{CodeLength, SpaceKey};
+
 pub use cpus::{Cores, CpuChoice};
 pub use problem::{ConfigErrors, Problem, Source, Warning};
 pub use raw::Flags;
-pub use value::{BaseUrl, LogLevel, Secret};
+pub use value::{BaseUrl, LogLevel};
 
 use check::Checker;
 use keys::{Key, SETTINGS};
@@ -47,7 +49,7 @@ pub struct Settings {
     /// Where the secret key of the code space comes from.
     pub space_key: KeySource,
     /// Characters of a new code, 6 to 10.
-    pub code_length: u8,
+    pub code_length: CodeLength,
     /// What an operator may bound.
     pub limits: Limits,
     /// How much is logged.
@@ -62,8 +64,8 @@ pub enum KeySource {
     DataDir,
     /// From this file, which must exist.
     File(PathBuf),
-    /// From the environment: 64 hexadecimal digits.
-    Given(Secret),
+    /// From the environment.
+    Given(SpaceKey),
 }
 
 /// What an operator may bound; every other bound is fixed, in [`crate::limits`].

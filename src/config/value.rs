@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use carom_shards::{CodeLength, SpaceKey};
+
 use super::problem::{Source, Wrong, quoted};
 
 /// A value as a source wrote it, before anybody asked what it means.
@@ -28,23 +30,6 @@ pub(super) enum Written {
 pub(super) struct Found {
     pub(super) written: Written,
     pub(super) source: Source,
-}
-
-/// A secret text. It shows itself nowhere.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// The text, for the one who needs it.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(hidden)")
-    }
 }
 
 /// What short URLs start with: scheme, host and port, without a slash at the end.
@@ -165,6 +150,13 @@ pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, W
     }
 }
 
+/// The length of new codes. Shorter ones exist, but could be guessed by trying.
+pub(super) fn code_length(written: &Written) -> Result<CodeLength, Wrong> {
+    let characters = integer(written, 6, CodeLength::MAX.get() as u64)?;
+    CodeLength::new(characters as usize)
+        .ok_or_else(|| Wrong::new("is no length of a code", "write a number from 6 to 10"))
+}
+
 /// The name of a log level.
 pub(super) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
     let name = text(written)?.trim();
@@ -174,17 +166,11 @@ pub(super) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
     })
 }
 
-/// 64 hexadecimal digits. The messages never hold what was written.
-pub(super) fn secret(written: &Written) -> Result<Secret, Wrong> {
-    let right = "64 hexadecimal digits, as `carom key new` prints them";
-    let digits = text(written).map_err(|_| Wrong::new("is no text", right))?.trim();
-    if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(Wrong::new("holds something else than hexadecimal digits", right));
-    }
-    if digits.len() != 64 {
-        return Err(Wrong::new(format!("has {} digits", digits.len()), right));
-    }
-    Ok(Secret(digits.to_owned()))
+/// The secret key. The messages never hold what was written.
+pub(super) fn space_key(written: &Written) -> Result<SpaceKey, Wrong> {
+    let wrong = |reason: String| Wrong::new(reason, "give 64 hex digits, as `carom key new` prints them");
+    let digits = text(written).map_err(|_| wrong("is no text".into()))?;
+    SpaceKey::from_hex(digits).map_err(|error| wrong(error.to_string()))
 }
 
 /// What short URLs start with.
@@ -324,11 +310,11 @@ mod tests {
     #[test]
     fn a_secret_is_in_no_message() {
         let key = "0123456789abcdef".repeat(4);
-        let read = secret(&word(&format!("{key}\n"))).unwrap();
-        assert_eq!(read.reveal(), key);
-        assert_eq!(format!("{read:?}"), "Secret(hidden)");
+        let read = space_key(&word(&format!("{key}\n"))).unwrap();
+        assert_eq!(read.to_hex(), key);
+        assert!(!format!("{read:?}").contains(&key));
         for wrong in [&key[1..], "geheim", ""] {
-            let message = format!("{:?}", secret(&word(wrong)).unwrap_err());
+            let message = format!("{:?}", space_key(&word(wrong)).unwrap_err());
             assert!(wrong.is_empty() || !message.contains(wrong), "{message}");
         }
     }
