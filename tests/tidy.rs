@@ -189,8 +189,7 @@ fn uses_of_bench(path: &str, text: &str) -> Vec<String> {
 
 fn doors(path: &str, text: &str) -> Vec<String> {
     let through = |door: &&str| path == *door || door.ends_with('/') && path.starts_with(*door);
-    let closed =
-        DOORS.iter().filter(|(name, doors)| !doors.iter().any(|door| through(door)) && enters(path, text, name));
+    let closed = DOORS.iter().filter(|(name, doors)| !doors.iter().any(through) && enters(path, text, name));
     closed.map(|(name, doors)| format!("uses {name}, whose door is {doors:?}")).collect()
 }
 
