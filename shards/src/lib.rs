@@ -7,6 +7,7 @@
 
 pub mod code;
 pub mod link;
+pub mod map;
 pub mod owner;
 pub mod permutation;
 pub mod segment;
@@ -14,6 +15,7 @@ pub mod space;
 
 pub use code::{Code, CodeError, CodeHash, CodeHasher, GeneratedCode};
 pub use link::{Entry, Policy, RedirectStatus};
+pub use map::{LinkMap, MapFull, Put};
 pub use owner::{CoreCount, CoreId, owner};
 pub use segment::{Issuer, Offer, Run, Segment, SegmentSizer};
 pub use space::{CodeLength, CodeSpace, Counter, SpaceKey, SpaceKeyError};

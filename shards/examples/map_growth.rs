@@ -1,0 +1,154 @@
+//! Fills a link map, looks links up, removes all, and prints what that took in memory and time.
+//!
+//! `cargo run --release -p carom-shards --example map_growth [links]`; ten million links by default. The worst insert is
+//! given by the wall clock and by the thread's CPU time: on a shared machine only the second one is the map's own doing.
+
+#![expect(clippy::print_stdout, reason = "the output is what the example is for")]
+
+use std::hint::black_box;
+use std::io::{Read, Seek};
+use std::time::Instant;
+
+use carom_shards::{CodeHasher, CodeLength, CodeSpace, Counter, Entry, GeneratedCode, LinkMap, Policy, SpaceKey};
+
+const URL_BYTES: usize = 100;
+
+fn main() {
+    if cfg!(debug_assertions) {
+        panic!("a debug build says nothing about speed: use --release");
+    }
+    let links: u64 = std::env::args().nth(1).map_or(10_000_000, |links| links.parse().expect("a number of links"));
+    let length = CodeLength::DEFAULT;
+    let space = CodeSpace::new(&SpaceKey::from_bytes([1; 32]));
+    let codes: Vec<GeneratedCode> = (0..links).map(|counter| space.code(length, Counter(counter))).collect();
+    let hasher = CodeHasher::new(7);
+    let mut meter = Meter::open();
+
+    let before = meter.resident_bytes();
+    let mut map = LinkMap::new(hasher);
+    let mut stalls = Stalls::default();
+    for (counter, code) in codes.iter().enumerate() {
+        let target = url(counter);
+        let code = code.to_code();
+        let hash = hasher.hash(&code);
+        let entry = Entry::Link { policy: Policy::default(), target: &target };
+        stalls.time(&mut meter, || map.put(&code, hash, entry).expect("there is memory for the links"));
+    }
+    let resident = meter.resident_bytes() - before;
+    println!("insert: {stalls}");
+    println!(
+        "{links} links: resident {:.1} bytes a link, {:.3} of code and URL; the map counts {:.1}",
+        resident as f64 / links as f64,
+        resident as f64 / map.link_bytes() as f64,
+        map.memory_bytes() as f64 / links as f64,
+    );
+
+    // A multiplier that shares no factor with the number of links visits them in an order that no cache foresees.
+    let step = (0x9e37_79b9_7f4a_7c15 % links) | 1;
+    let start = Instant::now();
+    let mut at = 0;
+    for _ in 0..links {
+        at = (at + step) % links;
+        let code = codes[at as usize].to_code();
+        black_box(map.get(&code, hasher.hash(&code)).expect("every code was inserted"));
+    }
+    println!("random get: mean {:.0} ns", start.elapsed().as_nanos() as f64 / links as f64);
+
+    let mut stalls = Stalls::default();
+    for (number, code) in codes.iter().enumerate() {
+        let code = code.to_code();
+        let hash = hasher.hash(&code);
+        stalls.time(&mut meter, || assert!(map.remove(&code, hash)));
+        if number as u64 == links / 10 * 9 {
+            let resident = meter.resident_bytes() - before;
+            println!("a tenth left: resident {:.1} bytes a live link", resident as f64 / map.len() as f64);
+        }
+    }
+    println!("remove: {stalls}");
+    println!("empty: resident {} bytes more than at start", meter.resident_bytes().saturating_sub(before));
+}
+
+/// A URL that differs in its last eight bytes.
+fn url(counter: usize) -> [u8; URL_BYTES] {
+    let mut url = [b'x'; URL_BYTES];
+    url[..20].copy_from_slice(b"https://example.org/");
+    url[URL_BYTES - 8..].copy_from_slice(&counter.to_be_bytes());
+    url
+}
+
+/// Times of single operations.
+#[derive(Default)]
+struct Stalls {
+    count: u64,
+    nanoseconds: u64,
+    worst: u64,
+    /// CPU time of the slowest operation by that measure, among those that took over 50 microseconds by the clock.
+    worst_cpu: u64,
+    over_100_us: u64,
+    over_1_ms: u64,
+}
+
+impl Stalls {
+    fn time<T>(&mut self, meter: &mut Meter, work: impl FnOnce() -> T) {
+        let start = Instant::now();
+        black_box(work());
+        let took = start.elapsed().as_nanos() as u64;
+        self.count += 1;
+        self.nanoseconds += took;
+        self.worst = self.worst.max(took);
+        self.over_100_us += u64::from(took > 100_000);
+        self.over_1_ms += u64::from(took > 1_000_000);
+        // The CPU time is read rarely, because reading it costs more than an insert.
+        if took > 50_000 {
+            let waited = meter.waited_since_last();
+            self.worst_cpu = self.worst_cpu.max(took.saturating_sub(waited));
+        } else if self.count % 4096 == 0 {
+            meter.waited_since_last();
+        }
+    }
+}
+
+impl std::fmt::Display for Stalls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "mean {:.0} ns, worst {:.0} us ({:.0} us without waiting for a CPU), {} above 100 us, {} above 1 ms",
+            self.nanoseconds as f64 / self.count as f64,
+            self.worst as f64 / 1e3,
+            self.worst_cpu as f64 / 1e3,
+            self.over_100_us,
+            self.over_1_ms,
+        )
+    }
+}
+
+/// What the kernel counts for this process and thread.
+struct Meter {
+    statm: std::fs::File,
+    schedstat: std::fs::File,
+    waited: u64,
+}
+
+impl Meter {
+    fn open() -> Meter {
+        let open = |path| std::fs::File::open(path).expect("Linux has /proc");
+        Meter { statm: open("/proc/self/statm"), schedstat: open("/proc/thread-self/schedstat"), waited: 0 }
+    }
+
+    fn numbers(file: &mut std::fs::File) -> Vec<u64> {
+        let mut text = String::new();
+        file.rewind().expect("files of /proc can be read again");
+        file.read_to_string(&mut text).expect("files of /proc are text");
+        text.split_whitespace().map(|number| number.parse().expect("a count")).collect()
+    }
+
+    fn resident_bytes(&mut self) -> u64 {
+        Self::numbers(&mut self.statm)[1] * 4096
+    }
+
+    /// Nanoseconds that the thread was ready but had no CPU since the last call.
+    fn waited_since_last(&mut self) -> u64 {
+        let waited = Self::numbers(&mut self.schedstat)[1];
+        waited - std::mem::replace(&mut self.waited, waited)
+    }
+}
