@@ -157,7 +157,7 @@ proptest! {
 }
 
 /// Bytes that an empty map may keep: one page, one chunk of buckets and two of overflow lines, and the tables.
-const EMPTY_BYTES_MAX: u64 = (1 << 20) + 4 * (256 << 10);
+const EMPTY_BYTES_MAX: u64 = (512 << 10) + 4 * (256 << 10);
 
 #[test]
 fn removing_gives_memory_back() {
