@@ -2,6 +2,7 @@
 //!
 //! clap ends the process with status 2 on wrong usage, the number of [`crate::exit::Reason::Usage`].
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
@@ -110,12 +111,9 @@ pub enum Source {
     File(PathBuf),
 }
 
-impl From<&str> for Source {
-    fn from(name: &str) -> Source {
-        match name {
-            "-" => Source::Standard,
-            name => Source::File(PathBuf::from(name)),
-        }
+impl From<OsString> for Source {
+    fn from(name: OsString) -> Source {
+        if name == "-" { Source::Standard } else { Source::File(PathBuf::from(name)) }
     }
 }
 
@@ -144,7 +142,7 @@ Examples:
   carom check-config /etc/carom.toml     are they right, and what holds in the end?
   carom import --data-dir /var/lib/carom links.ndjson
   carom export --data-dir /var/lib/carom | gzip > links.ndjson.gz
-  carom key new > space.key              a key to share among data directories
+  (umask 077; carom key new > space.key) a key that several data directories can share
 
 A first link:
   curl -H 'Content-Type: application/json' -d '{\"longUrl\": \"https://example.org/\"}' \\

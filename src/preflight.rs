@@ -175,8 +175,8 @@ fn judge_open_files(limit: Option<u64>, cores: usize) -> Result<u64, Exit> {
     let what = format!("{cores} cores need {need} open files before the first connection, but the limit is {limit}");
     let wanted = need + 65_536;
     let remedy = format!(
-        "write `LimitNOFILE={wanted}` in the unit file, or run `ulimit -Hn {wanted}` before carom; each connection takes one \
-         more"
+        "write `LimitNOFILE={wanted}` in the unit file, or run `ulimit -n {wanted}` as root before carom; each connection \
+         takes one more"
     );
     Err(Exit::new(Reason::OpenFiles, what).with_remedy(remedy))
 }

@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use carom_shards::SpaceKey;
+use rustix::fs::OFlags;
 
 use crate::config::KeySource;
 use crate::exit::{Exit, Reason};
@@ -66,7 +67,7 @@ pub fn obtain(source: &KeySource, data_dir: &Path, holds_links: bool) -> Result<
 /// [`Reason::SpaceKey`] if it cannot be read, holds no key, or can be read by others than its owner.
 pub fn read(path: &Path) -> Result<Option<SpaceKey>, Exit> {
     // Without O_NONBLOCK, a pipe that nobody writes to would make the start wait for ever.
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let opened = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -1,6 +1,6 @@
 //! The settings that hold, as TOML that can be read back, with the source of each.
 
-use super::cpus;
+use super::cpus::{self, CpuChoice};
 use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
 use super::{KeySource, Settings};
@@ -48,7 +48,11 @@ fn value(settings: &Settings, key: Key) -> Shown {
         Key::Cores => {
             let cpus = &settings.cores.cpus;
             let note = format!("{} cores on CPUs {}", cpus.len(), cpus::ranges(cpus));
-            return Shown::Note(quote(&settings.cores.choice.to_string()), note);
+            let choice = match &settings.cores.choice {
+                CpuChoice::Count(count) => count.to_string(),
+                other => quote(&other.to_string()),
+            };
+            return Shown::Note(choice, note);
         }
         Key::BaseUrl => match &settings.base_url {
             Some(url) => quote(url.as_str()),

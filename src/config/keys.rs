@@ -209,6 +209,21 @@ pub fn environment_help() -> String {
     help
 }
 
+/// The table of all settings, for the README.
+pub fn markdown_table() -> String {
+    let mut table =
+        String::from("| key | environment | flag | value | default | meaning |\n|---|---|---|---|---|---|\n");
+    for setting in &SETTINGS {
+        let code = |text: &str| format!("`{text}`");
+        let name = if setting.secret { "not in the file".to_owned() } else { code(setting.name) };
+        let flag = setting.flag.map_or(String::new(), code);
+        let default = setting.default.map_or(String::new(), code);
+        let (env, kind, doc) = (code(setting.env), setting.kind, setting.doc);
+        table.push_str(&format!("| {name} | {env} | {flag} | {kind} | {default} | {doc} |\n"));
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -143,6 +143,6 @@ fn load(
     let mut checker = Checker::new(&raw, problems, warnings);
     match checker.settings(allowed, purpose) {
         Some(settings) => Ok((settings, checker.warnings)),
-        None => Err(ConfigErrors { problems: checker.problems }),
+        None => Err(ConfigErrors::new(checker.problems)),
     }
 }

@@ -93,11 +93,22 @@ impl fmt::Display for Warning {
 /// All mistakes of all sources, at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigErrors {
-    /// In the order of flags, environment and file, then those that concern several settings.
+    /// Those of flags first, then of the environment, then of the file from its top.
     pub problems: Vec<Problem>,
 }
 
 impl ConfigErrors {
+    /// Puts the problems into the order in which a person looks for them.
+    pub(super) fn new(mut problems: Vec<Problem>) -> ConfigErrors {
+        problems.sort_by_key(|problem| match problem.source {
+            Source::Flag(_) => (0, 0),
+            Source::Env(_) => (1, 0),
+            Source::File { line, .. } => (2, line),
+            Source::Default => (3, 0),
+        });
+        ConfigErrors { problems }
+    }
+
     /// The number to end with: that of all problems if they agree, else that of wrong settings.
     pub fn reason(&self) -> Reason {
         match self.problems.first() {

@@ -82,21 +82,20 @@ fn all_mistakes_of_all_sources_come_at_once() {
     let file = "cores = '9'\nlisten = ['127.0.0.1:80', 'x', 7]\nlisen = 1\n[links]\ncode_length = 11\n[limits]\nidle_seconds = 1.5\n";
     let env = [("CAROM_OPEN", "maybe"), ("CAROM_CORES", "2-1")];
     let flags = Flags { cores: Some("0-8".into()), base_url: Some("example.org".into()), ..Flags::default() };
-    let mut found = problems(load_all(Some(file), &env, flags, Purpose::Serve));
-    found.sort();
+    let found = problems(load_all(Some(file), &env, flags, Purpose::Serve));
     let cpu = "write a count from 1 to 1024, or CPUs as 0,2,4-7, one CPU as 3-3";
     assert_eq!(
         found,
         [
+            "flag --cores: cores: this process may not use CPUs 2, 3, 4, 5, 6, 7, 8 (choose among 0, 1)".to_owned(),
+            "flag --base-url: base_url: `example.org` does not start with http:// or https:// (write it as https://example.org)".to_owned(),
+            format!("environment CAROM_CORES: cores: `2-1` runs backwards ({cpu})"),
+            "environment CAROM_OPEN: open: `maybe` is neither true nor false (write true or false)".to_owned(),
             "c.toml:2: listen: `x` is no address (write IP:PORT, as 127.0.0.1:8080 or [::1]:8080)".to_owned(),
             "c.toml:2: listen: is a number where a text belongs (write a text in quotes)".to_owned(),
             "c.toml:3: lisen: is not a known key (did you mean listen?)".to_owned(),
             "c.toml:5: links.code_length: 11 is too large (write a whole number from 6 to 10)".to_owned(),
             "c.toml:7: limits.idle_seconds: is a number with a fraction where a number belongs (write a whole number from 1 to 86400)".to_owned(),
-            format!("environment CAROM_CORES: cores: `2-1` runs backwards ({cpu})"),
-            "environment CAROM_OPEN: open: `maybe` is neither true nor false (write true or false)".to_owned(),
-            "flag --base-url: base_url: `example.org` does not start with http:// or https:// (write it as https://example.org)".to_owned(),
-            "flag --cores: cores: this process may not use CPUs 2, 3, 4, 5, 6, 7, 8 (choose among 0, 1)".to_owned(),
         ]
     );
 }
