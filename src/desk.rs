@@ -55,8 +55,13 @@ struct Waiter {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoCode;
 
-/// A source of codes that never blocks: the reading end of the core's segment.
-pub type CodeSource = Box<dyn FnMut() -> Option<Code>>;
+/// A source of codes that never blocks: the reading end of the core's segment. It asks for more by itself.
+pub trait Codes {
+    /// A fresh code, if one is there.
+    fn take(&mut self) -> Option<Code>;
+    /// How many are there.
+    fn remaining(&self) -> usize;
+}
 
 /// Where a desk's requests go, shared by all cores.
 #[derive(Clone, Debug)]
@@ -83,9 +88,7 @@ pub struct Desk {
     look_ups: RefCell<VecDeque<(u64, Code)>>,
     /// Connections whose stream has something for the loop.
     kicks: RefCell<Vec<u32>>,
-    codes: RefCell<CodeSource>,
-    /// Asks the replenisher to look at this core's segment.
-    call_replenisher: Box<dyn Fn()>,
+    codes: RefCell<Box<dyn Codes>>,
     code_waiters: RefCell<Vec<Waker>>,
     code_batch: Cell<u64>,
     /// Whether tasks have left something for the loop since it last looked.
@@ -101,7 +104,7 @@ impl std::fmt::Debug for Desk {
 
 impl Desk {
     /// The desk of core `me`.
-    pub fn new(me: CoreId, counters: Counters, codes: CodeSource, call_replenisher: Box<dyn Fn()>) -> Desk {
+    pub fn new(me: CoreId, counters: Counters, codes: Box<dyn Codes>) -> Desk {
         Desk {
             me,
             counters,
@@ -110,7 +113,6 @@ impl Desk {
             look_ups: RefCell::default(),
             kicks: RefCell::default(),
             codes: RefCell::new(codes),
-            call_replenisher,
             code_waiters: RefCell::default(),
             code_batch: Cell::new(0),
             called: Cell::new(false),
@@ -176,13 +178,12 @@ impl Desk {
         let mut waited = false;
         loop {
             let batch = self.code_batch.get();
-            if let Some(code) = (self.codes.borrow_mut())() {
+            if let Some(code) = self.codes.borrow_mut().take() {
                 return Ok(code);
             }
             if !std::mem::replace(&mut waited, true) {
                 self.stats().code_waits.add(1);
             }
-            (self.call_replenisher)();
             if Instant::now() >= deadline {
                 self.stats().code_wait_errors.add(1);
                 return Err(NoCode);
@@ -266,6 +267,11 @@ impl Desk {
     }
 
     // For the loop.
+
+    /// How many codes are ready.
+    pub fn codes_remaining(&self) -> usize {
+        self.codes.borrow().remaining()
+    }
 
     /// Whether tasks have called since the last look; if not, they will wake the given waker.
     pub fn was_called(&self, waker: &Waker) -> bool {

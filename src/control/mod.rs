@@ -10,6 +10,7 @@ pub mod faults;
 pub mod loader;
 pub mod plan;
 pub mod readers;
+pub mod replenisher;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod writer;

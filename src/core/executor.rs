@@ -26,7 +26,7 @@ pub const IO_MEMORY: usize = 64 * 1024;
 const PREEMPT_TIMER: Duration = Duration::from_millis(5);
 
 /// A running core.
-pub type Running = ExecutorJoinHandle<io::Result<()>>;
+pub type Running = ExecutorJoinHandle<()>;
 
 /// Starts an executor, pinned to `cpu` if one is given, on a thread of its own.
 ///
@@ -34,7 +34,7 @@ pub type Running = ExecutorJoinHandle<io::Result<()>>;
 /// When its rings or its thread cannot be made.
 pub(super) fn spawn<F>(name: &str, cpu: Option<usize>, make: impl FnOnce() -> F + Send + 'static) -> io::Result<Running>
 where
-    F: Future<Output = io::Result<()>> + 'static,
+    F: Future<Output = ()> + 'static,
 {
     let placement = cpu.map_or(Placement::Unbound, Placement::Fixed);
     LocalExecutorBuilder::new(placement)

@@ -55,7 +55,6 @@ struct Part {
 }
 
 /// One core's four ends of the rings that it shares with a peer.
-#[derive(Debug)]
 struct Peer {
     ask: Producer<'static, Question>,
     asked: Consumer<'static, Question>,
@@ -84,7 +83,6 @@ pub(super) struct Presence {
 struct Padded<T>(T);
 
 /// One core's place in the mesh.
-#[derive(Debug)]
 pub(super) struct Mesh {
     me: CoreId,
     peers: Vec<Option<Peer>>,
@@ -153,6 +151,12 @@ impl Peer {
     }
 }
 
+impl std::fmt::Debug for Mesh {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mesh(core {} of {})", self.me, self.peers.len())
+    }
+}
+
 impl Mesh {
     /// Asks the owner of a code.
     ///
@@ -213,7 +217,7 @@ impl Mesh {
     /// Gives the ring of each peer that sleeps, and for which something was left in this turn, to `ring`.
     pub(super) fn ring_sleepers(&mut self, mut ring: impl FnMut(RawFd)) {
         let due = self.peers.iter_mut().enumerate().filter_map(|(index, peer)| {
-            peer.as_mut().filter(|peer| std::mem::take(&mut peer.is_due)).map(|_| index)
+            peer.as_mut().is_some_and(|peer| std::mem::take(&mut peer.is_due)).then_some(index)
         });
         let mut fenced = false;
         for index in due {

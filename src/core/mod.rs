@@ -15,5 +15,5 @@ mod shard;
 mod slow;
 mod work;
 
-pub use serve::{CoreParts, CoreSeed, Limits, Seeds, start};
+pub use serve::{CoreEvent, CoreParts, CoreSeed, Limits, Seeds, start};
 pub use slow::Service;

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use carom_shards::{Code, CodeHasher, CoreCount, CoreId};
+use carom_shards::{CodeHasher, CoreCount, CoreId};
 use socket2::Socket;
 
 use super::conn::Stage;
@@ -19,7 +19,7 @@ use super::ring::{Completion, Ring};
 use super::shard::Shard;
 use super::slow::{STREAM_LEN_MAX, Service};
 use super::work::{Data, Now, TICKS_PER_SECOND, Work};
-use crate::desk::{Counters, Desk};
+use crate::desk::{Codes, Counters, Desk};
 use crate::limits::DRAIN_TIME_MAX;
 use crate::mail::ToCore;
 use crate::stats::unix_ms;
@@ -55,12 +55,21 @@ pub struct CoreParts {
     pub counters: Counters,
     /// Its limits.
     pub limits: Limits,
-    /// Takes a fresh code without waiting.
-    pub codes: Box<dyn FnMut() -> Option<Code> + Send>,
-    /// Asks the replenisher to look at this core.
-    pub call_replenisher: Box<dyn Fn() + Send>,
+    /// Its segment of fresh codes.
+    pub codes: Box<dyn Codes + Send>,
     /// Makes what answers the slow requests of this core.
     pub service: Box<dyn FnOnce(Rc<Desk>) -> Service + Send>,
+    /// Told of the core's life.
+    pub events: Sender<CoreEvent>,
+}
+
+/// What whoever started a core hears of it.
+#[derive(Debug)]
+pub enum CoreEvent {
+    /// It has all its links.
+    Loaded(CoreId),
+    /// It has ended: after a drain, or because its ring failed.
+    Ended(CoreId, io::Result<()>),
 }
 
 /// A core that can be started.
@@ -98,7 +107,15 @@ impl Seeds {
 /// When its thread or its executor cannot be made. What goes wrong later is the result of its thread.
 pub fn start(seed: CoreSeed) -> io::Result<Running> {
     let name = if seed.mesh.is_some() { format!("core-{}", seed.parts.core) } else { "admin".to_owned() };
-    executor::spawn(&name, seed.parts.cpu, move || async move { Core::new(seed)?.run().await })
+    let (core, events) = (seed.parts.core, seed.parts.events.clone());
+    executor::spawn(&name, seed.parts.cpu, move || async move {
+        let result = match Core::new(seed) {
+            Ok(core) => core.run().await,
+            Err(error) => Err(error),
+        };
+        // Whoever started the node may have given up by now.
+        let _ = events.send(CoreEvent::Ended(core, result));
+    })
 }
 
 /// How far a drain is.
@@ -126,6 +143,7 @@ struct Core {
     mail: Receiver<ToCore>,
     completions: Vec<Completion>,
     phase: Phase,
+    events: Sender<CoreEvent>,
 }
 
 impl Core {
@@ -139,7 +157,7 @@ impl Core {
             let shard = Shard::new(parts.core, cores, hasher, Arc::clone(&stats), node);
             Box::new(Data { shard, mesh, unsent: Vec::new() })
         });
-        let desk = Rc::new(Desk::new(parts.core, parts.counters, parts.codes, parts.call_replenisher));
+        let desk = Rc::new(Desk::new(parts.core, parts.counters, parts.codes));
         let service = (parts.service)(Rc::clone(&desk));
         let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
         Ok(Core {
@@ -152,6 +170,7 @@ impl Core {
             mail: parts.mail,
             completions: Vec::new(),
             phase: Phase::Serving,
+            events: parts.events,
         })
     }
 
@@ -279,6 +298,10 @@ impl Core {
             let Ok(message) = self.mail.try_recv() else { break };
             worked = true;
             match message {
+                ToCore::LoadDone => {
+                    // Whoever starts the node may have given up by now.
+                    let _ = self.events.send(CoreEvent::Loaded(self.work.desk.core()));
+                }
                 ToCore::Open => self.open(),
                 ToCore::Drain => self.begin_drain(),
                 message => self.work.take_mail(message),
@@ -319,6 +342,7 @@ impl Core {
             self.work.tasks_woken = true;
         }
         self.work.answers.tick(unix_ms() / 1_000);
+        self.work.stats.codes_remaining.set(self.work.desk.codes_remaining() as u64);
         self.work.sweep();
         self.arm_accepts();
         self.go_on_draining();

@@ -6,7 +6,7 @@ use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, LinkMap
 
 use crate::mail::{Change, LoadBatch};
 use crate::stats::{CoreStats, NodeStats};
-use crate::store::record;
+use crate::store::record::{self, RecordRef};
 use crate::wire::answer::Found;
 
 /// The links that a core owns.
@@ -60,12 +60,17 @@ impl Shard {
 
     /// Takes links that were read back at start.
     pub(super) fn load(&mut self, batch: &LoadBatch) {
-        for (code, value) in batch.records() {
-            match record::decode(code.as_ref(), value) {
-                Ok(record::RecordRef::Link(link)) => {
-                    self.put(&link.code, Entry::Link { policy: link.policy, target: link.target });
+        for (key, value) in batch.iter() {
+            let Ok(code) = Code::parse(key) else { continue };
+            match record::decode(key, value) {
+                Ok(RecordRef::Link(link)) => {
+                    self.put(&code, Entry::Link { policy: link.policy, target: link.target.as_bytes() });
                 }
-                _ => {}
+                Ok(RecordRef::Tombstone { .. }) => {}
+                Err(error) => {
+                    self.node.report_damaged(key, &error);
+                    self.put(&code, Entry::Damaged);
+                }
             }
         }
         self.count();
@@ -84,7 +89,7 @@ impl Shard {
 
     fn count(&self) {
         self.stats.links.set(self.map.len() as u64);
-        self.stats.link_bytes.set(self.map.link_bytes() as u64);
-        self.stats.map_bytes.set(self.map.memory_bytes() as u64);
+        self.stats.link_bytes.set(self.map.link_bytes());
+        self.stats.map_bytes.set(self.map.memory_bytes());
     }
 }

@@ -1,1 +1,274 @@
-//! placeholder
+//! The id table: segments of codes that cores use up, and the counters that they came from. The one module that names
+//! sled.
+//!
+//! Nothing here is worth more than unused codes: a code is unique because its link is inserted only if absent, and no
+//! counter starts below the marks kept beside the links. So a table that does not open is moved aside and a new one
+//! begun, and its library's `flush`, which is less than an fsync, is enough.
+
+use std::path::{Path, PathBuf};
+use std::{error, fmt, io};
+
+use carom_shards::{CodeLength, CoreId, Counter, GeneratedCode, Run};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Memory for pages. Rows are read once, at start.
+const CACHE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// The form of a row.
+const ROW_VERSION: u8 = 1;
+
+/// Bytes of a row before its codes: version, core, length, start, values.
+const ROW_HEAD_LEN: usize = 1 + 2 + 1 + 8 + 8;
+
+/// A leased segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Its number; later ones are larger.
+    pub id: u64,
+    /// The core that uses it.
+    pub core: CoreId,
+    /// The counter values that it was made of.
+    pub run: Run,
+    /// Its codes, in the order of their use.
+    pub codes: Vec<GeneratedCode>,
+    /// How many of them may have been used.
+    pub cursor: usize,
+}
+
+/// Why the table did not do what it was asked. The machine's fault; helps once its cause is gone.
+#[derive(Debug)]
+pub struct IdError(String);
+
+impl fmt::Display for IdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the id table failed: {}", self.0)
+    }
+}
+
+impl error::Error for IdError {}
+
+impl From<sled::Error> for IdError {
+    fn from(error: sled::Error) -> IdError {
+        IdError(error.to_string())
+    }
+}
+
+/// A table that could not be opened and now lies beside the new one.
+#[derive(Debug)]
+pub struct MovedAside {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What was wrong with it.
+    pub reason: IdError,
+}
+
+impl std::fmt::Display for MovedAside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "the id table could not be opened ({}); it was moved to {} and a new one was made, which loses unused codes and nothing else",
+            self.reason,
+            self.path.display()
+        )
+    }
+}
+
+/// An open id table.
+#[derive(Debug)]
+pub struct IdTable {
+    db: sled::Db,
+}
+
+impl IdTable {
+    /// Opens the table in `dir`, making it where there is none. One that does not open is moved aside.
+    ///
+    /// # Errors
+    /// Where not even a new one can be made.
+    pub fn open(dir: &Path) -> Result<(IdTable, Option<MovedAside>), IdError> {
+        let reason = match IdTable::open_existing(dir) {
+            Ok(table) => return Ok((table, None)),
+            Err(reason) => reason,
+        };
+        let path = dir.with_extension(format!("damaged-{}", crate::stats::unix_ms()));
+        std::fs::rename(dir, &path).map_err(|error: io::Error| IdError(format!("{}; {error}", reason.0)))?;
+        Ok((IdTable::open_existing(dir)?, Some(MovedAside { path, reason })))
+    }
+
+    fn open_existing(dir: &Path) -> Result<IdTable, IdError> {
+        let db = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None).open()?;
+        Ok(IdTable { db })
+    }
+
+    /// The rows in the order of their numbers. Those that are not what was written are removed and counted.
+    ///
+    /// # Errors
+    /// Where the table cannot be read.
+    pub fn rows(&self) -> Result<(Vec<Row>, usize), IdError> {
+        let (mut rows, mut damaged) = (Vec::new(), 0);
+        for entry in self.db.scan_prefix(b"row/") {
+            let (key, value) = entry?;
+            let row = id_of(&key).and_then(|id| decode_row(id, &value));
+            match row {
+                Some(row) => {
+                    let cursor = self.db.get(cursor_key(row.id))?.and_then(|value| number(&value)).unwrap_or(0);
+                    let cursor = usize::try_from(cursor).unwrap_or(usize::MAX).min(row.codes.len());
+                    rows.push(Row { cursor, ..row });
+                }
+                None => {
+                    damaged += 1;
+                    self.db.remove(&key)?;
+                }
+            }
+        }
+        Ok((rows, damaged))
+    }
+
+    /// Adds a row with its cursor, and the counter behind it.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn add(&self, row: &Row) -> Result<(), IdError> {
+        self.db.insert(row_key(row.id), encode_row(row))?;
+        self.db.insert(cursor_key(row.id), &(row.cursor as u64).to_be_bytes())?;
+        self.db.insert(counter_key(row.run.length), &row.run.end().0.to_be_bytes())?;
+        self.flush()
+    }
+
+    /// Moves a row's cursor, before the codes up to it are used.
+    ///
+    /// # Errors
+    /// Where it cannot be written: the codes must not be used then.
+    pub fn set_cursor(&self, id: u64, cursor: usize) -> Result<(), IdError> {
+        self.db.insert(cursor_key(id), &(cursor as u64).to_be_bytes())?;
+        self.flush()
+    }
+
+    /// Removes a row that is used up or not wanted.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn remove(&self, id: u64) -> Result<(), IdError> {
+        self.db.remove(row_key(id))?;
+        self.db.remove(cursor_key(id))?;
+        Ok(())
+    }
+
+    /// The lowest counter value of a length that was never leased, as far as this table knows.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn counter(&self, length: CodeLength) -> Result<Counter, IdError> {
+        Ok(Counter(self.db.get(counter_key(length))?.and_then(|value| number(&value)).unwrap_or(0)))
+    }
+
+    fn flush(&self) -> Result<(), IdError> {
+        self.db.flush()?;
+        Ok(())
+    }
+}
+
+fn row_key(id: u64) -> Vec<u8> {
+    [b"row/", &id.to_be_bytes()[..]].concat()
+}
+
+fn cursor_key(id: u64) -> Vec<u8> {
+    [b"cursor/", &id.to_be_bytes()[..]].concat()
+}
+
+fn counter_key(length: CodeLength) -> String {
+    format!("counter/{:02}", length.get())
+}
+
+fn id_of(key: &[u8]) -> Option<u64> {
+    number(key.strip_prefix(b"row/")?)
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    bytes.try_into().ok().map(u64::from_be_bytes)
+}
+
+fn encode_row(row: &Row) -> Vec<u8> {
+    let mut out = Vec::with_capacity(ROW_HEAD_LEN + 8 * row.codes.len() + 8);
+    out.push(ROW_VERSION);
+    out.extend_from_slice(&row.core.0.to_be_bytes());
+    out.push(row.run.length.get() as u8);
+    out.extend_from_slice(&row.run.start.0.to_be_bytes());
+    out.extend_from_slice(&row.run.len.to_be_bytes());
+    for code in &row.codes {
+        out.extend_from_slice(&code.to_bits().to_be_bytes());
+    }
+    out.extend_from_slice(&(xxh3_64(&out) ^ row.id).to_be_bytes());
+    out
+}
+
+fn decode_row(id: u64, stored: &[u8]) -> Option<Row> {
+    let (body, sum) = stored.split_last_chunk::<8>()?;
+    if xxh3_64(body) ^ id != u64::from_be_bytes(*sum) {
+        return None;
+    }
+    let (head, codes) = body.split_first_chunk::<ROW_HEAD_LEN>()?;
+    if head[0] != ROW_VERSION || !codes.len().is_multiple_of(8) {
+        return None;
+    }
+    let run = Run {
+        length: CodeLength::new(usize::from(head[3]))?,
+        start: Counter(number(&head[4..12])?),
+        len: number(&head[12..])?,
+    };
+    let codes = codes.chunks_exact(8).map(|bits| GeneratedCode::from_bits(number(bits)?)).collect::<Option<_>>()?;
+    Some(Row { id, core: CoreId(u16::from_be_bytes([head[1], head[2]])), run, codes, cursor: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_shards::{CodeSpace, Segment, SpaceKey};
+
+    fn row(id: u64) -> Row {
+        let run = Run { length: CodeLength::DEFAULT, start: Counter(id * 100), len: 100 };
+        let space = CodeSpace::new(&SpaceKey::from_bytes([1; 32]));
+        let codes = Segment::prepare(&space, run, [2; 16]).into_codes();
+        Row { id, core: CoreId(1), run, codes, cursor: 7 }
+    }
+
+    #[test]
+    fn rows_and_counters_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ids");
+        let (table, moved) = IdTable::open(&path).unwrap();
+        assert!(moved.is_none());
+        (1..=3).for_each(|id| table.add(&row(id)).unwrap());
+        table.set_cursor(2, 60).unwrap();
+        table.remove(1).unwrap();
+        drop(table);
+        let (table, moved) = IdTable::open(&path).unwrap();
+        assert!(moved.is_none());
+        assert_eq!(table.rows().unwrap(), (vec![Row { cursor: 60, ..row(2) }, row(3)], 0));
+        assert_eq!(table.counter(CodeLength::DEFAULT).unwrap(), Counter(400));
+        assert_eq!(table.counter(CodeLength::MIN).unwrap(), Counter(0));
+    }
+
+    #[test]
+    fn a_damaged_row_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (table, _) = IdTable::open(&dir.path().join("ids")).unwrap();
+        table.add(&row(1)).unwrap();
+        let mut damaged = encode_row(&row(2));
+        damaged[50] ^= 1;
+        table.db.insert(row_key(2), damaged).unwrap();
+        assert_eq!(table.rows().unwrap(), (vec![row(1)], 1));
+        assert_eq!(table.rows().unwrap(), (vec![row(1)], 0));
+    }
+
+    #[test]
+    fn a_table_that_does_not_open_is_moved_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ids");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("conf"), b"this was never a table").unwrap();
+        let (table, moved) = IdTable::open(&path).unwrap();
+        let moved = moved.expect("it could not be opened");
+        assert!(moved.path.join("conf").exists());
+        assert_eq!(table.rows().unwrap(), (vec![], 0));
+    }
+}

@@ -312,7 +312,8 @@ fn is_host(value: &[u8]) -> bool {
 }
 
 /// Whether `text/html` or `application/xhtml+xml` is in the list: browsers name them, programs mostly do not.
-fn accepts_html(value: &[u8]) -> bool {
+#[inline]
+pub fn accepts_html(value: &[u8]) -> bool {
     value.split(|&b| b == b',').any(|range| {
         let media = range.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
         media.eq_ignore_ascii_case(b"text/html") || media.eq_ignore_ascii_case(b"application/xhtml+xml")

@@ -1,0 +1,432 @@
+//! The thread that keeps every core supplied with fresh codes, so that no core waits for a counter, a disk or a shuffle.
+//!
+//! Before a code reaches a core, three things are on disk, in this order: the mark beside the links that no counter may
+//! fall below, the row with the segment, and the row's cursor behind the code. A crash between any two loses unused codes
+//! and nothing else. Which values come next and how many is decided in `carom_shards::segment`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use carom_shards::{CodeLength, CodeSpace, CoreCount, CoreId, Counter, GeneratedCode, Issuer, Segment, SegmentSizer};
+use heapless::spsc::{Consumer, Producer, Queue};
+
+use crate::limits::{CODES_LOW, CODES_QUEUE_LEN, SEGMENT_LEN_MIN};
+use crate::mail::{Post, ToCore};
+use crate::stats::{CoreStats, NodeStats};
+use crate::store::ids::{IdTable, Row};
+use crate::store::links::Links;
+
+/// How often the replenisher looks by itself.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long it rests after an error, so that hungry cores do not make it try all the time.
+const REST_AFTER_ERROR: Duration = Duration::from_millis(250);
+
+/// Codes that are moved to a core at once at least, while it has enough: each move is a write to disk.
+const MOVE_MIN: usize = 1_024;
+
+/// The receiving end of a core's codes. Belongs to that core alone.
+pub struct CodeSource {
+    codes: Consumer<'static, u64>,
+    low: Arc<AtomicUsize>,
+    bell: RefillBell,
+}
+
+impl CodeSource {
+    /// A fresh code, if there is one; asks for more in time. Without one, wait for [`ToCore::CodesReady`].
+    #[inline]
+    pub fn take(&mut self) -> Option<GeneratedCode> {
+        let code = self.codes.dequeue();
+        if self.codes.len() < self.low.load(Ordering::Relaxed) {
+            self.bell.ask();
+        }
+        code.and_then(GeneratedCode::from_bits)
+    }
+
+    /// How many codes are there.
+    pub fn remaining(&self) -> usize {
+        self.codes.len()
+    }
+
+    /// How many there can be.
+    pub fn capacity(&self) -> usize {
+        self.codes.capacity()
+    }
+}
+
+/// Wakes the replenisher. Cheap to clone; costs a system call only when nobody has asked since it last looked.
+#[derive(Clone, Debug)]
+pub struct RefillBell {
+    asked: Arc<AtomicBool>,
+    thread: Thread,
+}
+
+impl RefillBell {
+    /// Asks it to look at the queues.
+    pub fn ask(&self) {
+        if !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::AcqRel) {
+            self.thread.unpark();
+        }
+    }
+}
+
+/// What the replenisher works with.
+pub struct ReplenisherSetup {
+    /// The store, for the marks.
+    pub links: Links,
+    /// The id table.
+    pub ids: IdTable,
+    /// The code space.
+    pub space: CodeSpace,
+    /// Length of new codes, as configured.
+    pub length: CodeLength,
+    /// The cores' mailboxes.
+    pub post: Post,
+    /// How many cores use codes.
+    pub cores: CoreCount,
+    /// Where to count for the node.
+    pub stats: Arc<NodeStats>,
+    /// Where to count for each core.
+    pub core_stats: Vec<Arc<CoreStats>>,
+}
+
+/// A running replenisher.
+pub struct Replenisher {
+    /// The cores' ends, in the order of the cores.
+    pub sources: Vec<CodeSource>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Replenisher {
+    /// Ends the thread and waits for it. Codes in the queues are lost.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().expect("panics abort");
+    }
+}
+
+/// Why the replenisher could not be started, or a segment not be prepared.
+#[derive(Debug)]
+pub struct ReplenishError(String);
+
+impl std::fmt::Display for ReplenishError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "fresh codes cannot be prepared: {}", self.0)
+    }
+}
+
+impl std::error::Error for ReplenishError {}
+
+fn failed(error: impl std::fmt::Display) -> ReplenishError {
+    ReplenishError(error.to_string())
+}
+
+/// Starts the replenisher with what the id table holds. Queues are filled by the thread, so cores may start at once.
+///
+/// # Errors
+/// Where the marks or the id table cannot be read, or the operating system gives no thread.
+pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
+    let (issuer, rows) = resume(&setup)?;
+    let asked = Arc::new(AtomicBool::new(true));
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut supplies = Vec::new();
+    let mut consumers = Vec::new();
+    for core in setup.cores.cores() {
+        // Queues live as long as the process: leaking them once gives both ends a life without a lock or a count.
+        let (producer, consumer) = Box::leak(Box::new(Queue::<u64, CODES_QUEUE_LEN>::new())).split();
+        let low = Arc::new(AtomicUsize::new(CODES_LOW));
+        consumers.push((consumer, Arc::clone(&low)));
+        supplies.push(Supply {
+            core,
+            queue: producer,
+            low,
+            rows: VecDeque::new(),
+            sizer: SegmentSizer::default(),
+            leased: None,
+        });
+    }
+    let next_id = rows.last().map_or(1, |row| row.id + 1);
+    for row in rows {
+        // A node with fewer cores than before shares the rows of the missing ones out.
+        let index = row.core.index() % supplies.len();
+        supplies[index].rows.push_back(row);
+    }
+    let worker = Worker { setup, issuer, supplies, next_id, asked: Arc::clone(&asked), stop: Arc::clone(&stop) };
+    let thread =
+        std::thread::Builder::new().name("replenish".to_owned()).spawn(move || worker.run()).map_err(failed)?;
+    let bell = RefillBell { asked, thread: thread.thread().clone() };
+    let sources = consumers.into_iter().map(|(codes, low)| CodeSource { codes, low, bell: bell.clone() }).collect();
+    Ok(Replenisher { sources, stop, thread })
+}
+
+/// An issuer above every mark, and the rows that may go on being used.
+fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<Row>), ReplenishError> {
+    let mut marks = Vec::new();
+    for length in CodeLength::MIN.and_longer() {
+        let mark = Counter(setup.links.high_water(length.get()).map_err(failed)?);
+        let counter = setup.ids.counter(length).map_err(failed)?;
+        marks.extend([(length, mark), (length, counter)]);
+    }
+    let issuer = Issuer::new(setup.length, marks);
+    let table_is_old = setup.ids.counter(issuer.length()).map_err(failed)? < issuer.mark(issuer.length());
+    let (rows, damaged) = setup.ids.rows().map_err(failed)?;
+    if damaged > 0 {
+        tracing::warn!(damaged, "rows of the id table are damaged; their codes stay unused");
+    }
+    let mut kept = Vec::new();
+    for row in rows {
+        // An id table that missed a lease may have missed used codes too. Each would be refused when it is inserted, but
+        // that costs a create one try after another.
+        if table_is_old || row.run.length < setup.length || row.cursor == row.codes.len() {
+            setup.ids.remove(row.id).map_err(failed)?;
+        } else {
+            kept.push(row);
+        }
+    }
+    Ok((issuer, kept))
+}
+
+/// What one core is supplied from.
+struct Supply {
+    core: CoreId,
+    queue: Producer<'static, u64>,
+    /// Below this many codes in its queue the core asks.
+    low: Arc<AtomicUsize>,
+    rows: VecDeque<Row>,
+    sizer: SegmentSizer,
+    /// When its last segment was leased.
+    leased: Option<Instant>,
+}
+
+impl Supply {
+    fn left(&self) -> usize {
+        self.queue.len() + self.rows.iter().map(|row| row.codes.len() - row.cursor).sum::<usize>()
+    }
+}
+
+struct Worker {
+    setup: ReplenisherSetup,
+    issuer: Issuer,
+    supplies: Vec<Supply>,
+    next_id: u64,
+    asked: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while !self.stop.load(Ordering::Acquire) {
+            // Cleared before the look, so that who asks during it is heard afterwards.
+            self.asked.store(false, Ordering::Release);
+            self.publish();
+            let mut supplies = std::mem::take(&mut self.supplies);
+            let mut worst = None;
+            for supply in &mut supplies {
+                if let Err(error) = self.supply(supply) {
+                    self.setup.core_stats[supply.core.index()].refill_errors.add(1);
+                    worst = Some(error);
+                }
+            }
+            self.supplies = supplies;
+            match worst {
+                Some(error) => {
+                    self.setup.stats.issuer_errors.add(1);
+                    self.setup.stats.alarms.raise("codes_failed", error.to_string());
+                    std::thread::sleep(REST_AFTER_ERROR);
+                }
+                None => {
+                    self.setup.stats.alarms.clear("codes_failed");
+                    if !self.asked.load(Ordering::Acquire) {
+                        std::thread::park_timeout(LOOK_EVERY);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives one core what it lacks.
+    fn supply(&mut self, supply: &mut Supply) -> Result<(), ReplenishError> {
+        // While no link can be written none needs a code, and a full disk has no room for a row.
+        if self.setup.stats.writes_refused.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if supply.left() < supply.low.load(Ordering::Relaxed) {
+            self.lease(supply)?;
+        }
+        let mut moved = false;
+        while let Some(row) = supply.rows.front_mut() {
+            let room = supply.queue.capacity() - supply.queue.len();
+            let count = room.min(row.codes.len() - row.cursor);
+            if room < MOVE_MIN {
+                break;
+            }
+            self.setup.ids.set_cursor(row.id, row.cursor + count).map_err(failed)?;
+            for code in &row.codes[row.cursor..row.cursor + count] {
+                supply.queue.enqueue(code.to_bits()).expect("only this thread fills the queue, and there was room");
+            }
+            row.cursor += count;
+            moved = true;
+            if row.cursor == row.codes.len() {
+                let id = row.id;
+                supply.rows.pop_front();
+                self.setup.ids.remove(id).map_err(failed)?;
+            }
+        }
+        if moved {
+            self.setup.post.to(supply.core).post(ToCore::CodesReady);
+        }
+        Ok(())
+    }
+
+    /// Leases the next segment for a core and makes it durable.
+    fn lease(&mut self, supply: &mut Supply) -> Result<(), ReplenishError> {
+        if let Some(before) = supply.leased.replace(Instant::now()) {
+            supply.sizer.lasted(before.elapsed());
+        }
+        let before = self.issuer.length();
+        let want = supply.sizer.next_len(self.issuer.remaining());
+        let run = self.issuer.issue(want).ok_or_else(|| failed("all codes of all lengths are used up"))?;
+        let mut batch = self.setup.links.batch();
+        batch.set_high_water(run.length.get(), run.end().0);
+        self.setup.links.commit(batch).map_err(failed)?;
+        self.setup.links.sync().map_err(failed)?;
+        let mut seed = [0; 16];
+        getrandom::fill(&mut seed).map_err(failed)?;
+        let codes = Segment::prepare(&self.setup.space, run, seed).into_codes();
+        let row = Row { id: self.next_id, core: supply.core, run, codes, cursor: 0 };
+        self.next_id += 1;
+        self.setup.ids.add(&row).map_err(failed)?;
+        supply.rows.push_back(row);
+        // Longer segments take longer to make, and belong to cores that use codes faster.
+        let low = (run.len as usize / (SEGMENT_LEN_MIN as usize / CODES_LOW)).clamp(CODES_LOW, CODES_QUEUE_LEN / 2);
+        supply.low.store(low, Ordering::Relaxed);
+        let stats = &self.setup.core_stats[supply.core.index()];
+        stats.refills.add(1);
+        stats.segment_len.set(run.len);
+        self.note_length(before);
+        Ok(())
+    }
+
+    fn note_length(&self, before: CodeLength) {
+        let length = self.issuer.length();
+        let alarms = &self.setup.stats.alarms;
+        if length != before {
+            tracing::warn!("all codes of {before} characters are given out; new ones have {length}");
+            alarms.clear("codes_used_up");
+        }
+        if self.issuer.alarm() {
+            let percent = self.issuer.used_percent();
+            let text =
+                format!("{percent} % of the codes of {length} characters are given out; the next will be longer");
+            alarms.raise("codes_used_up", text);
+        }
+        self.publish();
+    }
+
+    fn publish(&self) {
+        let length = self.issuer.length();
+        self.setup.stats.issuer_length.set(length.get() as u64);
+        self.setup.stats.issuer_current.set(self.issuer.mark(length).0);
+        self.setup.stats.issuer_remaining.set(self.issuer.remaining());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::testing::TestNode;
+    use carom_shards::SpaceKey;
+    use std::collections::HashSet;
+    use std::path::Path;
+
+    fn begin(node: &TestNode, dir: &Path, length: usize) -> Replenisher {
+        let (ids, _) = IdTable::open(&dir.join("ids")).unwrap();
+        start(ReplenisherSetup {
+            links: node.links.clone(),
+            ids,
+            space: CodeSpace::new(&SpaceKey::from_bytes([5; 32])),
+            length: CodeLength::new(length).unwrap(),
+            post: node.post.clone(),
+            cores: node.cores,
+            stats: Arc::clone(&node.stats),
+            core_stats: node.cores.cores().map(|_| Arc::default()).collect(),
+        })
+        .unwrap()
+    }
+
+    /// Takes codes as a core would, waiting where there are none.
+    fn take(source: &mut CodeSource, count: usize) -> Vec<GeneratedCode> {
+        let mut codes = Vec::new();
+        let start = Instant::now();
+        while codes.len() < count {
+            match source.take() {
+                Some(code) => codes.push(code),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "{} of {count} codes", codes.len());
+        }
+        codes
+    }
+
+    #[test]
+    fn cores_never_get_a_code_twice_not_even_after_a_restart_or_without_the_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 2);
+        let mut seen = HashSet::new();
+        for round in 0..4 {
+            let mut replenisher = begin(&node, dir.path(), 7);
+            for source in &mut replenisher.sources {
+                for code in take(source, 25_000) {
+                    assert!(seen.insert(code), "{code:?} came twice, in round {round}");
+                }
+            }
+            let mark = node.links.high_water(7).unwrap();
+            assert!(mark >= seen.len() as u64, "{mark}");
+            replenisher.stop();
+            if round == 1 {
+                std::fs::remove_dir_all(dir.path().join("ids")).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_restart_goes_on_with_the_row() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let (ids, _) = IdTable::open(&dir.path().join("ids")).unwrap();
+        let run = carom_shards::Run { length: CodeLength::DEFAULT, start: Counter(0), len: 50_000 };
+        let space = CodeSpace::new(&SpaceKey::from_bytes([5; 32]));
+        let codes = Segment::prepare(&space, run, [1; 16]).into_codes();
+        ids.add(&Row { id: 1, core: CoreId(0), run, codes: codes.clone(), cursor: 123 }).unwrap();
+        let mut batch = node.links.batch();
+        batch.set_high_water(7, 50_000);
+        node.links.commit(batch).unwrap();
+        drop(ids);
+        let mut replenisher = begin(&node, dir.path(), 7);
+        assert_eq!(take(&mut replenisher.sources[0], 100), codes[123..223]);
+        replenisher.stop();
+        // The cursor lies behind all that was in the queue.
+        let mut replenisher = begin(&node, dir.path(), 7);
+        let first = take(&mut replenisher.sources[0], 1)[0];
+        let at = codes.iter().position(|&code| code == first).expect("the row goes on");
+        assert!(at >= 223 + CODES_LOW, "{at}");
+        replenisher.stop();
+    }
+
+    #[test]
+    fn a_length_that_ends_is_announced_and_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let mut replenisher = begin(&node, dir.path(), 2);
+        let codes = take(&mut replenisher.sources[0], 10_000);
+        assert_eq!(codes.iter().collect::<HashSet<_>>().len(), 10_000);
+        assert!(codes.iter().any(|code| code.to_code().len() == 3));
+        assert_eq!(node.stats.issuer_length.get(), 3);
+        replenisher.stop();
+    }
+}
