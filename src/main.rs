@@ -12,7 +12,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(arguments) => {
             let (file, flags) = arguments.split();
-            settings_with(Settings::load(file.as_deref(), environment(), flags)).and_then(|settings| node::serve(&settings))
+            settings_with(Settings::load(file.as_deref(), environment(), flags))
+                .and_then(|settings| node::serve(&settings))
         }
         Command::Key(KeyCommand::New) => new_key(),
         _ => Ok(()),
@@ -26,9 +27,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn settings_with(
-    loaded: Result<(Settings, Vec<Warning>), carom::config::ConfigErrors>,
-) -> Result<Settings, Exit> {
+fn settings_with(loaded: Result<(Settings, Vec<Warning>), carom::config::ConfigErrors>) -> Result<Settings, Exit> {
     let (settings, warnings) = loaded?;
     logging::start(settings.log_level.as_str());
     for warning in warnings {

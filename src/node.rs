@@ -252,7 +252,9 @@ impl CorePlan<'_> {
         let cpus = self.settings.cores.cpus.iter().map(|&cpu| Some(cpu)).chain([None]);
         let core_events = forward_events(self.events.clone())?;
         let mut running = Vec::new();
-        for (index, ((((listeners, bell), mail), codes), cpu)) in listeners.zip(bells).zip(mail).zip(codes).zip(cpus).enumerate() {
+        for (index, ((((listeners, bell), mail), codes), cpu)) in
+            listeners.zip(bells).zip(mail).zip(codes).zip(cpus).enumerate()
+        {
             self.counters.cores[index].cpu.set(cpu.unwrap_or_default() as u64);
             let is_admin = codes.is_none();
             let site = Arc::clone(&self.site);
@@ -274,7 +276,8 @@ impl CorePlan<'_> {
                 }),
                 events: core_events.clone(),
             };
-            running.push(core::start(seeds.next(parts)).map_err(|error| thread_exit(&format!("core {index}"), &error))?);
+            running
+                .push(core::start(seeds.next(parts)).map_err(|error| thread_exit(&format!("core {index}"), &error))?);
         }
         Ok(running)
     }
@@ -296,8 +299,12 @@ impl Codes for Segment {
 /// Cores know only their own events; this thread puts them among the others.
 fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>, Exit> {
     let (sender, receiver) = channel();
-    let forward = move || receiver.into_iter().map(Event::Core).try_for_each(|event| events.send(event)).unwrap_or_default();
-    std::thread::Builder::new().name("events".to_owned()).spawn(forward).map_err(|error| thread_exit("events", &error))?;
+    let forward =
+        move || receiver.into_iter().map(Event::Core).try_for_each(|event| events.send(event)).unwrap_or_default();
+    std::thread::Builder::new()
+        .name("events".to_owned())
+        .spawn(forward)
+        .map_err(|error| thread_exit("events", &error))?;
     Ok(sender)
 }
 
@@ -311,7 +318,10 @@ fn watch_signals(events: Sender<Event>) -> Result<(), Exit> {
             }
         }
     };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(watch).map_err(|error| thread_exit("signals", &error))?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(watch)
+        .map_err(|error| thread_exit("signals", &error))?;
     Ok(())
 }
 
@@ -320,7 +330,8 @@ fn thread_exit(what: &str, error: &io::Error) -> Exit {
 }
 
 fn bind(address: SocketAddr, count: usize) -> Result<(SocketAddr, Vec<Socket>), Exit> {
-    listen::bind(address, count).map_err(|error| Exit::new(Reason::Address, format!("cannot listen on {address}: {error}")))
+    listen::bind(address, count)
+        .map_err(|error| Exit::new(Reason::Address, format!("cannot listen on {address}: {error}")))
 }
 
 /// Binds every address once for each core: the addresses as they were bound, and the sockets of each core.
@@ -419,5 +430,6 @@ fn announce(settings: &Settings, listening: &[SocketAddr], admin: SocketAddr, ba
 }
 
 fn random_seed() -> Result<u64, Exit> {
-    getrandom::u64().map_err(|error| Exit::new(Reason::Incomplete, format!("the system gives no random bytes: {error}")))
+    getrandom::u64()
+        .map_err(|error| Exit::new(Reason::Incomplete, format!("the system gives no random bytes: {error}")))
 }

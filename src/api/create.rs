@@ -118,7 +118,8 @@ mod tests {
     use serde_json::json;
 
     fn read(body: &Value) -> Result<Create, Vec<String>> {
-        Create::read(body.as_object().unwrap(), &[]).map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
+        Create::read(body.as_object().unwrap(), &[])
+            .map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
     }
 
     #[test]

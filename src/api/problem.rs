@@ -63,13 +63,15 @@ impl Problem {
     /// 400: the slug belongs to another link.
     pub(super) fn slug_taken(slug: &str) -> Problem {
         let detail = format!("Provided slug \"{slug}\" is already in use.");
-        Problem::shlink(StatusCode::BAD_REQUEST, "non-unique-slug", "Invalid custom slug", detail).and("customSlug", slug)
+        Problem::shlink(StatusCode::BAD_REQUEST, "non-unique-slug", "Invalid custom slug", detail)
+            .and("customSlug", slug)
     }
 
     /// 404: no link has this code.
     pub(super) fn no_link(code: &str) -> Problem {
         let detail = format!("No URL found with short code \"{code}\"");
-        Problem::shlink(StatusCode::NOT_FOUND, "short-url-not-found", "Short URL not found", detail).and("shortCode", code)
+        Problem::shlink(StatusCode::NOT_FOUND, "short-url-not-found", "Short URL not found", detail)
+            .and("shortCode", code)
     }
 
     /// 404: the API has no such path.
@@ -106,7 +108,8 @@ impl Problem {
     /// 500: the stored record cannot be read.
     pub(super) fn damaged(code: &str) -> Problem {
         let detail = format!("The record of \"{code}\" is damaged. The log of the node says more.");
-        Problem::own(StatusCode::INTERNAL_SERVER_ERROR, "damaged-record", "Damaged record", detail).and("shortCode", code)
+        Problem::own(StatusCode::INTERNAL_SERVER_ERROR, "damaged-record", "Damaged record", detail)
+            .and("shortCode", code)
     }
 
     /// 503: not now, and why.

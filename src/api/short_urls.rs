@@ -113,7 +113,7 @@ impl Context {
 }
 
 fn link_of(create: Create, code: Code, origin: Origin) -> Link {
-    Link { code, policy: create.policy, target: create.target.into(), created_ms: unix_ms(), origin }
+    Link { code, policy: create.policy, target: create.target.into(), created_ms: unix_ms() / 1_000 * 1_000, origin }
 }
 
 fn refused(reason: &str) -> Problem {

@@ -112,7 +112,11 @@ fn describe_store(node: &NodeStats) -> Value {
 /// The status as a page that renews itself.
 pub(super) fn page(status: &Value) -> Answer {
     let answer = answer(StatusCode::OK, "text/html; charset=utf-8", render(status));
-    with(answer, header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'")
+    with(
+        answer,
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'",
+    )
 }
 
 fn render(status: &Value) -> String {
@@ -162,7 +166,8 @@ fn render_cores(page: &mut String, status: &Value) {
          <th>redirects</th><th>misses</th><th>asked others</th><th>answered others</th><th>codes ready</th><th>p50 µs</th><th>p99 µs</th><th>max µs</th></tr></thead><tbody>",
     );
     for core in status["cores"].as_array().into_iter().flatten() {
-        let latency = |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), |micros| format!("{micros:.1}"));
+        let latency =
+            |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), |micros| format!("{micros:.1}"));
         let _ = write!(
             page,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",

@@ -91,7 +91,10 @@ impl Conn {
 
     /// Whether anything is under way for the client.
     pub(super) fn is_busy(&self) -> bool {
-        self.asking.is_some() || self.sending || !self.out.is_empty() || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
+        self.asking.is_some()
+            || self.sending
+            || !self.out.is_empty()
+            || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
     }
 }
 

@@ -139,8 +139,14 @@ impl Peer {
         let mut left = target;
         loop {
             let (now, later) = left.split_at(left.len().min(PART_LEN));
-            let mut part =
-                Part { token, cache_seconds, status: policy.status, kind, left: left.len() as u16, bytes: [0; PART_LEN] };
+            let mut part = Part {
+                token,
+                cache_seconds,
+                status: policy.status,
+                kind,
+                left: left.len() as u16,
+                bytes: [0; PART_LEN],
+            };
             part.bytes[..now.len()].copy_from_slice(now);
             assert!(self.answer.enqueue(part).is_ok(), "room was checked before the question was taken");
             left = later;
@@ -170,7 +176,11 @@ impl Mesh {
     }
 
     /// Answers the questions of all peers through `find`, as far as there is room for the answers. Returns how many.
-    pub(super) fn answer_questions(&mut self, now_ms: u64, mut find: impl FnMut(&Question, &mut dyn FnMut(&Found<'_>))) -> usize {
+    pub(super) fn answer_questions(
+        &mut self,
+        now_ms: u64,
+        mut find: impl FnMut(&Question, &mut dyn FnMut(&Found<'_>)),
+    ) -> usize {
         let mut answered = 0;
         for peer in self.peers.iter_mut().flatten() {
             while peer.asked.ready() && peer.answer.capacity() - peer.answer.len() >= PARTS_MAX {
@@ -281,10 +291,15 @@ mod tests {
     fn targets_of_every_length_cross_whole() {
         let mut meshes = weave(CoreCount::new(2).unwrap());
         let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
-        for len in (1..=crate::limits::TARGET_LEN_MAX).step_by(7).chain([PART_LEN, PART_LEN + 1, crate::limits::TARGET_LEN_MAX]) {
+        for len in (1..=crate::limits::TARGET_LEN_MAX).step_by(7).chain([
+            PART_LEN,
+            PART_LEN + 1,
+            crate::limits::TARGET_LEN_MAX,
+        ]) {
             let target: Vec<u8> = (0..len).map(|at| b'a' + (at % 26) as u8).collect();
             one.ask(CoreId(1), question(len as u64)).unwrap();
-            let policy = Policy { status: RedirectStatus::SeeOther, cache_seconds: Some(9), valid_until_ms: Some(4_000) };
+            let policy =
+                Policy { status: RedirectStatus::SeeOther, cache_seconds: Some(9), valid_until_ms: Some(4_000) };
             let found = Found::Link { policy, target: &target };
             assert_eq!(two.answer_questions(1_000, |_, answer| answer(&found)), 1);
             let mut seen = None;

@@ -149,7 +149,12 @@ impl Ring {
         let mut buffers = BufferRing::new();
         // SAFETY: the entries are page-aligned, zeroed, and stay allocated until after the ring is dropped (field order).
         unsafe {
-            uring.submitter().register_buf_ring_with_flags(buffers.entries.as_ptr() as u64, BUFFERS, BUFFER_GROUP, 0)?;
+            uring.submitter().register_buf_ring_with_flags(
+                buffers.entries.as_ptr() as u64,
+                BUFFERS,
+                BUFFER_GROUP,
+                0,
+            )?;
         }
         for buffer in 0..BUFFERS {
             buffers.provide(buffer);
@@ -167,7 +172,8 @@ impl Ring {
     /// Accepts connections on a listener until cancelled.
     pub(super) fn accept(&mut self, listener: &impl AsRawFd, index: u32) {
         let tag = Tag { slot: index, generation: 0 };
-        let entry = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK).build();
+        let entry =
+            opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK).build();
         self.push(entry.user_data(tag.user_data(Kind::Accept)));
     }
 

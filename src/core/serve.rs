@@ -313,7 +313,12 @@ impl Core {
     fn open(&mut self) {
         for socket in self.listeners.iter().flatten() {
             if let Err(error) = listen::open(socket) {
-                self.work.desk.counters().node.alarms.raise("listener", format!("a listener cannot be opened: {error}"));
+                self.work
+                    .desk
+                    .counters()
+                    .node
+                    .alarms
+                    .raise("listener", format!("a listener cannot be opened: {error}"));
             }
         }
         self.is_open = true;

@@ -21,7 +21,13 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn new(me: CoreId, cores: CoreCount, hasher: CodeHasher, stats: Arc<CoreStats>, node: Arc<NodeStats>) -> Shard {
+    pub(super) fn new(
+        me: CoreId,
+        cores: CoreCount,
+        hasher: CodeHasher,
+        stats: Arc<CoreStats>,
+        node: Arc<NodeStats>,
+    ) -> Shard {
         Shard { me, cores, hasher, map: LinkMap::new(hasher), stats, node }
     }
 
@@ -36,7 +42,9 @@ impl Shard {
     #[inline]
     pub(super) fn find(&self, code: &Code, hash: CodeHash, now_ms: u64) -> Found<'_> {
         match self.map.get(code, hash) {
-            Some(Entry::Link { policy, .. }) if policy.valid_until_ms.is_some_and(|until| until <= now_ms) => Found::Gone,
+            Some(Entry::Link { policy, .. }) if policy.valid_until_ms.is_some_and(|until| until <= now_ms) => {
+                Found::Gone
+            }
             Some(Entry::Link { policy, target }) => Found::Link { policy, target },
             Some(Entry::Damaged) => Found::Damaged,
             None => Found::Missing,
@@ -82,7 +90,10 @@ impl Shard {
         if self.map.put(code, hash, entry).is_err() {
             self.node.alarms.raise(
                 "memory-full",
-                format!("core {} holds as many bytes of links as it can address; run the node with more cores", self.me),
+                format!(
+                    "core {} holds as many bytes of links as it can address; run the node with more cores",
+                    self.me
+                ),
             );
         }
     }

@@ -59,7 +59,11 @@ struct State {
 
 impl Stream {
     /// Starts hyper on a new stream for the connection in `slot`.
-    pub(super) fn start(slot: u32, desk: Rc<Desk>, service: &Service) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
+    pub(super) fn start(
+        slot: u32,
+        desk: Rc<Desk>,
+        service: &Service,
+    ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
         let stream = Rc::new(Stream { slot, desk, state: RefCell::default() });
         (Rc::clone(&stream), drive(stream, Rc::clone(service)))
     }
@@ -177,7 +181,11 @@ async fn drive(stream: Rc<Stream>, service: Service) {
 struct End(Rc<Stream>);
 
 impl Read for End {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut state = self.0.state.borrow_mut();
         let waiting = &state.inbound[state.read..];
         if !waiting.is_empty() {

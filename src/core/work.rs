@@ -252,7 +252,11 @@ impl Work {
         match &conn.slow {
             Some(stream) => {
                 // hyper answers what came whole before; a body that broke off must not look like one that ended.
-                if conn.machine.expects(0) == Expects::Body { stream.break_off() } else { stream.end() }
+                if conn.machine.expects(0) == Expects::Body {
+                    stream.break_off()
+                } else {
+                    stream.end()
+                }
                 conn.rejection = Some(rejection);
                 self.tasks_woken = true;
             }
@@ -280,7 +284,11 @@ impl Work {
         match &conn.slow {
             Some(stream) => {
                 let in_body = conn.machine.expects(conn.unconsumed.len()) == Expects::Body;
-                if in_body { stream.break_off() } else { stream.end() }
+                if in_body {
+                    stream.break_off()
+                } else {
+                    stream.end()
+                }
                 self.tasks_woken = true;
             }
             None => conn.stage = Stage::Finishing,
@@ -536,7 +544,9 @@ impl Work {
     pub(super) fn close_all_idle(&mut self) {
         for slot in 0..self.conns.slots() as u32 {
             let idle = self.conns.get(slot).is_some_and(|conn| {
-                conn.stage == Stage::Open && !conn.is_busy() && conn.machine.expects(conn.unconsumed.len()) == Expects::Request
+                conn.stage == Stage::Open
+                    && !conn.is_busy()
+                    && conn.machine.expects(conn.unconsumed.len()) == Expects::Request
             });
             if idle {
                 self.close_idle(slot);

@@ -52,9 +52,17 @@ impl std::fmt::Display for Repair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let path = self.path.display();
         if self.only_tail {
-            return write!(f, "the journal {path} ended in the middle of a write, as after a crash; the rest was cut off");
+            return write!(
+                f,
+                "the journal {path} ended in the middle of a write, as after a crash; the rest was cut off"
+            );
         }
-        write!(f, "the journal {path} was damaged in {} places; {} records in them were kept", self.broken.len(), self.salvaged)?;
+        write!(
+            f,
+            "the journal {path} was damaged in {} places; {} records in them were kept",
+            self.broken.len(),
+            self.salvaged
+        )?;
         match &self.kept {
             Some(kept) => write!(f, "; the journal as it was is kept as {}", kept.display()),
             None => Ok(()),

@@ -36,7 +36,12 @@ macro_rules! page {
 }
 
 /// What stands at the root of a service that runs.
-pub const HOME: Page = page!("200 OK", "carom", "Short links are served here", "Follow one that you were given, or make one through the API.");
+pub const HOME: Page = page!(
+    "200 OK",
+    "carom",
+    "Short links are served here",
+    "Follow one that you were given, or make one through the API."
+);
 
 /// There is no such link.
 pub const NOT_FOUND: Page = page!(
