@@ -52,7 +52,7 @@ fn main() {
     let step = (0x9e37_79b9_7f4a_7c15 % links) | 1;
     let asked: Vec<GeneratedCode> = (0..links).map(|turn| codes[(turn * step % links) as usize]).collect();
     let start = Instant::now();
-    for code in &asked {
+    for code in asked {
         let code = code.to_code();
         black_box(map.get(&code, hasher.hash(&code)).expect("every code was inserted"));
     }
