@@ -1,7 +1,7 @@
 //! The pure core of carom: what a code is, which core owns it, where codes come from, and how a core keeps its links.
 //!
 //! Nothing here does I/O, reads a clock, draws randomness of its own or knows of threads, sockets or glommio: time,
-//! seeds and bytes are passed in. Read [`code`] first, then [`owner`], [`space`], [`segment`] and [`map`].
+//! seeds and bytes are passed in. Read [`code`] first, then [`mod@owner`], [`space`], [`segment`] and [`map`].
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
 //! The link map of one core: code to target and policy, compact, and without pauses.
 //!
-//! It is a hash index over records in pages. The index ([`index`]) is one 64-byte line of tags and references per bucket
+//! It is a hash index over records in pages. The index (`index`) is one 64-byte line of tags and references per bucket
 //! and grows or shrinks by one bucket at a time (linear hashing: Litwin 1980, "Linear hashing: a new tool for file and
-//! table addressing"). The records ([`record`]) lie one after the other in pages of 512 KiB ([`pages`]); a removed one
+//! table addressing"). The records (`record`) lie one after the other in pages of 512 KiB (`pages`); a removed one
 //! leaves a hole, and when holes are a fifth of everything the pages with many of them are emptied, a few records with
 //! each change, and given back. So no operation ever waits for a copy of the whole, and a lookup touches the line of its
-//! bucket and the record. Memory comes from the kernel and goes back to it ([`memory`]).
+//! bucket and the record. Memory comes from the kernel and goes back to it (`memory`).
 //!
 //! It knows nothing of time, cores or durability: whether a link has expired is its caller's question.
 
