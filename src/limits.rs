@@ -87,6 +87,22 @@ pub const LOAD_IN_FLIGHT_MAX: usize = 32 * 1024 * 1024;
 /// Threads that read the store at start at most. Each has a batch in the making for each core.
 pub const LOADERS_MAX: usize = 8;
 
+/// Bytes of an import that are parsed together. Thousands of lines, so that hand-over costs nothing; few enough that the
+/// pieces in flight fit the memory of a small machine.
+pub const IMPORT_CHUNK_BYTES: usize = 1024 * 1024;
+
+/// Longest line of an import, bytes. A link's fields fit in a fraction of it.
+pub const IMPORT_LINE_MAX: usize = 256 * 1024;
+
+/// Bad lines of an import that are reported one by one; later ones are counted.
+pub const IMPORT_REPORTS_MAX: u64 = 1_000;
+
+/// Bytes of records that an import sorts and writes at once: one file of the store, and what a crash makes it repeat.
+pub const IMPORT_SORTED_BYTES: usize = 64 * 1024 * 1024;
+
+/// Codes that an import issues at once.
+pub const IMPORT_RUN_LEN: u64 = 100_000;
+
 /// Share of the codes of one length given out at which an alarm is raised, in percent.
 pub const CODES_USED_ALARM_PERCENT: u64 = 90;
 
@@ -99,4 +115,6 @@ const _: () = {
     assert!(SEGMENT_LEN_MIN <= SEGMENT_LEN_MAX);
     assert!(TARGET_LEN_MAX < HEAD_LEN_MAX);
     assert!(COMMIT_WRITES_MAX <= WRITE_QUEUE_LEN);
+    assert!(IMPORT_LINE_MAX < IMPORT_CHUNK_BYTES);
+    assert!(LOAD_BATCH_BYTES < LOAD_IN_FLIGHT_MAX);
 };

@@ -5,7 +5,6 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use jiff::tz::Offset;
 
 /// The last instant of the year 9999, in milliseconds since 1970 UTC.
 pub const INSTANT_MS_MAX: u64 = 253_402_300_799_999;
@@ -95,27 +94,53 @@ fn days_to(year: u64, month: u64, day: u64) -> u64 {
     era * 146_097 + era_year * 365 + era_year / 4 - era_year / 100 + year_day - 719_468
 }
 
-/// An instant in UTC, with milliseconds only where there are some.
-///
-/// # Panics
-/// Beyond [`INSTANT_MS_MAX`] nothing is printed but that last instant: what is stored may be later, no client sent it.
+/// An instant in UTC, with milliseconds only where there are some. Later ones than [`INSTANT_MS_MAX`], which no client can
+/// have sent, are written as that.
 pub fn format(ms: u64) -> String {
-    let ms = i64::try_from(ms.min(INSTANT_MS_MAX)).expect("the year 9999 fits");
-    let instant = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
-    let time = Offset::UTC.to_datetime(instant);
-    let mut out = format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
-        time.year(),
-        time.month(),
-        time.day(),
-        time.hour(),
-        time.minute(),
-        time.second()
-    );
-    if ms % 1_000 != 0 {
-        out.push_str(&format!(".{:03}", ms % 1_000));
+    let mut out = Vec::with_capacity(29);
+    push(ms, &mut out);
+    String::from_utf8(out).expect("digits and signs are ASCII")
+}
+
+/// The same, behind what is in `out`.
+pub fn push(ms: u64, out: &mut Vec<u8>) {
+    let ms = ms.min(INSTANT_MS_MAX);
+    let (days, second_of_day) = (ms / 86_400_000, ms / 1_000 % 86_400);
+    let (year, month, day) = date_of(days);
+    push_digits(year, 4, out);
+    for (sign, number) in [
+        (b'-', month),
+        (b'-', day),
+        (b'T', second_of_day / 3_600),
+        (b':', second_of_day / 60 % 60),
+        (b':', second_of_day % 60),
+    ] {
+        out.push(sign);
+        push_digits(number, 2, out);
     }
-    out + "+00:00"
+    if !ms.is_multiple_of(1_000) {
+        out.push(b'.');
+        push_digits(ms % 1_000, 3, out);
+    }
+    out.extend_from_slice(b"+00:00");
+}
+
+fn push_digits(number: u64, places: u32, out: &mut Vec<u8>) {
+    for place in (0..places).rev() {
+        out.push(b'0' + (number / 10u64.pow(place) % 10) as u8);
+    }
+}
+
+/// The date of a day counted from 1970-01-01 (Hinnant, as above).
+fn date_of(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, era_day) = (shifted / 146_097, shifted % 146_097);
+    let era_year = (era_day - era_day / 1_460 + era_day / 36_524 - era_day / 146_096) / 365;
+    let year_day = era_day - (365 * era_year + era_year / 4 - era_year / 100);
+    let month_from_march = (5 * year_day + 2) / 153;
+    let day = year_day - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + era_year + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ impl LongUrl {
         if text.is_empty() {
             return Err(LongUrlError::Empty);
         }
-        // Serialising escapes or drops, but never shortens a URL to less than a third: this bounds the work.
+        // Serialising can shorten a URL, by dot segments or a name in Punycode; this bounds the work all the same.
         if text.len() > 4 * TARGET_LEN_MAX {
             return Err(LongUrlError::TooLong);
         }

@@ -4,11 +4,15 @@
 //! Nothing here knows of sockets or HTTP. Cores are reached through [`crate::mail`] alone.
 
 pub mod disk;
+pub mod export;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub mod faults;
+pub mod import;
 pub mod loader;
+pub mod ndjson;
 pub mod plan;
+mod progress;
 pub mod readers;
 pub mod replenisher;
 #[cfg(test)]

@@ -1,0 +1,179 @@
+//! Measures the store by itself: import, export, reading back at start, and durable creates.
+//!
+//! `store_speed gen N FILE`, `store_speed import DIR FILE`, `store_speed export DIR`, `store_speed load DIR CORES`,
+//! `store_speed create DIR WAITING SECONDS`. Release builds only.
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for developers")]
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use carom::api::long_url::Authority;
+use carom::control::{export, import, loader, writer};
+use carom::link::{Link, Origin};
+use carom::mail::{Mailbox, Post, StoreRequest, Ticket, ToCore};
+use carom::stats::NodeStats;
+use carom::store::links::Links;
+use carom::store::record;
+use carom_shards::{Code, CodeHasher, CodeLength, CodeSpace, CoreCount, CoreId, Counter, Policy, SpaceKey};
+
+fn main() {
+    if cfg!(debug_assertions) {
+        return println!("measure a release build");
+    }
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["gen", count, file] => generate(count.parse().unwrap(), file),
+        ["import", dir, file] => run_import(Path::new(dir), file),
+        ["export", dir] => run_export(Path::new(dir)),
+        ["load", dir, cores] => run_load(Path::new(dir), cores.parse().unwrap()),
+        ["create", dir, waiting, seconds] => {
+            run_create(Path::new(dir), waiting.parse().unwrap(), Duration::from_secs(seconds.parse().unwrap()));
+        }
+        _ => println!("see the head of the file for the arguments"),
+    }
+}
+
+fn space() -> CodeSpace {
+    CodeSpace::new(&SpaceKey::from_bytes([9; 32]))
+}
+
+fn open(dir: &Path) -> Links {
+    let start = Instant::now();
+    let (links, repairs) = Links::open(&dir.join("links"), "speed").unwrap();
+    println!("open {:.2} s, {} repairs", start.elapsed().as_secs_f64(), repairs.len());
+    links
+}
+
+fn target(number: u64) -> String {
+    let noise = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    format!(
+        "https://www.example{}.org/articles/{noise:016x}/of/{}/page?id={number}&ref={:012x}",
+        number % 977,
+        number % 31,
+        noise >> 16
+    )
+}
+
+fn generate(count: u64, file: &str) {
+    let space = space();
+    let mut out = BufWriter::new(File::create(file).unwrap());
+    for number in 0..count {
+        let code = space.code(CodeLength::DEFAULT, Counter(number)).to_code();
+        writeln!(
+            out,
+            r#"{{"shortCode":"{code}","longUrl":"{}","dateCreated":"2026-01-02T03:04:05+00:00","validUntil":null,"redirectStatus":302,"cacheSeconds":null}}"#,
+            target(number)
+        )
+        .unwrap();
+    }
+}
+
+fn run_import(dir: &Path, file: &str) {
+    std::fs::create_dir_all(dir).unwrap();
+    let mut input = File::open(file).unwrap();
+    let setup = import::ImportSetup {
+        links: open(dir),
+        data_dir: dir.to_owned(),
+        space: space(),
+        length: CodeLength::DEFAULT,
+        own: Authority::of("http://127.0.0.1:8080").into_iter().collect(),
+        threads: 2,
+        total_bytes: input.metadata().ok().map(|metadata| metadata.len()),
+        terminal: false,
+    };
+    import::import(&setup, &mut input, &mut std::io::stderr()).unwrap();
+}
+
+fn run_export(dir: &Path) {
+    let mut out = BufWriter::new(File::create("/dev/null").unwrap());
+    export::export(&open(dir), 2, &mut out, &mut std::io::stderr(), false).unwrap();
+}
+
+struct Node {
+    post: Post,
+    mail: Vec<std::sync::mpsc::Receiver<ToCore>>,
+}
+
+fn node(cores: usize) -> Node {
+    let bell = Arc::new(File::options().write(true).open("/dev/null").unwrap());
+    let (boxes, mail) = (0..cores).map(|_| Mailbox::new(Arc::clone(&bell))).unzip();
+    Node { post: Post::new(boxes), mail }
+}
+
+fn run_load(dir: &Path, cores: usize) {
+    let start = Instant::now();
+    let links = open(dir);
+    let node = node(cores);
+    let decoders: Vec<_> = node
+        .mail
+        .into_iter()
+        .map(|mail| {
+            std::thread::spawn(move || {
+                let mut bytes = 0;
+                while let Ok(ToCore::Load(batch)) = mail.recv() {
+                    for (key, value) in batch.iter() {
+                        if let Ok(record::RecordRef::Link(link)) = record::decode(key, value) {
+                            bytes += link.target.len();
+                        }
+                    }
+                }
+                bytes
+            })
+        })
+        .collect();
+    let cores = CoreCount::new(cores).unwrap();
+    let report = loader::load(&links, &node.post, CodeHasher::new(1), cores, &NodeStats::default()).unwrap();
+    let bytes: usize = decoders.into_iter().map(|decoder| decoder.join().unwrap()).sum();
+    let time = start.elapsed().as_secs_f64();
+    println!("{} records, {} MB in {time:.2} s, {:.0}/s", report.records, bytes >> 20, report.records as f64 / time);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    println!("{}", status.lines().find(|line| line.starts_with("VmHWM")).unwrap());
+    std::process::exit(0);
+}
+
+fn run_create(dir: &Path, waiting: u64, time: Duration) {
+    std::fs::create_dir_all(dir).unwrap();
+    let node = node(1);
+    let stats = Arc::new(NodeStats::default());
+    let setup = writer::WriterSetup {
+        links: open(dir),
+        post: node.post.clone(),
+        hasher: CodeHasher::new(1),
+        cores: CoreCount::new(1).unwrap(),
+        stats: Arc::clone(&stats),
+        data_dir: dir.to_owned(),
+        #[cfg(feature = "faults")]
+        faults: carom::control::faults::Faults::from_env(),
+    };
+    let (queue, _thread) = writer::start(setup).unwrap();
+    let space = space();
+    let base = u64::from(std::process::id()) * 10_000_000;
+    let create = |number: u64| {
+        let code: Code = space.code(CodeLength::DEFAULT, Counter(base + number)).to_code();
+        let link =
+            Link { code, policy: Policy::default(), target: target(number), created_ms: 1, origin: Origin::Issued };
+        let ticket = Ticket { core: CoreId(0), token: number };
+        queue.send(StoreRequest::Create { link: Box::new(link), ticket }).unwrap();
+    };
+    let start = Instant::now();
+    (0..waiting).for_each(create);
+    let mut done = 0;
+    while start.elapsed() < time {
+        let ToCore::Apply { .. } = node.mail[0].recv().unwrap() else { panic!("refused") };
+        create(waiting + done);
+        done += 1;
+    }
+    let commits = stats.commits.get();
+    println!(
+        "{waiting} waiting: {:.0} creates/s, {commits} commits of {:.1}, sync {:.2} ms",
+        done as f64 / start.elapsed().as_secs_f64(),
+        done as f64 / commits as f64,
+        stats.sync_nanos.get() as f64 / 1e6 / commits as f64
+    );
+    // As after a kill: nothing is closed.
+    std::process::exit(0);
+}

@@ -1,0 +1,261 @@
+//! One link as one line of JSON, as import and export write it: the fields of the API.
+//!
+//! Reading is total and says what is wrong; unknown fields are skipped, so that what other shorteners export can be read.
+//! Nothing here reads files or knows the store.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::{Code, CodeError, Policy, RedirectStatus};
+use serde::Deserialize;
+
+use crate::api::dates::{self, DateError};
+use crate::api::long_url::{Authority, LongUrl, LongUrlError};
+use crate::link::Origin;
+use crate::store::record::LinkRef;
+
+/// What a line says, checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// The code; `None` where one is to be issued.
+    pub code: Option<Code>,
+    /// Where it leads.
+    pub target: LongUrl,
+    /// How it redirects.
+    pub policy: Policy,
+    /// When it was made; `None` means now.
+    pub created_ms: Option<u64>,
+    /// How it came by its code, where the line says.
+    pub origin: Option<Origin>,
+}
+
+/// Why a line is not taken. The fault of who wrote it.
+#[derive(Debug)]
+pub enum LineError {
+    /// No JSON object of the right fields.
+    Json(serde_json::Error),
+    /// `shortCode` is no code.
+    Code(CodeError),
+    /// `shortCode` is a name of the service.
+    Reserved,
+    /// `longUrl` may not be a target.
+    LongUrl(LongUrlError),
+    /// A date is none.
+    Date(&'static str, DateError),
+    /// `redirectStatus` is none.
+    Status(u64),
+    /// `origin` is neither.
+    Origin,
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LineError::Json(error) => write!(f, "not the JSON of a link: {error}"),
+            LineError::Code(error) => write!(f, "shortCode {error}"),
+            LineError::Reserved => f.write_str("shortCode is a name that the service keeps for itself"),
+            LineError::LongUrl(error) => write!(f, "longUrl {error}"),
+            LineError::Date(field, error) => write!(f, "{field} {error}"),
+            LineError::Status(number) => {
+                write!(f, "redirectStatus is {number}; 301, 302, 303, 307 and 308 are allowed")
+            }
+            LineError::Origin => f.write_str("origin is neither \"issued\" nor \"custom\""),
+        }
+    }
+}
+
+impl std::error::Error for LineError {}
+
+/// A text that is borrowed where it has no escapes. Inside an `Option`, a bare `Cow` would always be copied.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Raw<'a> {
+    #[serde(borrow, default)]
+    short_code: Option<Text<'a>>,
+    #[serde(borrow)]
+    long_url: Text<'a>,
+    #[serde(borrow, default)]
+    date_created: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    valid_until: Option<Text<'a>>,
+    #[serde(default)]
+    redirect_status: Option<u64>,
+    #[serde(default)]
+    cache_seconds: Option<u32>,
+    #[serde(borrow, default)]
+    origin: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    meta: Option<RawMeta<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawMeta<'a> {
+    #[serde(borrow, default)]
+    valid_until: Option<Text<'a>>,
+}
+
+/// Reads one line. `own` are the authorities that the service answers to.
+///
+/// # Errors
+/// [`LineError`] with the first reason that was met.
+pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
+    let raw: Raw<'_> = serde_json::from_slice(line).map_err(LineError::Json)?;
+    let code = raw.short_code.map(|text| Code::parse(text.0.as_bytes())).transpose().map_err(LineError::Code)?;
+    if code.is_some_and(|code| code.is_reserved()) {
+        return Err(LineError::Reserved);
+    }
+    let target = LongUrl::parse(&raw.long_url.0, own).map_err(LineError::LongUrl)?;
+    let date = |name, text: Option<Text<'_>>| {
+        text.map(|text| dates::parse(&text.0)).transpose().map_err(|error| LineError::Date(name, error))
+    };
+    let created_ms = date("dateCreated", raw.date_created)?;
+    let valid_until = raw.valid_until.or(raw.meta.and_then(|meta| meta.valid_until));
+    let valid_until_ms = date("validUntil", valid_until)?;
+    let status = match raw.redirect_status {
+        None => RedirectStatus::default(),
+        Some(number) => RedirectStatus::from_number(number).ok_or(LineError::Status(number))?,
+    };
+    let origin = match raw.origin.as_ref().map(|text| &*text.0) {
+        None => None,
+        Some("issued") => Some(Origin::Issued),
+        Some("custom") => Some(Origin::Custom),
+        Some(_) => return Err(LineError::Origin),
+    };
+    let policy = Policy { status, cache_seconds: raw.cache_seconds, valid_until_ms };
+    Ok(Line { code, target, policy, created_ms, origin })
+}
+
+/// Writes one line, with its end, behind what is in `out`.
+pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"shortCode\":\"");
+    out.extend_from_slice(code.ascii(&mut [0; CODE_LEN_MAX]));
+    out.extend_from_slice(b"\",\"longUrl\":\"");
+    push_escaped(link.target.as_bytes(), out);
+    out.extend_from_slice(b"\",\"dateCreated\":\"");
+    dates::push(link.created_ms, out);
+    out.extend_from_slice(b"\",\"validUntil\":");
+    match link.policy.valid_until_ms {
+        Some(ms) => {
+            out.push(b'"');
+            dates::push(ms, out);
+            out.push(b'"');
+        }
+        None => out.extend_from_slice(b"null"),
+    }
+    out.extend_from_slice(b",\"redirectStatus\":");
+    push_number(u64::from(link.policy.status.number()), out);
+    out.extend_from_slice(b",\"cacheSeconds\":");
+    match link.policy.cache_seconds {
+        Some(seconds) => push_number(u64::from(seconds), out),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.extend_from_slice(match link.origin {
+        Origin::Issued => b",\"origin\":\"issued\"}\n",
+        Origin::Custom => b",\"origin\":\"custom\"}\n",
+    });
+}
+
+/// A target is printable ASCII, so only two characters need an escape, and hardly any target has one.
+fn push_escaped(mut text: &[u8], out: &mut Vec<u8>) {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', text) {
+        out.extend_from_slice(&text[..at]);
+        out.extend_from_slice(&[b'\\', text[at]]);
+        text = &text[at + 1..];
+    }
+    out.extend_from_slice(text);
+}
+
+fn push_number(number: u64, out: &mut Vec<u8>) {
+    use std::io::Write;
+    write!(out, "{number}").expect("a vector takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::record::tests::any_link;
+    use proptest::prelude::*;
+
+    fn text(line: &str) -> Result<Line, LineError> {
+        read(line.as_bytes(), &[])
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_json_of_the_same_link(link in any_link()) {
+            let policy = Policy { valid_until_ms: link.policy.valid_until_ms.map(|ms| ms % 200_000_000_000_000), ..link.policy };
+            let created_ms = link.created_ms % 200_000_000_000_000;
+            let stored = LinkRef { policy, target: &link.target, created_ms, origin: link.origin };
+            let mut out = Vec::new();
+            write(&link.code, &stored, &mut out);
+            let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+            prop_assert_eq!(value["longUrl"].as_str(), Some(&*link.target));
+            prop_assert_eq!(value["shortCode"].as_str(), Some(&*link.code.to_string()));
+            prop_assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
+        }
+
+        #[test]
+        fn reading_is_total(line in any::<Vec<u8>>(), near in "\\{\"(longUrl|shortCode|meta)\":.{0,30}\\}") {
+            let _ = read(&line, &[]);
+            let _ = text(&near);
+        }
+    }
+
+    #[test]
+    fn a_written_line_reads_back() {
+        let code = Code::parse(b"a-b_c").unwrap();
+        let policy = Policy {
+            status: RedirectStatus::SeeOther,
+            cache_seconds: Some(60),
+            valid_until_ms: Some(1_800_000_000_123),
+        };
+        let stored = LinkRef {
+            policy,
+            target: "https://example.org/?a=%22b%22",
+            created_ms: 1_700_000_000_001,
+            origin: Origin::Issued,
+        };
+        let mut out = Vec::new();
+        write(&code, &stored, &mut out);
+        let line = read(&out, &[]).unwrap();
+        assert_eq!((line.code, line.policy, line.origin), (Some(code), policy, Some(Origin::Issued)));
+        assert_eq!((line.target.as_str(), line.created_ms), (stored.target, Some(stored.created_ms)));
+    }
+
+    #[test]
+    fn fields_of_another_shortener_are_read_or_skipped() {
+        let line = text(
+            r#"{"shortCode":"abc","shortUrl":"https://s/abc","longUrl":"https://example.org/é","dateCreated":"2026-01-02T03:04:05+01:00",
+            "visitsSummary":{"total":3},"tags":["a"],"meta":{"validSince":null,"validUntil":"2027-01-01T00:00:00Z","maxVisits":null},"title":"T"}"#,
+        )
+        .unwrap();
+        assert_eq!(line.target.as_str(), "https://example.org/%C3%A9");
+        assert_eq!(line.policy.valid_until_ms, Some(1_798_761_600_000));
+        assert_eq!(line.origin, None);
+        assert!(text(r#"{"longUrl":"https://example.org/"}"#).unwrap().code.is_none());
+    }
+
+    #[test]
+    fn each_reason_is_named() {
+        for (line, reason) in [
+            ("", "not the JSON"),
+            ("{}", "longUrl"),
+            (r#"{"shortCode":"a b","longUrl":"https://example.org/"}"#, "shortCode has a character"),
+            (r#"{"shortCode":"rest","longUrl":"https://example.org/"}"#, "keeps for itself"),
+            (r#"{"longUrl":"ftp://example.org/"}"#, "longUrl is neither http"),
+            (r#"{"longUrl":"https://example.org/","dateCreated":"x"}"#, "dateCreated is not"),
+            (r#"{"longUrl":"https://example.org/","validUntil":"1960-01-01T00:00:00Z"}"#, "validUntil is before"),
+            (r#"{"longUrl":"https://example.org/","redirectStatus":200}"#, "redirectStatus is 200"),
+            (r#"{"longUrl":"https://example.org/","cacheSeconds":-1}"#, "not the JSON"),
+            (r#"{"longUrl":"https://example.org/","origin":"x"}"#, "origin is neither"),
+        ] {
+            let error = text(line).unwrap_err().to_string();
+            assert!(error.contains(reason), "{line}: {error}");
+        }
+    }
+}
