@@ -3,9 +3,19 @@
 //! `ARCHITECTURE.md` at the root of the repository explains how the parts hang together.
 
 pub mod api;
+pub mod cli;
+pub mod config;
 pub mod control;
+pub mod core;
+pub mod desk;
+pub mod exit;
 pub mod limits;
 pub mod link;
+pub mod logging;
 pub mod mail;
+pub mod node;
+pub mod preflight;
+pub mod space_key;
 pub mod stats;
 pub mod store;
+pub mod wire;

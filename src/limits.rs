@@ -20,6 +20,9 @@ pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 /// From the end of a head to the end of its body, in total.
 pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// How long a client may leave our answer unread before the connection is given up.
+pub const SEND_TIME_MAX: Duration = Duration::from_secs(30);
+
 /// How long a connection may be idle between requests.
 pub const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
 

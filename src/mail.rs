@@ -171,6 +171,8 @@ pub enum ToCore {
         /// The quantiles.
         latency: LatencySummary,
     },
+    /// All cores have their links: let clients in.
+    Open,
     /// Stop accepting, finish what is in flight, then end.
     Drain,
 }

@@ -40,6 +40,8 @@ impl Counter {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CoreStats {
+    /// The CPU it is pinned to. Written once, before the core starts.
+    pub cpu: Counter,
     /// Links in memory.
     pub links: Counter,
     /// Bytes of their codes and targets.
@@ -113,6 +115,16 @@ pub struct NodeStats {
     pub draining: AtomicBool,
     /// What went wrong lately, newest last.
     pub alarms: Alarms,
+}
+
+impl NodeStats {
+    /// Says that a stored record cannot be decoded: counts it, logs it with its key, raises the alarm.
+    pub fn report_damaged(&self, key: &[u8], error: &dyn std::fmt::Display) {
+        let key = key.escape_ascii();
+        self.store_damaged.add_shared(1);
+        tracing::error!(%key, %error, "a stored record is damaged");
+        self.alarms.raise("store_damaged", format!("the record of {key} is damaged ({error}); see the log for others"));
+    }
 }
 
 /// Quantiles of one core's latencies, in microseconds, from the receipt of a request to its answer being queued.

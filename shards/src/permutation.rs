@@ -3,13 +3,14 @@
 //! FF1 is a Feistel network of ten rounds over the two halves of a numeral string, with AES in CBC-MAC mode as its round
 //! function. For the strings of a code every half fits 64 bits, and everything that the MAC reads before the round
 //! number is the same for all strings of one length. So that part is computed once, and a round is one AES block and one
-//! remainder, without allocation. It knows nothing of codes or counters: see [`crate::space`] for those.
+//! remainder, without allocation. Many strings at once go through each round together, because AES units work on many
+//! blocks in the time that one takes: that makes a code about ten times cheaper. It knows nothing of codes or counters: see [`crate::space`] for those.
 //!
 //! NIST asks for domains of at least 1,000,000 strings (SP 800-38G Revision 1). The lengths that can be configured, 6 to
 //! 10 characters of radix 62, have 5.7e10 and more; shorter ones are accepted because tests walk them completely.
 
-use aes::Aes256Enc;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use aes::{Aes256Enc, Block};
 
 /// Rounds of the Feistel network (SP 800-38G, algorithm 7).
 const ROUNDS: u8 = 10;
@@ -19,6 +20,9 @@ pub const RADIX_MAX: u64 = 62;
 
 /// The longest numeral string: halves of ten numerals fit 64 bits at every radix.
 pub const NUMERALS_MAX: usize = 20;
+
+/// Strings that go through a round together: as many as the widest AES units take.
+const LANES: usize = 64;
 
 /// The two halves of a numeral string, each as a number with its most significant numeral first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,10 +42,10 @@ pub struct Permutation {
     block: u128,
     /// Where the round number stands in that block, in bits from its end: the half takes the bytes behind it.
     round_shift: u32,
-    /// Strings that fit the left half, `radix^u`.
-    left_size: u64,
-    /// Strings that fit the right half, `radix^v`.
-    right_size: u64,
+    /// How many strings the left half can be, `radix^u`.
+    left: Modulus,
+    /// How many strings the right half can be, `radix^v`.
+    right: Modulus,
     /// Bits of the MAC that are thrown away: 64 for short halves, 32 for long ones.
     surplus_bits: u32,
 }
@@ -76,8 +80,8 @@ impl Permutation {
             cipher,
             block: state ^ u128::from_be_bytes(*last),
             round_shift: 8 * half_bytes as u32,
-            left_size: radix.pow(left as u32),
-            right_size,
+            left: Modulus::new(radix.pow(left as u32)),
+            right: Modulus::new(right_size),
             surplus_bits: 8 * (16 - mac_bytes as u32),
         }
     }
@@ -85,13 +89,13 @@ impl Permutation {
     /// How many strings the right half can be: a number is split into halves by dividing it by this.
     #[inline]
     pub fn right_size(&self) -> u64 {
-        self.right_size
+        self.right.size
     }
 
     /// How many strings the left half can be.
     #[inline]
     pub fn left_size(&self) -> u64 {
-        self.left_size
+        self.left.size
     }
 
     /// The image of a string.
@@ -103,10 +107,45 @@ impl Permutation {
         let (mut a, mut b) = (left, right);
         // Two rounds at a time: the halves swap roles, and with them sizes, after each.
         for round in (0..ROUNDS).step_by(2) {
-            a = add(a, self.mac(round, b, self.left_size), self.left_size);
-            b = add(b, self.mac(round + 1, a, self.right_size), self.right_size);
+            a = self.left.add(a, self.mac(round, b, self.left));
+            b = self.right.add(b, self.mac(round + 1, a, self.right));
         }
         Halves { left: a, right: b }
+    }
+
+    /// Puts the image of each string in its place.
+    ///
+    /// # Panics
+    /// When a half is out of range.
+    pub fn encrypt_all(&self, strings: &mut [Halves]) {
+        for strings in strings.chunks_mut(LANES) {
+            let (mut a, mut b) = ([0; LANES], [0; LANES]);
+            let (a, b) = (&mut a[..strings.len()], &mut b[..strings.len()]);
+            for ((a, b), string) in a.iter_mut().zip(&mut *b).zip(&*strings) {
+                self.check(string.left, string.right);
+                (*a, *b) = (string.left, string.right);
+            }
+            for round in (0..ROUNDS).step_by(2) {
+                self.round_of_all(round, b, a, self.left);
+                self.round_of_all(round + 1, a, b, self.right);
+            }
+            for ((left, right), string) in a.iter().zip(&*b).zip(strings) {
+                *string = Halves { left: *left, right: *right };
+            }
+        }
+    }
+
+    /// Adds the round function of the halves `of` to the halves `to`.
+    fn round_of_all(&self, round: u8, of: &[u64], to: &mut [u64], modulus: Modulus) {
+        let mut blocks = [Block::default(); LANES];
+        let blocks = &mut blocks[..of.len()];
+        for (block, &half) in blocks.iter_mut().zip(of) {
+            *block = self.input(round, half).to_be_bytes().into();
+        }
+        self.cipher.encrypt_blocks(blocks);
+        for (half, &block) in to.iter_mut().zip(&*blocks) {
+            *half = modulus.add(*half, self.reduce(u128::from_be_bytes(block.into()), modulus));
+        }
     }
 
     /// The string whose image is given.
@@ -117,28 +156,72 @@ impl Permutation {
         self.check(left, right);
         let (mut a, mut b) = (left, right);
         for round in (0..ROUNDS).step_by(2).rev() {
-            let mac = self.mac(round + 1, a, self.right_size);
-            b = add(b, self.right_size - mac, self.right_size);
-            let mac = self.mac(round, b, self.left_size);
-            a = add(a, self.left_size - mac, self.left_size);
+            b = self.right.subtract(b, self.mac(round + 1, a, self.right));
+            a = self.left.subtract(a, self.mac(round, b, self.left));
         }
         Halves { left: a, right: b }
     }
 
     #[inline]
     fn check(&self, left: u64, right: u64) {
-        assert!(left < self.left_size && right < self.right_size, "a half is out of the permutation's range");
+        assert!(left < self.left.size && right < self.right.size, "a half is out of the permutation's range");
     }
 
-    /// The round function: the first d bytes of the MAC, as a number, modulo the size of the half that it is added to.
+    /// The round function, modulo the size of the half that it is added to.
     #[inline]
-    fn mac(&self, round: u8, half: u64, size: u64) -> u64 {
-        let block = self.block ^ u128::from(round) << self.round_shift ^ u128::from(half);
-        let mac = encrypt_block(&self.cipher, block);
+    fn mac(&self, round: u8, half: u64, modulus: Modulus) -> u64 {
+        self.reduce(encrypt_block(&self.cipher, self.input(round, half)), modulus)
+    }
+
+    /// The last block that the MAC reads.
+    #[inline]
+    fn input(&self, round: u8, half: u64) -> u128 {
+        self.block ^ u128::from(round) << self.round_shift ^ u128::from(half)
+    }
+
+    /// The first d bytes of a MAC, as a number, modulo a size.
+    #[inline]
+    fn reduce(&self, mac: u128, modulus: Modulus) -> u64 {
         if self.surplus_bits == 64 {
-            return (mac >> 64) as u64 % size;
+            return modulus.reduce((mac >> 64) as u64);
         }
-        ((mac >> self.surplus_bits) % u128::from(size)) as u64
+        ((mac >> self.surplus_bits) % u128::from(modulus.size)) as u64
+    }
+}
+
+/// Arithmetic modulo the size of a half, which is at most 62^10, below 2^60.
+#[derive(Clone, Copy)]
+struct Modulus {
+    size: u64,
+    /// 2^64 divided by the size, rounded down (and one less for powers of two).
+    reciprocal: u64,
+}
+
+impl Modulus {
+    fn new(size: u64) -> Modulus {
+        Modulus { size, reciprocal: u64::MAX / size }
+    }
+
+    /// `number` modulo the size. The product with the reciprocal gives the quotient or one less (Barrett 1986), and a
+    /// multiplication takes a fraction of the time of a division.
+    #[inline]
+    fn reduce(self, number: u64) -> u64 {
+        let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64;
+        let rest = number - quotient * self.size;
+        if rest >= self.size { rest - self.size } else { rest }
+    }
+
+    /// `a + b` for numbers below the size.
+    #[inline]
+    fn add(self, a: u64, b: u64) -> u64 {
+        let sum = a + b;
+        if sum >= self.size { sum - self.size } else { sum }
+    }
+
+    /// `a - b` for numbers below the size.
+    #[inline]
+    fn subtract(self, a: u64, b: u64) -> u64 {
+        if a >= b { a - b } else { a + self.size - b }
     }
 }
 
@@ -146,17 +229,10 @@ impl std::fmt::Debug for Permutation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The cipher's state is as secret as the key.
         f.debug_struct("Permutation")
-            .field("left_size", &self.left_size)
-            .field("right_size", &self.right_size)
+            .field("left_size", &self.left.size)
+            .field("right_size", &self.right.size)
             .finish_non_exhaustive()
     }
-}
-
-/// `a + b` modulo `size`, for `a` below `size` and `b` up to it. Sizes are at most 62^10, so the sum fits.
-#[inline]
-fn add(a: u64, b: u64, size: u64) -> u64 {
-    let sum = a + b;
-    if sum >= size { sum - size } else { sum }
 }
 
 #[inline]
@@ -236,6 +312,31 @@ mod tests {
             let permutation = Permutation::new(&key, radix, numerals, b"");
             let plain = Halves { left: seed % permutation.left_size(), right: (seed >> 32) % permutation.right_size() };
             prop_assert_eq!(permutation.decrypt(permutation.encrypt(plain)), plain);
+        }
+    }
+
+    /// Many at once are the same as one after the other, also where they do not fill the last lanes.
+    #[test]
+    fn all_at_once_is_the_same() {
+        for (numerals, strings) in [(2, 1), (7, 63), (7, 64), (10, 65), (20, 200)] {
+            let permutation = Permutation::new(&SAMPLE_KEY, 62, numerals, b"");
+            let (left, right) = (permutation.left_size(), permutation.right_size());
+            let string = |seed: u64| Halves { left: seed * 977 % left, right: seed * 65_537 % right };
+            let mut all: Vec<Halves> = (0..strings).map(string).collect();
+            permutation.encrypt_all(&mut all);
+            assert!(all.into_iter().eq((0..strings).map(|seed| permutation.encrypt(string(seed)))));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn remainders_are_exact(size in 2..1u64 << 60, shift in 0u32..59, number in any::<u64>()) {
+            for size in [(size >> shift).max(2), 1 << (shift + 1), 62u64.pow(1 + shift % 10)] {
+                let modulus = Modulus::new(size);
+                for number in [number, u64::MAX, number / size * size, (number / size * size).wrapping_sub(1)] {
+                    prop_assert_eq!(modulus.reduce(number), number % size);
+                }
+            }
         }
     }
 

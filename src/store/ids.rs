@@ -62,6 +62,17 @@ pub struct MovedAside {
     pub reason: IdError,
 }
 
+impl std::fmt::Display for MovedAside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "the id table could not be opened ({}); it was moved to {} and a new one was made, which loses unused codes and nothing else",
+            self.reason,
+            self.path.display()
+        )
+    }
+}
+
 /// An open id table.
 #[derive(Debug)]
 pub struct IdTable {

@@ -48,6 +48,28 @@ pub struct Repair {
     pub kept: Option<PathBuf>,
 }
 
+impl std::fmt::Display for Repair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let path = self.path.display();
+        if self.only_tail {
+            return write!(
+                f,
+                "the journal {path} ended in the middle of a write, as after a crash; the rest was cut off"
+            );
+        }
+        write!(
+            f,
+            "the journal {path} was damaged in {} places; {} records in them were kept",
+            self.broken.len(),
+            self.salvaged
+        )?;
+        match &self.kept {
+            Some(kept) => write!(f, "; the journal as it was is kept as {}", kept.display()),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Checks all journals of a store that is not open, and repairs what can be.
 ///
 /// # Errors

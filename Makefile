@@ -1,0 +1,82 @@
+# What a person types here. `make` alone lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Debian packages that building and testing need beside Rust.
+PACKAGES := build-essential curl
+# How long `make fuzz` works on each target, in seconds.
+TIME ?= 600
+# How many cases `make soak` tries for each property; the usual number is 256.
+CASES ?= 100000
+
+.PHONY: help
+help: ## List what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: rust ## Build the server for use
+	cargo build --release --locked
+
+.PHONY: test
+test: packages rust ## Install what tests need (as root), then run every test
+	@if cargo nextest --version >/dev/null 2>&1; then \
+		cargo nextest run --workspace --locked --no-fail-fast --no-tests=pass; \
+		cargo test --workspace --locked --doc; \
+	else \
+		cargo test --workspace --locked --no-fail-fast; \
+	fi
+	@if sed -n '/^\[features\]/,/^\[[^f]/p' Cargo.toml | grep -q '^faults *='; then \
+		echo 'again, with faults that can be switched on:'; \
+		if cargo nextest --version >/dev/null 2>&1; then \
+			cargo nextest run --package carom --features faults --locked --no-fail-fast; \
+		else \
+			cargo test --package carom --features faults --locked --no-fail-fast; \
+		fi; \
+	fi
+
+.PHONY: lint
+lint: rust ## Check formatting and lints; warnings are errors
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: fuzz
+fuzz: rust ## Fuzz every target for TIME seconds each (needs cargo-fuzz and a nightly compiler)
+	@test -d fuzz || { echo 'there are no fuzz targets yet' >&2; exit 1; }
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || { \
+		echo 'install: rustup toolchain install nightly && cargo install cargo-fuzz' >&2; exit 1; }
+	@for target in $$(cargo +nightly fuzz list); do \
+		echo "fuzz $$target for $(TIME) seconds"; \
+		cargo +nightly fuzz run "$$target" -- -max_total_time=$(TIME); \
+	done
+
+.PHONY: soak
+soak: packages rust ## Run the tests optimised, with CASES cases for each property
+	PROPTEST_CASES=$(CASES) cargo test --release --workspace --locked --no-fail-fast
+
+# What a test needs of the system. On a system without dpkg only the commands can be looked for.
+.PHONY: packages
+packages:
+	@if command -v dpkg-query >/dev/null; then \
+		missing=(); \
+		for package in $(PACKAGES); do \
+			dpkg-query -W -f '$${Status}' "$$package" 2>/dev/null | grep -q 'install ok installed' \
+				|| missing+=("$$package"); \
+		done; \
+		if [ $${#missing[@]} -eq 0 ]; then exit 0; fi; \
+		echo "missing Debian packages: $${missing[*]}"; \
+		if [ "$$(id -u)" -eq 0 ]; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$${missing[@]}"; \
+		else \
+			echo "install them: sudo apt-get install $${missing[*]}" >&2; exit 1; \
+		fi; \
+	else \
+		for command in cc curl; do \
+			command -v "$$command" >/dev/null || { echo "missing: $$command" >&2; exit 1; }; \
+		done; \
+	fi
+
+.PHONY: rust
+rust:
+	@command -v cargo >/dev/null || { echo 'missing: Rust; see https://rustup.rs' >&2; exit 1; }

@@ -1,0 +1,201 @@
+//! The link map of one core: code to target and policy, compact, and without pauses.
+//!
+//! It is a hash index over records in pages. The index (`index`) is one 64-byte line of tags and references per bucket
+//! and grows or shrinks by one bucket at a time (linear hashing: Litwin 1980, "Linear hashing: a new tool for file and
+//! table addressing"). The records (`record`) lie one after the other in pages of 512 KiB (`pages`); a removed one
+//! leaves a hole, and when holes are a fifth of everything the pages with many of them are emptied, a few records with
+//! each change, and given back. So no operation ever waits for a copy of the whole, and a lookup touches the line of its
+//! bucket and the record. Memory comes from the kernel and goes back to it (`memory`).
+//!
+//! It knows nothing of time, cores or durability: whether a link has expired is its caller's question.
+
+mod index;
+mod memory;
+mod pages;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use self::index::{Index, Reference};
+use self::pages::{Geometry, Pages};
+use self::record::Record;
+use crate::code::{Code, CodeHash, CodeHasher};
+use crate::link::Entry;
+
+pub use self::record::{TARGET_BYTES_MAX, VALID_UNTIL_MS_MAX};
+
+/// Bytes of a page that one change may walk while it empties it. A change leaves at most 2.2 KiB of hole, and a page
+/// that is emptied consists of holes by a seventh at least, so this keeps ahead of any sequence of changes of large
+/// records.
+const EVACUATE_BYTES: usize = 16 * 1024;
+
+/// Live records that one change may move: each costs two or three cache misses, so this is about 10 microseconds.
+const EVACUATE_RECORDS: usize = 64;
+
+/// What [`LinkMap::put`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Put {
+    /// The code was new.
+    Inserted,
+    /// The code had an entry, which is gone now.
+    Replaced,
+}
+
+/// There is no room for the entry: the map holds 32 GiB of records, or the kernel gives no more memory. The map is
+/// unchanged and goes on answering. Trying again helps after links were removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapFull;
+
+impl fmt::Display for MapFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the link map of this core is full, or the kernel gives no more memory")
+    }
+}
+
+impl std::error::Error for MapFull {}
+
+/// The links of one core. See the module for how it is built.
+#[derive(Debug)]
+pub struct LinkMap {
+    hasher: CodeHasher,
+    index: Index,
+    pages: Pages,
+    /// Characters of codes and bytes of targets of all entries.
+    link_bytes: u64,
+}
+
+impl LinkMap {
+    /// An empty map for codes that are hashed by `hasher`; every [`CodeHash`] that it is given must come from it.
+    ///
+    /// # Panics
+    /// When the kernel does not give the memory of an empty index, 256 KiB.
+    pub fn new(hasher: CodeHasher) -> LinkMap {
+        LinkMap::with_geometry(hasher, Geometry::STANDARD)
+    }
+
+    fn with_geometry(hasher: CodeHasher, geometry: Geometry) -> LinkMap {
+        let index = Index::new().expect("a process that gets no 256 KiB can serve nothing");
+        LinkMap { hasher, index, pages: Pages::new(geometry), link_bytes: 0 }
+    }
+
+    /// The entry of a code. Allocates nothing.
+    #[inline]
+    pub fn get(&self, code: &Code, hash: CodeHash) -> Option<Entry<'_>> {
+        Some(self.find(code, hash)?.2.entry())
+    }
+
+    /// Where the entry of a code is: its slot in the index, its reference and its record.
+    #[inline]
+    fn find(&self, code: &Code, hash: CodeHash) -> Option<(index::Slot, Reference, Record<'_>)> {
+        self.index.find(hash, |slot, reference| {
+            let record = self.pages.record(reference);
+            record.is_of(code).then_some((slot, reference, record))
+        })
+    }
+
+    /// Sets the entry of a code.
+    ///
+    /// # Errors
+    /// [`MapFull`], with the map unchanged.
+    ///
+    /// # Panics
+    /// When a target has no or more than [`TARGET_BYTES_MAX`] bytes, or an instant is beyond [`VALID_UNTIL_MS_MAX`]: both
+    /// are checked where links come in.
+    pub fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<Put, MapFull> {
+        debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");
+        let units = record::units(code, &entry);
+        let put = match self
+            .find(code, hash)
+            .map(|(slot, reference, old)| (slot, reference, old.units(), old.link_bytes()))
+        {
+            Some((slot, old, old_units, old_link_bytes)) => {
+                // A record of the same size takes the place of the old one, so that such changes leave no holes.
+                let new = if units == old_units { old } else { self.pages.allocate(units)? };
+                record::write(self.pages.bytes_mut(new), code, &entry);
+                if new != old {
+                    self.index.set(slot, new);
+                    self.pages.kill(old);
+                }
+                self.link_bytes -= old_link_bytes;
+                Put::Replaced
+            }
+            None => {
+                self.index.reserve_line()?;
+                let new = self.pages.allocate(units)?;
+                record::write(self.pages.bytes_mut(new), code, &entry);
+                self.index.insert(hash, new);
+                self.index.split_if_crowded(&hash_of(&self.pages, self.hasher));
+                Put::Inserted
+            }
+        };
+        self.link_bytes += record::link_bytes(code, &entry);
+        self.evacuate_some();
+        Ok(put)
+    }
+
+    /// Removes the entry of a code; `false` where there was none.
+    pub fn remove(&mut self, code: &Code, hash: CodeHash) -> bool {
+        let Some((slot, reference, record)) = self.find(code, hash) else { return false };
+        self.link_bytes -= record.link_bytes();
+        self.index.remove(hash, slot, &hash_of(&self.pages, self.hasher));
+        self.index.merge_if_sparse(&hash_of(&self.pages, self.hasher));
+        // Only now: the index reads codes from records, and this may give the page back.
+        self.pages.kill(reference);
+        self.evacuate_some();
+        true
+    }
+
+    /// How many codes have an entry.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Characters of codes and bytes of targets of all entries: what a map without any overhead would take.
+    pub fn link_bytes(&self) -> u64 {
+        self.link_bytes
+    }
+
+    /// Bytes that the map has taken from the kernel and the allocator; those that were never touched count too.
+    pub fn memory_bytes(&self) -> u64 {
+        self.index.memory_bytes() + self.pages.memory_bytes() + size_of::<LinkMap>() as u64
+    }
+
+    /// All entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (Code, Entry<'_>)> {
+        self.pages.live_records().map(|(_, record)| (record.code(), record.entry()))
+    }
+
+    /// Goes on with emptying a page that is full of holes, within the bounds for one change.
+    fn evacuate_some(&mut self) {
+        let Some(mut walk) = self.pages.evacuation() else { return };
+        let mut moved = 0;
+        let bytes_end = walk.position() + EVACUATE_BYTES;
+        while walk.position() < bytes_end && moved < EVACUATE_RECORDS {
+            let Some((old, record)) = self.pages.next_to_evacuate(&mut walk) else {
+                self.pages.end_evacuation(walk);
+                return;
+            };
+            let hash = self.hasher.hash(&record.code());
+            let slot = self.index.find(hash, |slot, reference| (reference == old).then_some(slot));
+            let slot = slot.expect("every live record is in the index");
+            // Without memory for a move the page stays as it is until there is some.
+            let Ok(new) = self.pages.move_record(old) else { return };
+            self.index.set(slot, new);
+            walk.pass(self.pages.record(new).units());
+            moved += 1;
+        }
+        self.pages.pause_evacuation(walk);
+    }
+}
+
+/// How the index asks for the hash of a record that it holds a reference to.
+fn hash_of(pages: &Pages, hasher: CodeHasher) -> impl Fn(Reference) -> CodeHash {
+    move |reference| hasher.hash(&pages.record(reference).code())
+}

@@ -1,0 +1,203 @@
+//! A record: one entry of the map as bytes.
+//!
+//! ```text
+//! 0   u32  target bytes (12 bits), code characters - 1 (6), status (3), flags: cache, until, damaged, dead
+//! 4   u32  zero; kept for a count of visits
+//! 8   u32  cache seconds, when flagged
+//!     u48  valid until, in milliseconds since 1970, when flagged
+//!          the packed code, then the target
+//! ```
+//! Numbers are little-endian. Records begin at multiples of eight bytes, so the header and a generated code are mostly
+//! within one cache line.
+
+use crate::code::{CODE_LEN_MAX, Code, packed_len};
+use crate::link::{Entry, Policy, RedirectStatus};
+
+/// The longest target, in bytes.
+pub const TARGET_BYTES_MAX: usize = 2048;
+
+/// The last instant that a policy can name, in milliseconds since 1970.
+pub const VALID_UNTIL_MS_MAX: u64 = (1 << 48) - 1;
+
+/// Bytes of a unit: records begin and end at multiples of it.
+pub(super) const UNIT_BYTES: usize = 8;
+
+/// Units of the longest record.
+pub(super) const UNITS_MAX: usize =
+    (HEADER_BYTES + CACHE_BYTES + UNTIL_BYTES + CODE_LEN_MAX * 6 / 8 + TARGET_BYTES_MAX).div_ceil(UNIT_BYTES);
+
+const HEADER_BYTES: usize = 8;
+const CACHE_BYTES: usize = 4;
+const UNTIL_BYTES: usize = 6;
+
+const CODE_SHIFT: u32 = 12;
+const STATUS_SHIFT: u32 = 18;
+const HAS_CACHE: u32 = 1 << 21;
+const HAS_UNTIL: u32 = 1 << 22;
+const DAMAGED: u32 = 1 << 23;
+const DEAD: u32 = 1 << 24;
+
+/// A record in its page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record<'a> {
+    header: u32,
+    /// From the record's first byte to at least its last.
+    bytes: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The record that begins where `bytes` do.
+    #[inline]
+    pub(super) fn at(bytes: &'a [u8]) -> Record<'a> {
+        let header = bytes.first_chunk().expect("a record has a header");
+        Record { header: u32::from_le_bytes(*header), bytes }
+    }
+
+    #[inline]
+    fn code_len(self) -> usize {
+        (self.header >> CODE_SHIFT & 0x3f) as usize + 1
+    }
+
+    #[inline]
+    fn target_len(self) -> usize {
+        (self.header & 0xfff) as usize
+    }
+
+    /// Where the packed code begins.
+    #[inline]
+    fn code_at(self) -> usize {
+        code_at(self.header)
+    }
+
+    #[inline]
+    fn packed(self) -> &'a [u8] {
+        &self.bytes[self.code_at()..][..packed_len(self.code_len())]
+    }
+
+    /// Whether it is the record of this code.
+    #[inline]
+    pub(super) fn is_of(self, code: &Code) -> bool {
+        self.code_len() == code.len() && self.packed() == code.packed()
+    }
+
+    pub(super) fn code(self) -> Code {
+        Code::from_packed(self.code_len(), self.packed()).expect("the record was written from a code")
+    }
+
+    #[inline]
+    pub(super) fn entry(self) -> Entry<'a> {
+        if self.header & DAMAGED != 0 {
+            return Entry::Damaged;
+        }
+        let cache_seconds =
+            (self.header & HAS_CACHE != 0).then(|| number(&self.bytes[HEADER_BYTES..], CACHE_BYTES) as u32);
+        let until_at = HEADER_BYTES + if cache_seconds.is_some() { CACHE_BYTES } else { 0 };
+        let valid_until_ms = (self.header & HAS_UNTIL != 0).then(|| number(&self.bytes[until_at..], UNTIL_BYTES));
+        let status = RedirectStatus::ALL[(self.header >> STATUS_SHIFT & 7) as usize];
+        let target_at = self.code_at() + packed_len(self.code_len());
+        Entry::Link {
+            policy: Policy { status, cache_seconds, valid_until_ms },
+            target: &self.bytes[target_at..][..self.target_len()],
+        }
+    }
+
+    /// Units that it takes.
+    #[inline]
+    pub(super) fn units(self) -> u32 {
+        units_of(self.header)
+    }
+
+    pub(super) fn is_dead(self) -> bool {
+        self.header & DEAD != 0
+    }
+
+    /// Characters of the code and bytes of the target.
+    pub(super) fn link_bytes(self) -> u64 {
+        (self.code_len() + self.target_len()) as u64
+    }
+}
+
+/// Units that the record of an entry takes.
+///
+/// # Panics
+/// When the target or the instant is out of bounds.
+pub(super) fn units(code: &Code, entry: &Entry<'_>) -> u32 {
+    units_of(header(code, entry))
+}
+
+/// Characters of the code and bytes of the target.
+pub(super) fn link_bytes(code: &Code, entry: &Entry<'_>) -> u64 {
+    let target_len = match entry {
+        Entry::Link { target, .. } => target.len(),
+        Entry::Damaged => 0,
+    };
+    (code.len() + target_len) as u64
+}
+
+/// Writes the record of an entry to the start of `bytes`.
+pub(super) fn write(bytes: &mut [u8], code: &Code, entry: &Entry<'_>) {
+    let header = header(code, entry);
+    bytes[..4].copy_from_slice(&header.to_le_bytes());
+    bytes[4..HEADER_BYTES].fill(0);
+    let (head, rest) = bytes.split_at_mut(code_at(header));
+    let (packed, rest) = rest.split_at_mut(code.packed().len());
+    packed.copy_from_slice(code.packed());
+    if let Entry::Link { policy, target } = entry {
+        let mut at = HEADER_BYTES;
+        if let Some(seconds) = policy.cache_seconds {
+            head[at..][..CACHE_BYTES].copy_from_slice(&seconds.to_le_bytes());
+            at += CACHE_BYTES;
+        }
+        if let Some(until) = policy.valid_until_ms {
+            head[at..][..UNTIL_BYTES].copy_from_slice(&until.to_le_bytes()[..UNTIL_BYTES]);
+        }
+        rest[..target.len()].copy_from_slice(target);
+    }
+}
+
+/// Marks the record at the start of `bytes` as removed; its size stays readable.
+pub(super) fn kill(bytes: &mut [u8]) {
+    let header = Record::at(bytes).header | DEAD;
+    bytes[..4].copy_from_slice(&header.to_le_bytes());
+}
+
+/// The first word of the record of an entry.
+fn header(code: &Code, entry: &Entry<'_>) -> u32 {
+    let code_bits = (code.len() as u32 - 1) << CODE_SHIFT;
+    match entry {
+        Entry::Damaged => code_bits | DAMAGED,
+        Entry::Link { policy, target } => {
+            assert!((1..=TARGET_BYTES_MAX).contains(&target.len()), "a target has 1 to {TARGET_BYTES_MAX} bytes");
+            assert!(policy.valid_until_ms.is_none_or(|until| until <= VALID_UNTIL_MS_MAX), "the instant is too late");
+            let status = RedirectStatus::ALL.iter().position(|&status| status == policy.status);
+            let status = status.expect("the list holds every status") as u32;
+            target.len() as u32
+                | code_bits
+                | status << STATUS_SHIFT
+                | if policy.cache_seconds.is_some() { HAS_CACHE } else { 0 }
+                | if policy.valid_until_ms.is_some() { HAS_UNTIL } else { 0 }
+        }
+    }
+}
+
+#[inline]
+fn code_at(header: u32) -> usize {
+    HEADER_BYTES
+        + if header & HAS_CACHE != 0 { CACHE_BYTES } else { 0 }
+        + if header & HAS_UNTIL != 0 { UNTIL_BYTES } else { 0 }
+}
+
+#[inline]
+fn units_of(header: u32) -> u32 {
+    let code_len = (header >> CODE_SHIFT & 0x3f) as usize + 1;
+    let bytes = code_at(header) + packed_len(code_len) + (header & 0xfff) as usize;
+    bytes.div_ceil(UNIT_BYTES) as u32
+}
+
+/// The little-endian number in the first `len` bytes, at most eight.
+#[inline]
+fn number(bytes: &[u8], len: usize) -> u64 {
+    let mut padded = [0; 8];
+    padded[..len].copy_from_slice(&bytes[..len]);
+    u64::from_le_bytes(padded)
+}

@@ -1,0 +1,164 @@
+//! What a request to shorten may say. Every wrong field is reported at once, by name.
+
+use carom_shards::{Code, Policy, RedirectStatus};
+use serde_json::{Map, Value};
+
+use super::dates;
+use super::long_url::{Authority, LongUrl};
+use super::problem::Invalid;
+
+/// Longest time that a client may be told to keep a redirect: what HTTP caches understand (RFC 9111, section 1.2.2).
+const CACHE_SECONDS_MAX: u64 = 2_147_483_647;
+
+/// Fields of Shlink's API that this version does not act on. They may be sent with the value that asks for nothing; any
+/// other is refused rather than ignored.
+const NEUTRAL: &[(&str, &[&str])] = &[
+    ("validSince", &["null"]),
+    ("maxVisits", &["null"]),
+    ("domain", &["null", "\"\""]),
+    ("tags", &["null", "[]"]),
+    ("title", &["null", "\"\""]),
+    ("findIfExists", &["null", "false"]),
+    ("forwardQuery", &["null", "false"]),
+    ("crawlable", &["null", "false"]),
+    ("validateUrl", &["null", "false"]),
+    ("private", &["null", "false"]),
+];
+
+/// A request to shorten, checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Create {
+    pub(super) target: LongUrl,
+    pub(super) slug: Option<Code>,
+    pub(super) policy: Policy,
+}
+
+impl Create {
+    /// Reads the fields of the body.
+    ///
+    /// # Errors
+    /// Every wrong field.
+    pub(super) fn read(fields: &Map<String, Value>, own: &[Authority]) -> Result<Create, Vec<Invalid>> {
+        let mut invalid = Vec::new();
+        let mut target = None;
+        let mut slug = None;
+        let mut policy = Policy::default();
+        let mut take = |field: &str, result: Result<(), String>| {
+            if let Err(reason) = result {
+                invalid.push(Invalid::new(field, reason));
+            }
+        };
+        take("longUrl", long_url(fields.get("longUrl"), own).map(|url| target = Some(url)));
+        for (name, value) in fields {
+            match name.as_str() {
+                "longUrl" => {}
+                _ if value.is_null() && is_known(name) => {}
+                "customSlug" => take(name, custom_slug(value).map(|code| slug = Some(code))),
+                "validUntil" => take(name, valid_until(value).map(|ms| policy.valid_until_ms = Some(ms))),
+                "redirectStatus" => take(name, redirect_status(value).map(|status| policy.status = status)),
+                "cacheSeconds" => take(name, cache_seconds(value).map(|seconds| policy.cache_seconds = Some(seconds))),
+                _ => take(name, neutral(name, value)),
+            }
+        }
+        match target {
+            Some(target) if invalid.is_empty() => Ok(Create { target, slug, policy }),
+            _ => Err(invalid),
+        }
+    }
+}
+
+fn is_known(name: &str) -> bool {
+    matches!(name, "customSlug" | "validUntil" | "redirectStatus" | "cacheSeconds")
+        || NEUTRAL.iter().any(|(known, _)| *known == name)
+}
+
+fn long_url(value: Option<&Value>, own: &[Authority]) -> Result<LongUrl, String> {
+    match value {
+        None | Some(Value::Null) => Err("is missing; give the URL to shorten".to_owned()),
+        Some(Value::String(text)) => LongUrl::parse(text, own).map_err(|error| error.to_string()),
+        Some(_) => Err("must be a string".to_owned()),
+    }
+}
+
+fn custom_slug(value: &Value) -> Result<Code, String> {
+    let text = value.as_str().ok_or("must be a string")?;
+    let code = Code::parse(text.as_bytes()).map_err(|error| error.to_string())?;
+    if code.is_reserved() {
+        return Err("is a name that the service keeps for itself; choose another".to_owned());
+    }
+    Ok(code)
+}
+
+fn valid_until(value: &Value) -> Result<u64, String> {
+    let text = value.as_str().ok_or("must be a string such as \"2027-01-31T12:00:00+00:00\"")?;
+    dates::parse(text).map_err(|error| error.to_string())
+}
+
+fn redirect_status(value: &Value) -> Result<RedirectStatus, String> {
+    let number = value.as_u64().and_then(RedirectStatus::from_number);
+    number.ok_or_else(|| "must be one of 301, 302, 303, 307, 308".to_owned())
+}
+
+fn cache_seconds(value: &Value) -> Result<u32, String> {
+    let seconds = value.as_u64().filter(|&seconds| seconds <= CACHE_SECONDS_MAX).map(|seconds| seconds as u32);
+    seconds.ok_or_else(|| format!("must be a whole number from 0 to {CACHE_SECONDS_MAX}"))
+}
+
+fn neutral(name: &str, value: &Value) -> Result<(), String> {
+    match NEUTRAL.iter().find(|(known, _)| *known == name) {
+        Some((_, values)) if values.contains(&value.to_string().as_str()) => Ok(()),
+        Some((_, values)) => Err(format!("is not supported yet; leave it out or send {}", values.join(" or "))),
+        None => Err("is not a field of this request".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(body: &Value) -> Result<Create, Vec<String>> {
+        Create::read(body.as_object().unwrap(), &[])
+            .map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
+    }
+
+    #[test]
+    fn all_fields_are_taken() {
+        let create = read(&json!({
+            "longUrl": "HTTP://Example.com", "customSlug": "my-slug_1", "validUntil": "2027-01-31T12:00:00+01:00",
+            "redirectStatus": 308, "cacheSeconds": 60, "tags": [], "title": null, "findIfExists": false,
+        }))
+        .unwrap();
+        assert_eq!(create.target.as_str(), "http://example.com/");
+        assert_eq!(create.slug.unwrap().to_string(), "my-slug_1");
+        assert_eq!(create.policy.status, RedirectStatus::PermanentRedirect);
+        assert_eq!(create.policy.cache_seconds, Some(60));
+        assert_eq!(create.policy.valid_until_ms, Some(1_801_393_200_000));
+    }
+
+    #[test]
+    fn every_wrong_field_is_named_at_once() {
+        let wrong = read(&json!({
+            "longUrl": "ftp://a/", "customSlug": "a/b", "validUntil": 5, "redirectStatus": 200, "cacheSeconds": -1,
+            "maxVisits": 3, "colour": "red",
+        }))
+        .unwrap_err();
+        for field in ["longUrl", "customSlug", "validUntil", "redirectStatus", "cacheSeconds", "maxVisits", "colour"] {
+            assert!(wrong.contains(&field.to_owned()), "{field} in {wrong:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_another_type_is_taken() {
+        for wrong in [json!(true), json!(1.5), json!([]), json!({}), json!("x"), json!(1e300), json!(u64::MAX)] {
+            for field in ["redirectStatus", "cacheSeconds", "validUntil"] {
+                let mut body = json!({"longUrl": "http://a/"});
+                body[field] = wrong.clone();
+                assert_eq!(read(&body).unwrap_err(), [field], "{wrong}");
+            }
+        }
+        assert_eq!(read(&json!({"longUrl": ["http://a/"]})).unwrap_err(), ["longUrl"]);
+        assert_eq!(read(&json!({})).unwrap_err(), ["longUrl"]);
+        assert_eq!(read(&json!({"longUrl": "http://a/", "customSlug": "REST"})).unwrap_err(), ["customSlug"]);
+    }
+}

@@ -1,0 +1,23 @@
+//! Pages for people, as hyper sends them. The same texts as on the fast way.
+
+use hyper::header;
+use hyper::{Request, StatusCode};
+
+use super::{Answer, accepts_html, answer, with};
+use crate::wire::pages::{CONTENT_SECURITY_POLICY, Page};
+
+/// A page in the form that the client prefers.
+pub(super) fn page<B>(request: &Request<B>, page: &Page) -> Answer {
+    let number = page.status.split(' ').next().and_then(|number| StatusCode::from_bytes(number.as_bytes()).ok());
+    let status = number.expect("every page begins with its status");
+    let answer = if accepts_html(request) {
+        with(
+            answer(status, "text/html; charset=utf-8", page.html),
+            header::CONTENT_SECURITY_POLICY,
+            CONTENT_SECURITY_POLICY,
+        )
+    } else {
+        answer(status, "text/plain; charset=utf-8", page.text)
+    };
+    with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer")
+}

@@ -1,0 +1,151 @@
+//! Errors of the API: problem details (RFC 9457) with the types, titles and members that clients of Shlink's REST API v3
+//! look for, and types of our own where Shlink has none.
+
+use hyper::header;
+use hyper::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::{Answer, answer, with};
+
+/// An error answer in the making.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    members: Map<String, Value>,
+    /// Seconds after which trying again may help.
+    retry_after: Option<u32>,
+    /// For 405: what is allowed.
+    allow: Option<&'static str>,
+}
+
+/// A wrong field of a request: its name and what is wrong and would be right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Invalid {
+    pub(super) field: String,
+    pub(super) reason: String,
+}
+
+impl Problem {
+    fn new(status: StatusCode, kind: &str, title: &str, detail: impl Into<String>) -> Problem {
+        let mut members = Map::new();
+        members.insert("title".to_owned(), title.into());
+        members.insert("type".to_owned(), kind.into());
+        members.insert("detail".to_owned(), detail.into().into());
+        members.insert("status".to_owned(), status.as_u16().into());
+        Problem { status, members, retry_after: None, allow: None }
+    }
+
+    fn shlink(status: StatusCode, kind: &str, title: &str, detail: impl Into<String>) -> Problem {
+        Problem::new(status, &format!("https://shlink.io/api/error/{kind}"), title, detail)
+    }
+
+    fn own(status: StatusCode, kind: &str, title: &str, detail: impl Into<String>) -> Problem {
+        Problem::new(status, &format!("urn:carom:problem:{kind}"), title, detail)
+    }
+
+    fn and(mut self, name: &str, value: impl Into<Value>) -> Problem {
+        self.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// 400: these fields are wrong.
+    pub(super) fn invalid(invalid: &[Invalid]) -> Problem {
+        let detail = invalid.iter().map(|one| format!("{} {}", one.field, one.reason)).collect::<Vec<_>>().join("; ");
+        let fields: Vec<&str> = invalid.iter().map(|one| one.field.as_str()).collect();
+        Problem::shlink(StatusCode::BAD_REQUEST, "invalid-data", "Invalid data", detail).and("invalidElements", fields)
+    }
+
+    /// 400: the body is no JSON object.
+    pub(super) fn malformed(detail: impl Into<String>) -> Problem {
+        Problem::shlink(StatusCode::BAD_REQUEST, "malformed-request-body", "Malformed request body", detail)
+    }
+
+    /// 400: the slug belongs to another link.
+    pub(super) fn slug_taken(slug: &str) -> Problem {
+        let detail = format!("Provided slug \"{slug}\" is already in use.");
+        Problem::shlink(StatusCode::BAD_REQUEST, "non-unique-slug", "Invalid custom slug", detail)
+            .and("customSlug", slug)
+    }
+
+    /// 404: no link has this code.
+    pub(super) fn no_link(code: &str) -> Problem {
+        let detail = format!("No URL found with short code \"{code}\"");
+        Problem::shlink(StatusCode::NOT_FOUND, "short-url-not-found", "Short URL not found", detail)
+            .and("shortCode", code)
+    }
+
+    /// 404: the API has no such path.
+    pub(super) fn no_route() -> Problem {
+        Problem::shlink(StatusCode::NOT_FOUND, "not-found", "Not Found", "The API has no such path.")
+    }
+
+    /// 405, with the methods that are allowed.
+    pub(super) fn method(method: &Method, allow: &'static str) -> Problem {
+        let detail = format!("{method} is not allowed here; allowed: {allow}.");
+        let mut problem =
+            Problem::shlink(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed", detail);
+        problem.allow = Some(allow);
+        problem
+    }
+
+    /// 408: the body did not arrive whole.
+    pub(super) fn body_broken() -> Problem {
+        Problem::malformed("The request body did not arrive whole.")
+    }
+
+    /// 413.
+    pub(super) fn body_too_large() -> Problem {
+        let detail = "The request body is larger than 1 MiB.";
+        Problem::own(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Request body too large", detail)
+    }
+
+    /// 415.
+    pub(super) fn not_json() -> Problem {
+        let detail = "The body must be JSON, announced as \"Content-Type: application/json\".";
+        Problem::own(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unsupported media type", detail)
+    }
+
+    /// 500: the stored record cannot be read.
+    pub(super) fn damaged(code: &str) -> Problem {
+        let detail = format!("The record of \"{code}\" is damaged. The log of the node says more.");
+        Problem::own(StatusCode::INTERNAL_SERVER_ERROR, "damaged-record", "Damaged record", detail)
+            .and("shortCode", code)
+    }
+
+    /// 503: not now, and why.
+    pub(super) fn unavailable(detail: impl Into<String>) -> Problem {
+        let mut problem =
+            Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Temporarily unavailable", detail);
+        problem.retry_after = Some(1);
+        problem
+    }
+
+    /// The answer to send.
+    pub(super) fn into_answer(self) -> Answer {
+        let mut answer = answer(self.status, "application/problem+json", Value::Object(self.members).to_string());
+        if let Some(seconds) = self.retry_after {
+            answer = with(answer, header::RETRY_AFTER, &seconds.to_string());
+        }
+        if let Some(allow) = self.allow {
+            answer = with(answer, header::ALLOW, allow);
+        }
+        answer
+    }
+}
+
+impl Invalid {
+    pub(super) fn new(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
+        Invalid { field: field.into(), reason: reason.into() }
+    }
+}
+
+/// What a health check says, in the form of the health check response format for HTTP APIs.
+pub(super) fn health(passes: bool) -> Answer {
+    let status = if passes { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let body = json!({
+        "status": if passes { "pass" } else { "fail" },
+        "version": env!("CARGO_PKG_VERSION"),
+        "links": {},
+    });
+    answer(status, "application/health+json", body.to_string())
+}

@@ -1,0 +1,124 @@
+//! The router of the public listener: what the fast way did not answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use carom_shards::Code;
+use hyper::body::Incoming;
+use hyper::header;
+use hyper::{Method, Request, StatusCode};
+
+use super::page::page;
+use super::problem::{Problem, health};
+use super::{Answer, Context, Service, Site, answer, empty, is_read, with};
+use crate::desk::{Desk, Looked};
+use crate::wire::pages;
+
+/// What answers the slow requests of a core.
+pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
+    let context = Context { desk, site };
+    Rc::new(move |request| {
+        let context = context.clone();
+        Box::pin(async move { context.route(request).await })
+    })
+}
+
+impl Context {
+    async fn route(&self, request: Request<Incoming>) -> Answer {
+        let path = request.uri().path().to_owned();
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        let method = request.method().clone();
+        match segments[..] {
+            [""] if is_read(&method) => page(&request, &pages::HOME),
+            ["robots.txt"] if is_read(&method) => {
+                answer(StatusCode::OK, "text/plain; charset=utf-8", "User-agent: *\nDisallow: /\n")
+            }
+            ["rest", ref rest @ ..] => self.route_api(rest, request).await,
+            [code] => self.redirect(code, &request).await,
+            _ => page(&request, &pages::NOT_FOUND),
+        }
+    }
+
+    async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> Answer {
+        let method = request.method().clone();
+        match *segments {
+            ["health"] | ["v3", "health"] => match is_read(&method) {
+                true => health(self.is_serving()),
+                false => Problem::method(&method, "GET, HEAD").into_answer(),
+            },
+            ["v3", "short-urls"] => match method {
+                Method::POST => self.create(request).await,
+                _ => Problem::method(&method, "POST").into_answer(),
+            },
+            ["v3", "short-urls", code] => {
+                let code = percent_decoded(code);
+                match method {
+                    Method::GET | Method::HEAD => self.read(&code).await,
+                    Method::DELETE => self.delete(&code).await,
+                    _ => Problem::method(&method, "GET, HEAD, DELETE").into_answer(),
+                }
+            }
+            _ => Problem::no_route().into_answer(),
+        }
+    }
+
+    fn is_serving(&self) -> bool {
+        let node = &self.desk.counters().node;
+        node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed)
+    }
+
+    /// A redirect over a connection that hyper drives.
+    async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
+        let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else { return page(request, &pages::NOT_FOUND) };
+        if !is_read(request.method()) {
+            return Problem::method(request.method(), "GET, HEAD").into_answer();
+        }
+        match self.desk.look_up(code).await {
+            Some(Looked::Link { policy, target }) => {
+                let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
+                let now_ms = crate::stats::unix_ms();
+                let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
+                let answer = with(empty(status), header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
+                with(answer, header::LOCATION, std::str::from_utf8(&target).unwrap_or_default())
+            }
+            Some(Looked::Missing) => page(request, &pages::NOT_FOUND),
+            Some(Looked::Gone) => page(request, &pages::GONE),
+            Some(Looked::Damaged) => page(request, &pages::DAMAGED),
+            None => page(request, &pages::UNAVAILABLE),
+        }
+    }
+}
+
+/// A path segment without its percent escapes; what is not UTF-8 then is no code anyway.
+fn percent_decoded(segment: &str) -> String {
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let [first, behind @ ..] = rest {
+        match (first, behind) {
+            (b'%', [high, low, behind @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
+                bytes.push(digit(*high) << 4 | digit(*low));
+                rest = behind;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent_decoded;
+
+    #[test]
+    fn escapes_are_taken_out_once() {
+        assert_eq!(percent_decoded("a%62c"), "abc");
+        assert_eq!(percent_decoded("%2561"), "%61");
+        assert_eq!(percent_decoded("100%"), "100%");
+        assert_eq!(percent_decoded("%zz%f"), "%zz%f");
+    }
+}

@@ -1,0 +1,254 @@
+//! The status of the node: gathered from the counters of all cores and control threads, as JSON for programs and as a page
+//! for people.
+
+use std::fmt::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hyper::StatusCode;
+use hyper::header;
+use serde_json::{Value, json};
+
+use super::{Answer, answer, dates, with};
+use crate::desk::Desk;
+use crate::stats::{CoreStats, LatencySummary, NodeStats};
+
+/// How long a core may take to report its latencies; one that does not is shown without.
+const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// The style of the page.
+pub(super) const STYLE: &str = include_str!("status.css");
+
+/// When the node began, for its uptime. Set with the first use, at start.
+pub(super) fn started() -> Instant {
+    static STARTED: OnceLock<Instant> = OnceLock::new();
+    *STARTED.get_or_init(Instant::now)
+}
+
+/// Everything there is to tell.
+pub(super) async fn gather(desk: &Desk) -> Value {
+    let latencies = desk.latencies(REPORT_TIME_MAX).await;
+    let counters = desk.counters();
+    let node = &counters.node;
+    let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();
+    let sum = |of: fn(&CoreStats) -> u64| cores.iter().map(|core| of(core)).sum::<u64>();
+    let per_core: Vec<Value> = cores
+        .iter()
+        .zip(&latencies)
+        .enumerate()
+        .map(|(index, (core, latency))| describe_core(index, core, latency.as_ref()))
+        .collect();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptimeSeconds": started().elapsed().as_secs(),
+        "ready": node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed),
+        "draining": node.draining.load(Ordering::Relaxed),
+        "links": sum(|core| core.links.get()),
+        "cores": per_core,
+        "cache": {"hit": sum(|core| core.redirects.get()), "miss": sum(|core| core.misses.get()), "error": node.store_damaged.get()},
+        "store": describe_store(node),
+        "lock": {"get": sum(|core| core.code_waits.get()), "error": sum(|core| core.code_wait_errors.get())},
+        "issuer": {
+            "codeLength": node.issuer_length.get(),
+            "current": node.issuer_current.get(),
+            "remaining": node.issuer_remaining.get(),
+            "error": node.issuer_errors.get(),
+        },
+        "redis": {"configured": false, "connected": false, "error": 0},
+        "alarms": node.alarms.list().iter().map(|alarm| json!({
+            "name": alarm.name,
+            "text": alarm.text,
+            "since": dates::format(alarm.since_ms),
+            "cleared": alarm.cleared_ms.map(dates::format),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary>) -> Value {
+    json!({
+        "core": index,
+        "cpu": core.cpu.get(),
+        "links": core.links.get(),
+        "linkBytes": core.link_bytes.get(),
+        "mapBytes": core.map_bytes.get(),
+        "connections": core.connections.get(),
+        "accepted": core.accepted.get(),
+        "redirects": core.redirects.get(),
+        "misses": core.misses.get(),
+        "badRequests": core.bad_requests.get(),
+        "handedOver": core.handed_over.get(),
+        "forwardedOut": core.forwarded_out.get(),
+        "forwardedIn": core.forwarded_in.get(),
+        "doorbells": core.doorbells.get(),
+        "turns": core.turns.get(),
+        "codes": {
+            "remaining": core.codes_remaining.get(),
+            "capacity": core.segment_len.get(),
+            "refills": core.refills.get(),
+            "errors": core.refill_errors.get(),
+        },
+        "latencyMicros": latency.map(|latency| json!({
+            "count": latency.count, "p50": latency.p50, "p80": latency.p80, "p99": latency.p99, "p999": latency.p999,
+            "max": latency.max,
+        })),
+    })
+}
+
+fn describe_store(node: &NodeStats) -> Value {
+    let commits = node.commits.get();
+    json!({
+        "update": node.store_updates.get(),
+        "select": node.store_selects.get(),
+        "error": node.store_errors.get(),
+        "damaged": node.store_damaged.get(),
+        "commits": commits,
+        "syncMicrosMean": node.sync_nanos.get().checked_div(commits).map_or(0.0, |nanos| nanos as f64 / 1_000.0),
+        "queue": node.write_queue.get(),
+        "writable": !node.writes_refused.load(Ordering::Relaxed),
+    })
+}
+
+/// The status as a page that renews itself.
+pub(super) fn page(status: &Value) -> Answer {
+    let answer = answer(StatusCode::OK, "text/html; charset=utf-8", render(status));
+    with(
+        answer,
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'",
+    )
+}
+
+fn render(status: &Value) -> String {
+    let mut page = String::from(
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <meta http-equiv=\"refresh\" content=\"2\"><title>carom: status</title><link rel=\"stylesheet\" href=\"/status.css\"></head><body>",
+    );
+    let (state, class) = match (status["ready"].as_bool(), status["draining"].as_bool()) {
+        (_, Some(true)) => ("draining", "bad"),
+        (Some(true), _) => ("ready", "good"),
+        _ => ("starting", "bad"),
+    };
+    let uptime = uptime(status["uptimeSeconds"].as_u64().unwrap_or(0));
+    let _ = write!(
+        page,
+        "<header><h1>carom</h1><strong class=\"{class}\">{state}</strong><span class=\"soft\">version {}, up {uptime}</span></header>",
+        escaped(&status["version"])
+    );
+    render_cards(&mut page, status);
+    render_cores(&mut page, status);
+    render_alarms(&mut page, status);
+    page.push_str("</body></html>\n");
+    page
+}
+
+fn render_cards(page: &mut String, status: &Value) {
+    let writable = if status["store"]["writable"] == true { "writable" } else { "takes no writes" };
+    let cards = [
+        (grouped(&status["links"]), "links"),
+        (grouped(&status["cache"]["hit"]), "redirects"),
+        (grouped(&status["cache"]["miss"]), "misses"),
+        (grouped(&status["store"]["update"]), "creates and deletes"),
+        (format!("{:.0} µs", status["store"]["syncMicrosMean"].as_f64().unwrap_or(0.0)), "mean sync"),
+        (writable.to_owned(), "store"),
+        (grouped(&status["issuer"]["remaining"]), "codes never given out"),
+    ];
+    page.push_str("<div class=\"cards\">");
+    for (number, label) in cards {
+        let _ = write!(page, "<div class=\"card\"><b>{number}</b><span>{label}</span></div>");
+    }
+    page.push_str("</div>");
+}
+
+fn render_cores(page: &mut String, status: &Value) {
+    page.push_str(
+        "<h2>Cores</h2><div class=\"wide\"><table><thead><tr><th>core</th><th>CPU</th><th>links</th><th>MiB</th><th>connections</th>\
+         <th>redirects</th><th>misses</th><th>asked others</th><th>answered others</th><th>codes ready</th><th>p50 µs</th><th>p99 µs</th><th>max µs</th></tr></thead><tbody>",
+    );
+    for core in status["cores"].as_array().into_iter().flatten() {
+        let latency =
+            |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), |micros| format!("{micros:.1}"));
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            core["core"],
+            core["cpu"],
+            grouped(&core["links"]),
+            core["mapBytes"].as_f64().unwrap_or(0.0) / 1_048_576.0,
+            grouped(&core["connections"]),
+            grouped(&core["redirects"]),
+            grouped(&core["misses"]),
+            grouped(&core["forwardedOut"]),
+            grouped(&core["forwardedIn"]),
+            grouped(&core["codes"]["remaining"]),
+            latency("p50"),
+            latency("p99"),
+            latency("max"),
+        );
+    }
+    page.push_str("</tbody></table></div>");
+}
+
+fn render_alarms(page: &mut String, status: &Value) {
+    let alarms = status["alarms"].as_array().map(Vec::as_slice).unwrap_or_default();
+    page.push_str("<h2>Alarms</h2>");
+    if alarms.is_empty() {
+        page.push_str("<p class=\"soft\">None since the start.</p>");
+        return;
+    }
+    page.push_str("<ul>");
+    for alarm in alarms.iter().rev() {
+        let over = alarm["cleared"].is_string();
+        let _ = write!(
+            page,
+            "<li><strong class=\"{}\">{}</strong> <span class=\"soft\">since {}{}</span><br>{}</li>",
+            if over { "soft" } else { "bad" },
+            escaped(&alarm["name"]),
+            escaped(&alarm["since"]),
+            if over { format!(", over since {}", escaped(&alarm["cleared"])) } else { String::new() },
+            escaped(&alarm["text"]),
+        );
+    }
+    page.push_str("</ul>");
+}
+
+/// A text of the status, fit for HTML.
+fn escaped(value: &Value) -> String {
+    let text = value.as_str().unwrap_or_default();
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A number with its thousands apart.
+fn grouped(value: &Value) -> String {
+    let digits = value.as_u64().unwrap_or(0).to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn uptime(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_texts_are_fit_for_people_and_browsers() {
+        assert_eq!(grouped(&json!(1_234_567)), "1\u{202f}234\u{202f}567");
+        assert_eq!(grouped(&json!(999)), "999");
+        assert_eq!(escaped(&json!("<b>\"&")), "&lt;b&gt;&quot;&amp;");
+        assert_eq!(uptime(90_000), "1 d 1 h");
+    }
+}

@@ -1,0 +1,255 @@
+//! The command line: what can be typed, and nothing of what it does.
+//!
+//! clap ends the process with status 2 on wrong usage, the number of [`crate::exit::Reason::Usage`].
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Flags, keys};
+
+/// A URL shortener and redirect appliance.
+#[derive(Clone, PartialEq, Eq, Debug, Parser)]
+#[command(name = "carom", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
+pub enum Command {
+    /// Serve redirects and the REST API until SIGTERM or SIGINT.
+    Serve(ServeArgs),
+    /// Check the settings and print those that hold, each with its source.
+    #[command(name = "check-config", after_help = environment())]
+    CheckConfig {
+        /// The settings file; without it, flags and environment are all there is.
+        file: Option<PathBuf>,
+    },
+    /// Read links into a data directory that no server uses, one JSON object a line.
+    #[command(after_help = NDJSON)]
+    Import {
+        /// The data directory; made if it does not exist.
+        #[arg(long, value_name = "DIR")]
+        data_dir: String,
+        /// The file to read; `-` is standard input.
+        #[arg(value_name = "FILE")]
+        file: Source,
+    },
+    /// Write every link of a data directory that no server uses, one JSON object a line.
+    #[command(after_help = NDJSON)]
+    Export {
+        /// The data directory.
+        #[arg(long, value_name = "DIR")]
+        data_dir: String,
+        /// The file to write; without it, or as `-`, standard output.
+        #[arg(value_name = "FILE", default_value = "-")]
+        file: Source,
+    },
+    /// Make or recognise the secret key that short codes are made with.
+    #[command(subcommand)]
+    Key(KeyCommand),
+}
+
+/// Flags of `carom serve`. Each is a key of the settings file and an environment variable too.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+#[command(after_help = environment())]
+pub struct ServeArgs {
+    /// The settings file, in TOML.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the links and the secret key are kept; made on first start [default: ./carom-data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
+    /// Where to serve redirects and the REST API; may be repeated [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Vec<String>,
+    /// Where to serve health and status; not for the public [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR")]
+    pub admin_listen: Option<String>,
+    /// A count of cores, or the CPUs to run on, as 0,2,4-7 (one CPU: 3-3) [default: all]
+    #[arg(long, value_name = "N|LIST")]
+    pub cores: Option<String>,
+    /// What short URLs start with [default: http:// and the first listen address]
+    #[arg(long, value_name = "URL")]
+    pub base_url: Option<String>,
+    /// Let listeners be reachable from other machines, although anybody there may create and delete links
+    #[arg(long)]
+    pub open: bool,
+}
+
+/// What to do with secret keys.
+#[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Print a new random key.
+    New,
+    /// Print the fingerprint of a key, which tells keys apart without giving them away.
+    ShowFingerprint(KeyPlace),
+}
+
+/// Where a key is: exactly one of the two.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct KeyPlace {
+    /// The data directory that holds the key.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// The file that holds the key.
+    #[arg(long, value_name = "FILE")]
+    pub space_key_file: Option<PathBuf>,
+}
+
+/// A file, or the standard stream that `-` stands for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Standard input or output.
+    Standard,
+    /// A file.
+    File(PathBuf),
+}
+
+impl From<OsString> for Source {
+    fn from(name: OsString) -> Source {
+        if name == "-" { Source::Standard } else { Source::File(PathBuf::from(name)) }
+    }
+}
+
+impl ServeArgs {
+    /// The file that `--config` named, and the flags as the settings take them.
+    pub fn split(self) -> (Option<PathBuf>, Flags) {
+        let ServeArgs { config, data_dir, listen, admin_listen, cores, base_url, open } = self;
+        (config, Flags { data_dir, listen, admin_listen, cores, base_url, open })
+    }
+}
+
+impl KeyPlace {
+    /// The file with the key, given its name within a data directory.
+    pub fn file(&self, name_in_data_dir: &str) -> PathBuf {
+        match (&self.space_key_file, &self.data_dir) {
+            (Some(file), _) => file.clone(),
+            (None, folder) => folder.as_deref().unwrap_or(Path::new(".")).join(name_in_data_dir),
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  carom serve                            a first try: on 127.0.0.1:8080, data in ./carom-data
+  carom serve --config /etc/carom.toml   with settings from a file
+  carom check-config /etc/carom.toml     are they right, and what holds in the end?
+  carom import --data-dir /var/lib/carom links.ndjson
+  carom export --data-dir /var/lib/carom | gzip > links.ndjson.gz
+  (umask 077; carom key new > space.key) a key that several data directories can share
+
+A first link:
+  curl -H 'Content-Type: application/json' -d '{\"longUrl\": \"https://example.org/\"}' \\
+    http://127.0.0.1:8080/rest/v3/short-urls
+
+`carom serve --help` lists the settings. Exit codes are numbered by reason; the README has the list.";
+
+const NDJSON: &str = "\
+A line:
+  {\"shortCode\":\"abc1234\",\"longUrl\":\"https://example.org/\",\"dateCreated\":\"2026-01-31T12:00:00Z\",\"validUntil\":null}
+
+The summary goes to standard error. Exit code 0 means that every line was taken; 1 that some were left out.
+CAROM_SPACE_KEY and CAROM_SPACE_KEY_FILE say where the secret key is, if not in the data directory.";
+
+/// The settings for the help text, from the one registry.
+fn environment() -> String {
+    format!("Environment (a flag wins over it, and it wins over the settings file):\n{}", keys::environment_help())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
+    use crate::config::keys::SETTINGS;
+
+    fn parse(line: &str) -> Result<Command, ErrorKind> {
+        Cli::try_parse_from(line.split(' ')).map(|cli| cli.command).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_takes_every_flag() {
+        let line = "carom serve --config c.toml --data-dir d --listen 127.0.0.1:1 --listen [::1]:2 --admin-listen a \
+                    --cores 3-3 --base-url https://example.org --open";
+        let Ok(Command::Serve(args)) = parse(line) else { panic!("refused") };
+        let (config, flags) = args.split();
+        assert_eq!(config, Some(PathBuf::from("c.toml")));
+        let expected = Flags {
+            data_dir: Some("d".into()),
+            listen: vec!["127.0.0.1:1".into(), "[::1]:2".into()],
+            admin_listen: Some("a".into()),
+            cores: Some("3-3".into()),
+            base_url: Some("https://example.org".into()),
+            open: true,
+        };
+        assert_eq!(flags, expected);
+        let Ok(Command::Serve(args)) = parse("carom serve") else { panic!("refused") };
+        assert_eq!(args.split(), (None, Flags::default()));
+    }
+
+    #[test]
+    fn flags_and_help_agree_with_the_registry() {
+        let mut command = Cli::command();
+        let serve = command.find_subcommand_mut("serve").unwrap();
+        let mut flags: Vec<String> =
+            serve.get_arguments().filter_map(|arg| arg.get_long().map(|long| format!("--{long}"))).collect();
+        flags.retain(|flag| flag != "--config");
+        let known: Vec<&str> = SETTINGS.iter().filter_map(|setting| setting.flag).collect();
+        assert_eq!(flags, known);
+        let help = serve.render_long_help().to_string();
+        for setting in &SETTINGS {
+            assert!(help.contains(setting.env), "{}", setting.env);
+        }
+        for setting in SETTINGS.iter().filter(|setting| setting.flag.is_some()) {
+            let default = setting.default.unwrap_or_default();
+            assert!(default == "false" || help.contains(&format!("[default: {default}")), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn files_and_standard_streams_are_told_apart() {
+        let (data_dir, links) = ("d".to_owned(), Source::File("l".into()));
+        let import = |file| Ok(Command::Import { data_dir: data_dir.clone(), file });
+        let export = |file| Ok(Command::Export { data_dir: data_dir.clone(), file });
+        assert_eq!(parse("carom import --data-dir d l"), import(links.clone()));
+        assert_eq!(parse("carom import --data-dir d -"), import(Source::Standard));
+        assert_eq!(parse("carom export --data-dir d"), export(Source::Standard));
+        assert_eq!(parse("carom export --data-dir d l"), export(links));
+        assert_eq!(parse("carom import --data-dir d"), Err(ErrorKind::MissingRequiredArgument));
+        assert_eq!(parse("carom export l"), Err(ErrorKind::MissingRequiredArgument));
+    }
+
+    #[test]
+    fn a_fingerprint_is_of_one_key() {
+        let Ok(Command::Key(KeyCommand::ShowFingerprint(place))) = parse("carom key show-fingerprint --data-dir d")
+        else {
+            panic!("refused")
+        };
+        assert_eq!(place.file("space.key"), PathBuf::from("d/space.key"));
+        let line = "carom key show-fingerprint --space-key-file f";
+        let Ok(Command::Key(KeyCommand::ShowFingerprint(place))) = parse(line) else { panic!("refused") };
+        assert_eq!(place.file("space.key"), PathBuf::from("f"));
+        assert_eq!(parse("carom key show-fingerprint"), Err(ErrorKind::MissingRequiredArgument));
+        assert_eq!(parse(&format!("{line} --data-dir d")), Err(ErrorKind::ArgumentConflict));
+        assert_eq!(parse("carom key new"), Ok(Command::Key(KeyCommand::New)));
+    }
+
+    #[test]
+    fn wrong_usage_ends_with_the_promised_number() {
+        let error = Cli::try_parse_from(["carom", "serve", "--lisen", "x"]).unwrap_err();
+        assert_eq!(error.exit_code(), i32::from(crate::exit::Reason::Usage.code()));
+        assert_eq!(Cli::try_parse_from(["carom", "--version"]).unwrap_err().exit_code(), 0);
+    }
+}

@@ -1,0 +1,204 @@
+//! From raw to checked settings: every value is read, then those that must fit each other are compared.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::cpus::{self, Cores};
+use super::keys::{Key, SETTINGS};
+use super::problem::{Problem, Source, Warning, Wrong};
+use super::raw::Raw;
+use super::value::{self, Found, Written};
+use super::{KeySource, Limits, Purpose, Settings};
+use crate::exit::Reason;
+
+/// Reads the raw settings and gathers what is wrong with them.
+pub(super) struct Checker<'a> {
+    pub(super) raw: &'a Raw,
+    pub(super) problems: Vec<Problem>,
+    pub(super) warnings: Vec<Warning>,
+    sources: [Source; SETTINGS.len()],
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn new(raw: &'a Raw, problems: Vec<Problem>, warnings: Vec<Warning>) -> Checker<'a> {
+        Checker { raw, problems, warnings, sources: [const { Source::Default }; SETTINGS.len()] }
+    }
+
+    /// The checked settings; `None` if there are problems.
+    pub(super) fn settings(&mut self, allowed: &[usize], purpose: Purpose) -> Option<Settings> {
+        let data_dir = self.one(Key::DataDir, value::path);
+        let listen = self.listen();
+        let admin_listen = self.one(Key::AdminListen, |written| value::address(value::text(written)?));
+        let cores = self.cores(allowed);
+        let base_url = self.one(Key::BaseUrl, value::base_url);
+        let open = self.one(Key::Open, value::boolean);
+        let space_key = self.space_key();
+        let code_length = self.one(Key::LinksCodeLength, value::code_length);
+        let connections = self.one(Key::LimitsConnections, |written| value::integer(written, 1, 4_000_000));
+        let idle = self.one(Key::LimitsIdleSeconds, |written| value::integer(written, 1, 86_400));
+        let head = self.one(Key::LimitsHeadSeconds, |written| value::integer(written, 1, 600));
+        let log_level = self.one(Key::LogLevel, value::log_level);
+        if let (Some(listen), Some(admin)) = (&listen, admin_listen) {
+            self.listeners_apart(listen, admin);
+            if purpose == Purpose::Serve && open == Some(false) {
+                self.listeners_on_loopback(listen, admin);
+            }
+        }
+        if !self.problems.is_empty() {
+            return None;
+        }
+        Some(Settings {
+            data_dir: data_dir?,
+            listen: listen?.into_iter().map(|(address, _)| address).collect(),
+            admin_listen: admin_listen?,
+            cores: cores?,
+            base_url,
+            open: open?,
+            space_key,
+            code_length: code_length?,
+            limits: Limits {
+                connections: usize::try_from(connections?).ok()?,
+                idle: Duration::from_secs(idle?),
+                head: Duration::from_secs(head?),
+            },
+            log_level: log_level?,
+            sources: self.sources.clone(),
+        })
+    }
+
+    /// The value that the strongest source gives, or the default. Weaker sources are read too: what is wrong there is
+    /// wrong although it has no effect today.
+    fn one<T>(&mut self, key: Key, read: impl Fn(&Written) -> Result<T, Wrong>) -> Option<T> {
+        let mut best = None;
+        for found in self.raw.of(key) {
+            match read(&found.written) {
+                Ok(value) if best.is_none() => best = Some((value, found.source.clone())),
+                Ok(_) => {}
+                Err(wrong) => self.problems.push(Problem::of(found.source.clone(), key, wrong)),
+            }
+        }
+        if let Some((value, source)) = best {
+            self.sources[key as usize] = source;
+            return Some(value);
+        }
+        let default = Written::Word(key.setting().default?.to_owned());
+        read(&default).ok()
+    }
+
+    /// The public addresses, each with its place.
+    fn listen(&mut self) -> Option<Vec<(SocketAddr, Source)>> {
+        let mut best = None;
+        for found in self.raw.of(Key::Listen) {
+            let addresses = self.addresses(found);
+            if best.is_none() {
+                self.sources[Key::Listen as usize] = found.source.clone();
+                best = Some(addresses);
+            }
+        }
+        best.or_else(|| {
+            let default = Key::Listen.setting().default?;
+            Some(vec![(value::address(default).ok()?, Source::Default)])
+        })
+    }
+
+    fn addresses(&mut self, found: &Found) -> Vec<(SocketAddr, Source)> {
+        let mut addresses = Vec::new();
+        let items = value::items(found);
+        if items.is_empty() {
+            let wrong = Wrong::new("is an empty list", "name at least one IP:PORT");
+            self.problems.push(Problem::of(found.source.clone(), Key::Listen, wrong));
+        }
+        for item in items {
+            let read = item.and_then(|(text, source)| match value::address(&text) {
+                Ok(address) => Ok((address, source)),
+                Err(wrong) => Err((wrong, source)),
+            });
+            match read {
+                Ok(address) => addresses.push(address),
+                Err((wrong, source)) => self.problems.push(Problem::of(source, Key::Listen, wrong)),
+            }
+        }
+        addresses
+    }
+
+    fn cores(&mut self, allowed: &[usize]) -> Option<Cores> {
+        let choice = self.one(Key::Cores, cpus::parse)?;
+        match cpus::resolve(choice, allowed) {
+            Ok((cores, warning)) => {
+                self.warnings.extend(warning);
+                Some(cores)
+            }
+            Err(wrong) => {
+                let source = self.sources[Key::Cores as usize].clone();
+                self.problems.push(Problem::of(source, Key::Cores, wrong));
+                None
+            }
+        }
+    }
+
+    fn space_key(&mut self) -> KeySource {
+        let file = self.one(Key::SpaceKeyFile, value::path);
+        let secret = self.one(Key::SpaceKey, value::space_key);
+        match (file, secret) {
+            (None, None) => KeySource::DataDir,
+            (Some(path), None) => KeySource::File(path),
+            (None, Some(secret)) => KeySource::Given(secret),
+            (Some(_), Some(secret)) => {
+                let other = &self.sources[Key::SpaceKeyFile as usize];
+                let wrong = Wrong::new(format!("space_key_file is set too ({other})"), "keep one of the two");
+                let source = self.sources[Key::SpaceKey as usize].clone();
+                self.problems.push(Problem::of(source, Key::SpaceKey, wrong));
+                KeySource::Given(secret)
+            }
+        }
+    }
+
+    /// No two listeners may answer for the same address: which of them got a connection would be chance.
+    fn listeners_apart(&mut self, listen: &[(SocketAddr, Source)], admin: SocketAddr) {
+        for (place, (address, source)) in listen.iter().enumerate() {
+            if let Some((first, _)) = listen[..place].iter().find(|(first, _)| overlap(*first, *address)) {
+                let reason = match first == address {
+                    true => format!("{address} is named twice"),
+                    false => format!("{address} and {first} overlap"),
+                };
+                self.problems.push(Problem::of(source.clone(), Key::Listen, Wrong::new(reason, "keep one of the two")));
+            }
+        }
+        if let Some((public, _)) = listen.iter().find(|(public, _)| overlap(*public, admin)) {
+            let source = self.sources[Key::AdminListen as usize].clone();
+            let wrong = Wrong::new(format!("{admin} is taken by listen ({public})"), "choose another port");
+            self.problems.push(Problem::of(source, Key::AdminListen, wrong));
+        }
+    }
+
+    /// There are no API keys yet, so whoever reaches a listener may create and delete links, or read the status.
+    fn listeners_on_loopback(&mut self, listen: &[(SocketAddr, Source)], admin: SocketAddr) {
+        let admin = (admin, self.sources[Key::AdminListen as usize].clone());
+        let all = listen.iter().map(|listener| (Key::Listen, listener)).chain([(Key::AdminListen, &admin)]);
+        for (key, (address, source)) in all.filter(|(_, (address, _))| !on_loopback(*address)) {
+            let (who, instead) = match key {
+                Key::AdminListen => ("read the status of this server", "127.0.0.1:8081"),
+                _ => ("create and delete links", "127.0.0.1:8080"),
+            };
+            let wrong = Wrong::new(
+                format!("{address} is reachable from other machines, where anybody could {who}"),
+                format!("listen on {instead}, or allow it with --open, CAROM_OPEN=true or open = true"),
+            );
+            let problem = Problem::of(source.clone(), key, wrong);
+            self.problems.push(Problem { exit: Reason::PublicWithoutOpen, ..problem });
+        }
+    }
+}
+
+fn on_loopback(address: SocketAddr) -> bool {
+    // `::ffff:127.0.0.1` is loopback in other clothes.
+    address.ip().to_canonical().is_loopback()
+}
+
+/// Whether a connection could belong to either. Sockets of IPv6 take IPv6 only.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let same_ip =
+        a.ip() == b.ip() || a.is_ipv4() == b.is_ipv4() && (a.ip().is_unspecified() || b.ip().is_unspecified());
+    // Port 0 becomes a free port of its own for each listener.
+    a.port() == b.port() && a.port() != 0 && same_ip
+}

@@ -1,0 +1,211 @@
+//! Which CPUs the cores run on.
+
+use std::fmt;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::problem::{Warning, Wrong, quoted};
+use super::value::{self, Written};
+
+/// More cores than any machine of today has CPUs; also the most CPUs that the kernel's usual mask can name.
+const CORES_MAX: usize = CpuSet::MAX_CPU;
+
+/// What was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CpuChoice {
+    /// One core on each CPU that the process may use.
+    All,
+    /// So many cores, at least 1, on the first CPUs that the process may use.
+    Count(usize),
+    /// One core on each of these CPUs, none twice.
+    List(Vec<usize>),
+}
+
+/// The cores of the node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cores {
+    /// What was asked for.
+    pub choice: CpuChoice,
+    /// For each core, the CPU that it runs on; at least one, and a CPU may come twice.
+    pub cpus: Vec<usize>,
+}
+
+impl fmt::Display for CpuChoice {
+    /// As it is written in settings.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CpuChoice::All => f.write_str("all"),
+            CpuChoice::Count(count) => write!(f, "{count}"),
+            CpuChoice::List(cpus) => f.write_str(&ranges(cpus)),
+        }
+    }
+}
+
+/// A list as it is written in settings: runs as `4-7`, and never a bare number, which would be a count.
+pub(super) fn ranges(cpus: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => runs.push((cpu, cpu)),
+        }
+    }
+    let single = runs.len() == 1;
+    let run = |&(first, last): &(usize, usize)| match first == last && !single {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    runs.iter().map(run).collect::<Vec<_>>().join(",")
+}
+
+/// Reads a count, a list or `all`.
+pub(super) fn parse(written: &Written) -> Result<CpuChoice, Wrong> {
+    let text = match written {
+        Written::Integer(digits) => digits,
+        Written::List(_) => {
+            return Err(Wrong::new("is a list where a number or a text belongs", "write \"0,2,4-7\" in quotes"));
+        }
+        other => value::text(other)?.trim(),
+    };
+    if text.eq_ignore_ascii_case("all") {
+        return Ok(CpuChoice::All);
+    }
+    if !text.contains([',', '-']) || text.starts_with('-') {
+        let count = value::integer(&Written::Word(text.to_owned()), 1, CORES_MAX as u64);
+        return count.map(|count| CpuChoice::Count(count as usize)).map_err(|wrong| Wrong { right: right(), ..wrong });
+    }
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        for cpu in run(part.trim())? {
+            if cpus.contains(&cpu) {
+                return Err(Wrong::new(format!("names CPU {cpu} twice"), "name each CPU once"));
+            }
+            cpus.push(cpu);
+        }
+    }
+    Ok(CpuChoice::List(cpus))
+}
+
+fn run(part: &str) -> Result<std::ops::RangeInclusive<usize>, Wrong> {
+    let (first, last) = part.split_once('-').unwrap_or((part, part));
+    // `parse` takes a sign, which would hide a slip such as `0-+3`.
+    let number = |text: &str| {
+        let text = text.trim();
+        text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<usize>().ok()).flatten()
+    };
+    match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last && last < CORES_MAX => Ok(first..=last),
+        (Some(first), Some(last)) if first > last => {
+            Err(Wrong::new(format!("{} runs backwards", quoted(part)), right()))
+        }
+        (Some(_), Some(last)) => Err(Wrong::new(format!("CPU {last} is beyond {}", CORES_MAX - 1), right())),
+        _ => Err(Wrong::new(format!("{} is neither a CPU nor a run of CPUs", quoted(part)), right())),
+    }
+}
+
+fn right() -> String {
+    format!("write a count from 1 to {CORES_MAX}, or CPUs as 0,2,4-7, one CPU as 3-3")
+}
+
+/// The CPU of each core, given the CPUs that the process may use (at least one).
+pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Option<Warning>), Wrong> {
+    let (cpus, warning) = match &choice {
+        CpuChoice::All => (allowed.to_vec(), None),
+        CpuChoice::Count(count) => {
+            let cpus: Vec<usize> = allowed.iter().copied().cycle().take(*count).collect();
+            let crowded = format!(
+                "cores: {count} cores share {} CPUs; more cores than CPUs make redirects slower, not faster",
+                allowed.len()
+            );
+            (cpus, (*count > allowed.len()).then_some(Warning(crowded)))
+        }
+        CpuChoice::List(list) => {
+            let denied: Vec<usize> = list.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
+            if !denied.is_empty() {
+                let plural = if denied.len() == 1 { "CPU" } else { "CPUs" };
+                let reason = format!("this process may not use {plural} {}", join(&denied));
+                return Err(Wrong::new(reason, format!("choose among {}", join(allowed))));
+            }
+            (list.clone(), None)
+        }
+    };
+    Ok((Cores { choice, cpus }, warning))
+}
+
+fn join(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The CPUs that the kernel lets this process use, in order; at least one.
+pub(super) fn allowed() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
+        // The kernel refuses a mask of this size only where it may have more than 1,024 CPUs; count them from 0 then.
+        Err(_) => (0..std::thread::available_parallelism().map_or(1, usize::from)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<CpuChoice, Wrong> {
+        parse(&Written::Word(text.to_owned()))
+    }
+
+    #[test]
+    fn a_bare_number_is_a_count_and_a_run_is_a_list() {
+        assert_eq!(read("4"), Ok(CpuChoice::Count(4)));
+        assert_eq!(parse(&Written::Integer("4".into())), Ok(CpuChoice::Count(4)));
+        assert_eq!(read("3-3"), Ok(CpuChoice::List(vec![3])));
+        assert_eq!(read("0, 2,4-7"), Ok(CpuChoice::List(vec![0, 2, 4, 5, 6, 7])));
+        assert_eq!(read("All"), Ok(CpuChoice::All));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for wrong in
+            ["0", "-1", "1025", "", "a", "1,", "1-", "-", "3-1", "0,0", "0-2,1", "0-1024", "0-+3", "1-2-3", "1;2"]
+        {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse(&Written::List(vec![])).is_err());
+        assert!(parse(&Written::Bool(true)).is_err());
+    }
+
+    #[test]
+    fn what_is_shown_is_read_back_as_the_same() {
+        for choice in [
+            CpuChoice::All,
+            CpuChoice::Count(3),
+            CpuChoice::List(vec![3]),
+            CpuChoice::List(vec![0, 2]),
+            CpuChoice::List(vec![0, 2, 4, 5, 6]),
+            CpuChoice::List(vec![5, 4, 0]),
+        ] {
+            assert_eq!(read(&choice.to_string()), Ok(choice));
+        }
+    }
+
+    #[test]
+    fn a_count_above_the_cpus_wraps_with_a_warning() {
+        let (cores, warning) = resolve(CpuChoice::Count(5), &[1, 3]).unwrap();
+        assert_eq!(cores.cpus, [1, 3, 1, 3, 1]);
+        assert!(warning.is_some());
+        let (cores, warning) = resolve(CpuChoice::Count(2), &[1, 3, 4]).unwrap();
+        assert_eq!((cores.cpus.as_slice(), warning), ([1, 3].as_slice(), None));
+    }
+
+    #[test]
+    fn a_list_is_taken_whole_or_refused() {
+        assert_eq!(resolve(CpuChoice::List(vec![3, 1]), &[1, 3]).unwrap().0.cpus, [3, 1]);
+        let wrong = resolve(CpuChoice::List(vec![0, 1, 2]), &[1, 3]).unwrap_err();
+        assert_eq!(wrong.reason, "this process may not use CPUs 0, 2");
+        assert_eq!(wrong.right, "choose among 1, 3");
+    }
+
+    #[test]
+    fn this_process_may_use_a_cpu() {
+        assert!(!allowed().is_empty());
+    }
+}

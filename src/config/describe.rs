@@ -1,0 +1,86 @@
+//! The settings that hold, as TOML that can be read back, with the source of each.
+
+use super::cpus::{self, CpuChoice};
+use super::file::table_of;
+use super::keys::{Key, SETTINGS, Setting};
+use super::{KeySource, Settings};
+
+pub(super) fn describe(settings: &Settings) -> String {
+    let mut text = String::from("# The settings that hold, and where each comes from.\n");
+    let mut table = None;
+    for setting in &SETTINGS {
+        if table_of(setting.name) != table {
+            table = table_of(setting.name);
+            text.push_str(&format!("\n[{}]\n", table.unwrap_or_default()));
+        }
+        describe_one(settings, setting, &mut text);
+    }
+    text
+}
+
+fn describe_one(settings: &Settings, setting: &Setting, text: &mut String) {
+    let source = comment(&settings.source(setting.key).to_string());
+    let key = setting.name.rsplit('.').next().unwrap_or(setting.name);
+    let line = match value(settings, setting.key) {
+        Shown::Value(value) => format!("{key} = {value}  # {source}"),
+        Shown::Note(value, note) => format!("{key} = {value}  # {source}; {note}"),
+        Shown::Hidden => format!("# {key} is hidden  # {source}"),
+        Shown::Unset => format!("# {key} is not set"),
+    };
+    text.push_str(&format!("\n# {} ({})\n{line}\n", setting.doc, setting.kind));
+}
+
+enum Shown {
+    Value(String),
+    Note(String, String),
+    Hidden,
+    Unset,
+}
+
+fn value(settings: &Settings, key: Key) -> Shown {
+    let value = match key {
+        Key::DataDir => quote(&settings.data_dir.to_string_lossy()),
+        Key::Listen => {
+            let addresses: Vec<String> = settings.listen.iter().map(|address| quote(&address.to_string())).collect();
+            format!("[{}]", addresses.join(", "))
+        }
+        Key::AdminListen => quote(&settings.admin_listen.to_string()),
+        Key::Cores => {
+            let cpus = &settings.cores.cpus;
+            let note = format!("{} cores on CPUs {}", cpus.len(), cpus::ranges(cpus));
+            let choice = match &settings.cores.choice {
+                CpuChoice::Count(count) => count.to_string(),
+                other => quote(&other.to_string()),
+            };
+            return Shown::Note(choice, note);
+        }
+        Key::BaseUrl => match &settings.base_url {
+            Some(url) => quote(url.as_str()),
+            None => return Shown::Unset,
+        },
+        Key::Open => settings.open.to_string(),
+        Key::SpaceKeyFile => match &settings.space_key {
+            KeySource::File(path) => quote(&path.to_string_lossy()),
+            KeySource::DataDir | KeySource::Given(_) => return Shown::Unset,
+        },
+        Key::SpaceKey => match &settings.space_key {
+            KeySource::Given(_) => return Shown::Hidden,
+            KeySource::DataDir | KeySource::File(_) => return Shown::Unset,
+        },
+        Key::LinksCodeLength => settings.code_length.to_string(),
+        Key::LimitsConnections => settings.limits.connections.to_string(),
+        Key::LimitsIdleSeconds => settings.limits.idle.as_secs().to_string(),
+        Key::LimitsHeadSeconds => settings.limits.head.as_secs().to_string(),
+        Key::LogLevel => quote(settings.log_level.as_str()),
+    };
+    Shown::Value(value)
+}
+
+fn quote(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A source names the settings file, and a file may have any name, also one with a line break.
+fn comment(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}

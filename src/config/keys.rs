@@ -1,0 +1,257 @@
+//! The registry: every setting once, with its names, its default and its meaning.
+//!
+//! Help texts, messages, the effective settings and the documentation are made from this table. How a value is read is
+//! in `value`; which source wins is in `raw`.
+
+/// One setting, by the place of its row in [`SETTINGS`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[allow(missing_docs)] // The rows of SETTINGS say what each is.
+pub enum Key {
+    DataDir,
+    Listen,
+    AdminListen,
+    Cores,
+    BaseUrl,
+    Open,
+    SpaceKeyFile,
+    SpaceKey,
+    LinksCodeLength,
+    LimitsConnections,
+    LimitsIdleSeconds,
+    LimitsHeadSeconds,
+    LogLevel,
+}
+
+/// What a user can know of a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Which one.
+    pub key: Key,
+    /// Its name in the TOML file; a dot stands between table and key.
+    pub name: &'static str,
+    /// Its environment variable.
+    pub env: &'static str,
+    /// Its flag of `carom serve`.
+    pub flag: Option<&'static str>,
+    /// What values look like, for people.
+    pub kind: &'static str,
+    /// The value that holds when no source gives one, written as in the environment.
+    pub default: Option<&'static str>,
+    /// Whether the value must not be shown, and so comes neither from the file nor from a flag.
+    pub secret: bool,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// The settings that stand at the top of the file come first, then those of tables, table by table.
+pub static SETTINGS: [Setting; 13] = [
+    Setting {
+        key: Key::DataDir,
+        name: "data_dir",
+        env: "CAROM_DATA_DIR",
+        flag: Some("--data-dir"),
+        kind: "a directory",
+        default: Some("./carom-data"),
+        secret: false,
+        doc: "Where the links and the secret key are kept; made on first start.",
+    },
+    Setting {
+        key: Key::Listen,
+        name: "listen",
+        env: "CAROM_LISTEN",
+        flag: Some("--listen"),
+        kind: "one or more of IP:PORT",
+        default: Some("127.0.0.1:8080"),
+        secret: false,
+        doc: "Where redirects and the REST API are served; port 0 takes any free port.",
+    },
+    Setting {
+        key: Key::AdminListen,
+        name: "admin_listen",
+        env: "CAROM_ADMIN_LISTEN",
+        flag: Some("--admin-listen"),
+        kind: "one IP:PORT",
+        default: Some("127.0.0.1:8081"),
+        secret: false,
+        doc: "Where health and status are served; not for the public.",
+    },
+    Setting {
+        key: Key::Cores,
+        name: "cores",
+        env: "CAROM_CORES",
+        flag: Some("--cores"),
+        kind: "a count such as 4, CPUs such as 0,2,4-7 (one CPU: 3-3), or all",
+        default: Some("all"),
+        secret: false,
+        doc: "How many cores to run, or on which CPUs; each core owns a share of the links.",
+    },
+    Setting {
+        key: Key::BaseUrl,
+        name: "base_url",
+        env: "CAROM_BASE_URL",
+        flag: Some("--base-url"),
+        kind: "http:// or https:// and a host",
+        default: None,
+        secret: false,
+        doc: "What short URLs start with; if not set, http:// and the first listen address.",
+    },
+    Setting {
+        key: Key::Open,
+        name: "open",
+        env: "CAROM_OPEN",
+        flag: Some("--open"),
+        kind: "true or false",
+        default: Some("false"),
+        secret: false,
+        doc: "Lets listeners be reachable from other machines although anybody there may create and delete links.",
+    },
+    Setting {
+        key: Key::SpaceKeyFile,
+        name: "space_key_file",
+        env: "CAROM_SPACE_KEY_FILE",
+        flag: None,
+        kind: "a file",
+        default: None,
+        secret: false,
+        doc: "The file with the secret key that short codes are made with; if not set, space.key in the data directory.",
+    },
+    Setting {
+        key: Key::SpaceKey,
+        name: "space_key",
+        env: "CAROM_SPACE_KEY",
+        flag: None,
+        kind: "64 hexadecimal digits",
+        default: None,
+        secret: true,
+        doc: "The secret key itself, for systems that hand out secrets in the environment; `carom key new` prints one.",
+    },
+    Setting {
+        key: Key::LinksCodeLength,
+        name: "links.code_length",
+        env: "CAROM_LINKS_CODE_LENGTH",
+        flag: None,
+        kind: "6 to 10",
+        default: Some("7"),
+        secret: false,
+        doc: "How many characters a new short code has; fewer are easier to guess.",
+    },
+    Setting {
+        key: Key::LimitsConnections,
+        name: "limits.connections",
+        env: "CAROM_LIMITS_CONNECTIONS",
+        flag: None,
+        kind: "1 to 4000000",
+        default: Some("100000"),
+        secret: false,
+        doc: "How many connections one core keeps open; more are closed as they arrive.",
+    },
+    Setting {
+        key: Key::LimitsIdleSeconds,
+        name: "limits.idle_seconds",
+        env: "CAROM_LIMITS_IDLE_SECONDS",
+        flag: None,
+        kind: "1 to 86400",
+        default: Some("75"),
+        secret: false,
+        doc: "How long a connection may be silent between two requests, in seconds.",
+    },
+    Setting {
+        key: Key::LimitsHeadSeconds,
+        name: "limits.head_seconds",
+        env: "CAROM_LIMITS_HEAD_SECONDS",
+        flag: None,
+        kind: "1 to 600",
+        default: Some("10"),
+        secret: false,
+        doc: "How long a request head may take to arrive, from its first byte to its last, in seconds.",
+    },
+    Setting {
+        key: Key::LogLevel,
+        name: "log.level",
+        env: "CAROM_LOG_LEVEL",
+        flag: None,
+        kind: "error, warn, info, debug or trace",
+        default: Some("info"),
+        secret: false,
+        doc: "How much is logged to standard error.",
+    },
+];
+
+/// Names the settings file; it has no key in the file itself.
+pub const CONFIG_ENV: &str = "CAROM_CONFIG";
+
+impl Key {
+    /// The row of this setting.
+    pub fn setting(self) -> &'static Setting {
+        &SETTINGS[self as usize]
+    }
+}
+
+/// The setting of that name in the file.
+pub fn by_name(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
+
+/// The setting of that environment variable.
+pub fn by_env(env: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.env == env)
+}
+
+/// Every environment variable with its meaning, for the help text.
+pub fn environment_help() -> String {
+    let width = SETTINGS.iter().map(|setting| setting.env.len()).max().unwrap_or(0);
+    let mut help = format!("  {CONFIG_ENV:width$}  The settings file, as --config.\n");
+    for setting in &SETTINGS {
+        help.push_str(&format!("  {:width$}  {}\n", setting.env, setting.doc));
+        let default = setting.default.map_or(String::new(), |default| format!("; default {default}"));
+        help.push_str(&format!("  {:width$}  ({}{default})\n", "", setting.kind));
+    }
+    help
+}
+
+/// The table of all settings, for the README.
+pub fn markdown_table() -> String {
+    let mut table =
+        String::from("| key | environment | flag | value | default | meaning |\n|---|---|---|---|---|---|\n");
+    for setting in &SETTINGS {
+        let code = |text: &str| format!("`{text}`");
+        let name = if setting.secret { "not in the file".to_owned() } else { code(setting.name) };
+        let flag = setting.flag.map_or(String::new(), code);
+        let default = setting.default.map_or(String::new(), code);
+        let (env, kind, doc) = (code(setting.env), setting.kind, setting.doc);
+        table.push_str(&format!("| {name} | {env} | {flag} | {kind} | {default} | {doc} |\n"));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_stands_at_the_place_of_its_key() {
+        for (place, setting) in SETTINGS.iter().enumerate() {
+            assert_eq!(setting.key as usize, place, "{}", setting.name);
+            assert_eq!(setting.key.setting().name, setting.name);
+        }
+    }
+
+    #[test]
+    fn names_follow_one_rule() {
+        for setting in &SETTINGS {
+            assert_eq!(setting.env, format!("CAROM_{}", setting.name.to_uppercase().replace('.', "_")));
+            if let Some(flag) = setting.flag {
+                assert_eq!(flag, format!("--{}", setting.name.replace('_', "-")));
+            }
+            assert!(setting.doc.ends_with('.'), "{}", setting.name);
+            assert!(!setting.secret || setting.flag.is_none(), "a secret on the command line is seen by `ps`");
+        }
+    }
+
+    #[test]
+    fn defaults_agree_with_the_limits_of_the_server() {
+        let seconds = |key: Key| key.setting().default.unwrap().parse::<u64>().unwrap();
+        assert_eq!(seconds(Key::LimitsIdleSeconds), crate::limits::IDLE_TIME_MAX.as_secs());
+        assert_eq!(seconds(Key::LimitsHeadSeconds), crate::limits::HEAD_TIME_MAX.as_secs());
+    }
+}

@@ -1,0 +1,148 @@
+//! Settings: read from flags, environment and file, and checked all at once.
+//!
+//! [`Flags`], the environment and the file give raw settings (`raw`, `file`); `check` makes checked [`Settings`] of them or
+//! reports every mistake with its place. The registry in [`keys`] names every setting once. Nothing here prints, opens a
+//! socket, or reads the secret key: what is returned is only what was asked for.
+
+mod check;
+mod cpus;
+mod describe;
+mod file;
+pub mod keys;
+mod problem;
+mod raw;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use carom_shards::{CodeLength, SpaceKey};
+
+pub use cpus::{Cores, CpuChoice};
+pub use problem::{ConfigErrors, Problem, Source, Warning};
+pub use raw::Flags;
+pub use value::{BaseUrl, LogLevel};
+
+use check::Checker;
+use keys::{Key, SETTINGS};
+use raw::Raw;
+
+/// The settings of a node, each value checked, and all fitting together.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// Where the links and the secret key are kept. It may not exist yet.
+    pub data_dir: PathBuf,
+    /// Public addresses, at least one, none twice. Port 0 stands for any free port.
+    pub listen: Vec<SocketAddr>,
+    /// The address for health and status.
+    pub admin_listen: SocketAddr,
+    /// The cores and their CPUs.
+    pub cores: Cores,
+    /// What short URLs start with; `None`: `http://` and the first public address as it was bound.
+    pub base_url: Option<BaseUrl>,
+    /// Whether listeners may be reachable from other machines although no key is asked for.
+    pub open: bool,
+    /// Where the secret key of the code space comes from.
+    pub space_key: KeySource,
+    /// Characters of a new code, 6 to 10.
+    pub code_length: CodeLength,
+    /// What an operator may bound.
+    pub limits: Limits,
+    /// How much is logged.
+    pub log_level: LogLevel,
+    sources: [Source; SETTINGS.len()],
+}
+
+/// Where the secret key of the code space comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeySource {
+    /// From `space.key` in the data directory, made on first start.
+    DataDir,
+    /// From this file, which must exist.
+    File(PathBuf),
+    /// From the environment.
+    Given(SpaceKey),
+}
+
+/// What an operator may bound; every other bound is fixed, in [`crate::limits`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Open connections of one core, at least 1.
+    pub connections: usize,
+    /// How long a connection may be silent between requests.
+    pub idle: Duration,
+    /// How long a request head may take from its first byte to its last.
+    pub head: Duration,
+}
+
+/// What the settings are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    Serve,
+    Offline,
+}
+
+impl Settings {
+    /// The settings to serve with: flags over environment over file over default. `file` is the one named by `--config`;
+    /// without it `CAROM_CONFIG` may name one. On success the warnings are for the caller to show.
+    ///
+    /// # Errors
+    /// Every mistake of every source.
+    pub fn load(
+        file: Option<&Path>,
+        env: impl Iterator<Item = (String, String)>,
+        flags: Flags,
+    ) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
+        load(file, env, flags, &cpus::allowed(), Purpose::Serve)
+    }
+
+    /// The same for a command that listens nowhere: listeners that need `open` are not refused.
+    ///
+    /// # Errors
+    /// Every mistake of every source.
+    pub fn load_offline(
+        file: Option<&Path>,
+        env: impl Iterator<Item = (String, String)>,
+        flags: Flags,
+    ) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
+        load(file, env, flags, &cpus::allowed(), Purpose::Offline)
+    }
+
+    /// Where the value of a setting comes from.
+    pub fn source(&self, key: Key) -> &Source {
+        &self.sources[key as usize]
+    }
+
+    /// The settings as commented TOML, with the source of each and without secrets. Reads back as the same settings, but
+    /// for the secret key if it came from the environment.
+    pub fn describe(&self) -> String {
+        describe::describe(self)
+    }
+}
+
+/// The environment of this process as [`Settings::load`] takes it. Text that is not UTF-8 is kept as well as it can be, so
+/// that a wrong value is reported instead of ignored.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+}
+
+fn load(
+    file: Option<&Path>,
+    env: impl Iterator<Item = (String, String)>,
+    flags: Flags,
+    allowed: &[usize],
+    purpose: Purpose,
+) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
+    let mut problems = Vec::new();
+    let mut warnings = Vec::new();
+    let raw = Raw::collect(file, env, flags, &mut problems, &mut warnings);
+    let mut checker = Checker::new(&raw, problems, warnings);
+    match checker.settings(allowed, purpose) {
+        Some(settings) => Ok((settings, checker.warnings)),
+        None => Err(ConfigErrors::new(checker.problems)),
+    }
+}

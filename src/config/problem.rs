@@ -1,0 +1,190 @@
+//! What is wrong with the settings, and where it is written.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::keys::Key;
+use crate::exit::{Exit, Reason};
+
+/// Where a value was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Nowhere: the default holds.
+    Default,
+    /// In the settings file.
+    File {
+        /// The file, as it was named.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// In an environment variable of that name.
+    Env(String),
+    /// On the command line, as that flag.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Source::Env(name) => write!(f, "environment {name}"),
+            Source::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// Why a value is refused, and what would be right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Wrong {
+    pub(super) reason: String,
+    pub(super) right: String,
+}
+
+impl Wrong {
+    pub(super) fn new(reason: impl Into<String>, right: impl Into<String>) -> Wrong {
+        Wrong { reason: reason.into(), right: right.into() }
+    }
+}
+
+/// One mistake in the settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// Where it is written.
+    pub source: Source,
+    /// The key as in the file; `None` where no key is to blame, as in a syntax error.
+    pub key: Option<String>,
+    /// Why it is refused.
+    pub reason: String,
+    /// What would be right.
+    pub right: String,
+    /// Which exit code it asks for.
+    pub exit: Reason,
+}
+
+impl Problem {
+    pub(super) fn of(source: Source, key: Key, wrong: Wrong) -> Problem {
+        let key = Some(key.setting().name.to_owned());
+        Problem { source, key, reason: wrong.reason, right: wrong.right, exit: Reason::Usage }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.source)?;
+        if let Some(key) = &self.key {
+            write!(f, "{}: ", printable(key))?;
+        }
+        write!(f, "{} ({})", printable(&self.reason), printable(&self.right))
+    }
+}
+
+/// Something that is not wrong but probably not what was meant. It is for the log or standard error.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Warning(pub String);
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&self.0))
+    }
+}
+
+/// All mistakes of all sources, at least one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigErrors {
+    /// Those of flags first, then of the environment, then of the file from its top.
+    pub problems: Vec<Problem>,
+}
+
+impl ConfigErrors {
+    /// Puts the problems into the order in which a person looks for them.
+    pub(super) fn new(mut problems: Vec<Problem>) -> ConfigErrors {
+        problems.sort_by_key(|problem| match problem.source {
+            Source::Flag(_) => (0, 0),
+            Source::Env(_) => (1, 0),
+            Source::File { line, .. } => (2, line),
+            Source::Default => (3, 0),
+        });
+        ConfigErrors { problems }
+    }
+
+    /// The number to end with: that of all problems if they agree, else that of wrong settings.
+    pub fn reason(&self) -> Reason {
+        match self.problems.first() {
+            Some(first) if self.problems.iter().all(|problem| problem.exit == first.exit) => first.exit,
+            _ => Reason::Usage,
+        }
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, problem) in self.problems.iter().enumerate() {
+            if place > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl From<ConfigErrors> for Exit {
+    fn from(errors: ConfigErrors) -> Exit {
+        Exit::new(errors.reason(), errors.to_string())
+    }
+}
+
+/// What a user wrote comes back in messages; it must not be able to steer the terminal.
+fn printable(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+/// A value as it is quoted in a message: shortened, because a value can be as long as the file.
+pub(super) fn quoted(text: &str) -> String {
+    const SHOWN: usize = 80;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("`{}...`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(exit: Reason) -> Problem {
+        let source = Source::File { path: "carom.toml".into(), line: 3 };
+        Problem {
+            source,
+            key: Some("cores".into()),
+            reason: "`\u{1b}x` is no count".into(),
+            right: "a count".into(),
+            exit,
+        }
+    }
+
+    #[test]
+    fn a_problem_names_place_key_reason_and_what_is_right() {
+        assert_eq!(problem(Reason::Usage).to_string(), "carom.toml:3: cores: `\\u{1b}x` is no count (a count)");
+    }
+
+    #[test]
+    fn the_exit_code_is_special_only_if_nothing_else_is_wrong() {
+        let public = problem(Reason::PublicWithoutOpen);
+        let alone = ConfigErrors { problems: vec![public.clone(), public.clone()] };
+        assert_eq!(alone.reason(), Reason::PublicWithoutOpen);
+        let mixed = ConfigErrors { problems: vec![public, problem(Reason::Usage)] };
+        assert_eq!(mixed.reason(), Reason::Usage);
+        assert_eq!(Exit::from(mixed).what.lines().count(), 2);
+    }
+
+    #[test]
+    fn long_values_are_quoted_short() {
+        assert_eq!(quoted("abc"), "`abc`");
+        assert_eq!(quoted(&"ü".repeat(100)).chars().count(), 85);
+    }
+}

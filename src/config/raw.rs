@@ -1,0 +1,116 @@
+//! The raw settings: what every source wrote, strongest source first, before anybody asked what it means.
+
+use std::path::{Path, PathBuf};
+
+use super::file;
+use super::keys::{self, CONFIG_ENV, Key, SETTINGS};
+use super::problem::{Problem, Source, Warning};
+use super::suggest;
+use super::value::{Found, Written};
+
+/// What the flags of `carom serve` say. `None` and an empty list mean that the flag was not given.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Flags {
+    /// `--data-dir`
+    pub data_dir: Option<String>,
+    /// `--listen`, once or more
+    pub listen: Vec<String>,
+    /// `--admin-listen`
+    pub admin_listen: Option<String>,
+    /// `--cores`
+    pub cores: Option<String>,
+    /// `--base-url`
+    pub base_url: Option<String>,
+    /// `--open`
+    pub open: bool,
+}
+
+/// For each setting, what the sources wrote.
+#[derive(Debug)]
+pub(super) struct Raw {
+    found: [Vec<Found>; SETTINGS.len()],
+}
+
+impl Raw {
+    /// Asks flags, environment and file. `file` is the one that a flag named; otherwise the environment may name one.
+    pub(super) fn collect(
+        file: Option<&Path>,
+        env: impl Iterator<Item = (String, String)>,
+        flags: Flags,
+        problems: &mut Vec<Problem>,
+        warnings: &mut Vec<Warning>,
+    ) -> Raw {
+        let mut raw = Raw { found: Default::default() };
+        raw.take_flags(flags);
+        let named = raw.take_environment(env, warnings);
+        if let Some(path) = file.map(Path::to_owned).or(named) {
+            for (key, found) in file::read(&path, problems) {
+                raw.found[key as usize].push(found);
+            }
+        }
+        raw
+    }
+
+    /// What the sources wrote for a setting, strongest first.
+    pub(super) fn of(&self, key: Key) -> &[Found] {
+        &self.found[key as usize]
+    }
+
+    fn take_flags(&mut self, flags: Flags) {
+        let Flags { data_dir, listen, admin_listen, cores, base_url, open } = flags;
+        let open = open.then(|| "true".to_owned());
+        let single = [
+            (Key::DataDir, data_dir),
+            (Key::AdminListen, admin_listen),
+            (Key::Cores, cores),
+            (Key::BaseUrl, base_url),
+            (Key::Open, open),
+        ];
+        for (key, word) in single {
+            if let Some(word) = word {
+                self.found[key as usize].push(from_flag(key, Written::Word(word)));
+            }
+        }
+        if !listen.is_empty() {
+            let list = listen.into_iter().map(|word| from_flag(Key::Listen, Written::Word(word))).collect();
+            self.found[Key::Listen as usize].push(from_flag(Key::Listen, Written::List(list)));
+        }
+    }
+
+    /// Returns the settings file that the environment names.
+    fn take_environment(
+        &mut self,
+        env: impl Iterator<Item = (String, String)>,
+        warnings: &mut Vec<Warning>,
+    ) -> Option<PathBuf> {
+        let mut file = None;
+        for (name, word) in env.filter(|(name, _)| name.starts_with("CAROM_")) {
+            let setting = keys::by_env(&name);
+            if setting.is_none() && name != CONFIG_ENV {
+                warnings.push(unknown(&name));
+            } else if word.is_empty() {
+                // `CAROM_BASE_URL=` in a compose file means "not set"; but it may also be a variable that went missing.
+                warnings.push(Warning(format!("environment {name} is empty and counts as not set")));
+            } else if let Some(setting) = setting {
+                let source = Source::Env(name);
+                self.found[setting.key as usize].push(Found { written: Written::Word(word), source });
+            } else {
+                file = Some(PathBuf::from(word));
+            }
+        }
+        file
+    }
+}
+
+fn from_flag(key: Key, written: Written) -> Found {
+    Found { written, source: Source::Flag(key.setting().flag.unwrap_or_default()) }
+}
+
+fn unknown(name: &str) -> Warning {
+    let known = SETTINGS.iter().map(|setting| setting.env).chain([CONFIG_ENV]);
+    let hint = match suggest::nearest(name, known) {
+        Some(near) => format!("did you mean {near}?"),
+        None => "`carom serve --help` lists those that do".to_owned(),
+    };
+    Warning(format!("environment {name} has no meaning ({hint})"))
+}

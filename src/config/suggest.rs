@@ -1,0 +1,69 @@
+//! "Did you mean": the known name that is nearest to a mistyped one.
+
+/// The nearest of `known`, if it is near enough to be what was meant.
+pub(super) fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // A third of the letters may be wrong; with more, a suggestion is a guess that misleads.
+    let far = (typed.chars().count() / 3).max(1);
+    known
+        .map(|name| (distance(typed, name), name))
+        .filter(|&(distance, _)| distance <= far)
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, name)| name)
+}
+
+/// Letters to insert, remove, replace or swap with their neighbour to turn one word into the other (optimal string
+/// alignment), without regard to case.
+fn distance(a: &str, b: &str) -> usize {
+    // A name in a file can be as long as the file; what is that long is no slip of the hand.
+    const LONGEST: usize = 64;
+    let (a, b): (Vec<char>, Vec<char>) = (letters(a), letters(b));
+    if a.len() > LONGEST || b.len() > LONGEST {
+        return usize::MAX;
+    }
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replaced.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+fn letters(word: &str) -> Vec<char> {
+    word.chars().take(65).map(|letter| letter.to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_those_of_a_slipped_hand() {
+        for (a, b, expected) in [
+            ("listen", "listen", 0),
+            ("lisen", "listen", 1),
+            ("lsiten", "listen", 1),
+            ("", "abc", 3),
+            ("Open", "open", 0),
+        ] {
+            assert_eq!(distance(a, b), expected, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn suggests_the_nearest_and_nothing_when_all_are_far() {
+        let known = || ["listen", "admin_listen", "cores"].into_iter();
+        assert_eq!(nearest("lisen", known()), Some("listen"));
+        assert_eq!(nearest("admin-listen", known()), Some("admin_listen"));
+        assert_eq!(nearest("core", known()), Some("cores"));
+        assert_eq!(nearest("redis", known()), None);
+        assert_eq!(nearest(&"x".repeat(100_000), known()), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! Tests of the settings as a whole: precedence, all mistakes at once, and that no text of a file does harm.
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::exit::Reason;
+
+const CPUS: [usize; 2] = [0, 1];
+
+/// A settings file in a folder that goes with it.
+struct Written {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn written(text: &str) -> Written {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("c.toml");
+    std::fs::write(&path, text).unwrap();
+    Written { _folder: folder, path }
+}
+
+fn load_all(
+    file: Option<&str>,
+    env: &[(&str, &str)],
+    flags: Flags,
+    purpose: Purpose,
+) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
+    let file = file.map(written);
+    let env = env.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+    load(file.as_ref().map(|file| file.path.as_path()), env, flags, &CPUS, purpose)
+}
+
+fn from_file(text: &str) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
+    load_all(Some(text), &[], Flags::default(), Purpose::Serve)
+}
+
+/// The problems, with the folder of the file taken off.
+fn problems(result: Result<(Settings, Vec<Warning>), ConfigErrors>) -> Vec<String> {
+    let errors = result.expect_err("mistakes must be found");
+    let shown = |problem: &Problem| match problem.to_string().split_once("/c.toml:") {
+        Some((folder, rest)) if folder.starts_with('/') => format!("c.toml:{rest}"),
+        _ => problem.to_string(),
+    };
+    errors.problems.iter().map(shown).collect()
+}
+
+#[test]
+fn without_any_source_the_defaults_hold() {
+    let (settings, warnings) = load_all(None, &[], Flags::default(), Purpose::Serve).unwrap();
+    assert_eq!(warnings, []);
+    assert_eq!(settings.data_dir, PathBuf::from("./carom-data"));
+    assert_eq!(settings.listen, [SocketAddr::from(([127, 0, 0, 1], 8080))]);
+    assert_eq!(settings.admin_listen, SocketAddr::from(([127, 0, 0, 1], 8081)));
+    assert_eq!(settings.cores, Cores { choice: CpuChoice::All, cpus: vec![0, 1] });
+    assert_eq!((settings.base_url.as_ref(), settings.open, settings.code_length.get()), (None, false, 7));
+    assert_eq!(settings.space_key, KeySource::DataDir);
+    assert!(SETTINGS.iter().all(|setting| *settings.source(setting.key) == Source::Default));
+}
+
+#[test]
+fn flags_win_over_environment_over_file_over_default() {
+    let file = "data_dir = 'file'\ncores = 1\nbase_url = 'http://file'\n[log]\nlevel = 'warn'\n";
+    let env = [("CAROM_DATA_DIR", "env"), ("CAROM_CORES", "2"), ("HOME", "/root")];
+    let flags = Flags { data_dir: Some("flag".into()), ..Flags::default() };
+    let (settings, warnings) = load_all(Some(file), &env, flags, Purpose::Serve).unwrap();
+    assert_eq!(warnings, []);
+    assert_eq!(settings.data_dir, PathBuf::from("flag"));
+    assert_eq!(settings.cores.choice, CpuChoice::Count(2));
+    assert_eq!(settings.base_url.as_ref().unwrap().as_str(), "http://file");
+    assert_eq!(settings.log_level, LogLevel::Warn);
+    assert_eq!(*settings.source(Key::DataDir), Source::Flag("--data-dir"));
+    assert_eq!(*settings.source(Key::Cores), Source::Env("CAROM_CORES".into()));
+    assert!(matches!(settings.source(Key::LogLevel), Source::File { line: 5, .. }));
+    assert_eq!(*settings.source(Key::Open), Source::Default);
+}
+
+#[test]
+fn all_mistakes_of_all_sources_come_at_once() {
+    let file = "cores = '9'\nlisten = ['127.0.0.1:80', 'x', 7]\nlisen = 1\n[links]\ncode_length = 11\n[limits]\nidle_seconds = 1.5\n";
+    let env = [("CAROM_OPEN", "maybe"), ("CAROM_CORES", "2-1")];
+    let flags = Flags { cores: Some("0-8".into()), base_url: Some("example.org".into()), ..Flags::default() };
+    let found = problems(load_all(Some(file), &env, flags, Purpose::Serve));
+    let cpu = "write a count from 1 to 1024, or CPUs as 0,2,4-7, one CPU as 3-3";
+    assert_eq!(
+        found,
+        [
+            "flag --cores: cores: this process may not use CPUs 2, 3, 4, 5, 6, 7, 8 (choose among 0, 1)".to_owned(),
+            "flag --base-url: base_url: `example.org` does not start with http:// or https:// (write it as https://example.org)".to_owned(),
+            format!("environment CAROM_CORES: cores: `2-1` runs backwards ({cpu})"),
+            "environment CAROM_OPEN: open: `maybe` is neither true nor false (write true or false)".to_owned(),
+            "c.toml:2: listen: `x` is no address (write IP:PORT, as 127.0.0.1:8080 or [::1]:8080)".to_owned(),
+            "c.toml:2: listen: is a number where a text belongs (write a text in quotes)".to_owned(),
+            "c.toml:3: lisen: is not a known key (did you mean listen?)".to_owned(),
+            "c.toml:5: links.code_length: 11 is too large (write a whole number from 6 to 10)".to_owned(),
+            "c.toml:7: limits.idle_seconds: is a number with a fraction where a number belongs (write a whole number from 1 to 86400)".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn listeners_come_from_lists_commas_and_repeated_flags() {
+    let ports = |result: Result<(Settings, Vec<Warning>), ConfigErrors>| -> Vec<u16> {
+        result.unwrap().0.listen.iter().map(SocketAddr::port).collect()
+    };
+    assert_eq!(ports(from_file("listen = '127.0.0.1:1'")), [1]);
+    assert_eq!(ports(from_file("listen = ['127.0.0.1:1', '[::1]:2']")), [1, 2]);
+    let env = [("CAROM_LISTEN", "127.0.0.1:1, [::1]:1")];
+    assert_eq!(ports(load_all(None, &env, Flags::default(), Purpose::Serve)), [1, 1]);
+    let flags = Flags { listen: vec!["127.0.0.1:0".into(), "127.0.0.1:0".into()], ..Flags::default() };
+    assert_eq!(ports(load_all(None, &env, flags, Purpose::Serve)), [0, 0]);
+    assert_eq!(problems(from_file("listen = []")), ["c.toml:1: listen: is an empty list (name at least one IP:PORT)"]);
+}
+
+#[test]
+fn listeners_that_overlap_are_refused() {
+    assert_eq!(
+        problems(from_file("listen = [\n'127.0.0.1:1',\n'127.0.0.1:1']")),
+        ["c.toml:3: listen: 127.0.0.1:1 is named twice (keep one of the two)"]
+    );
+    assert_eq!(
+        problems(from_file("open = true\nlisten = ['0.0.0.0:1', '[::]:1',\n'127.0.0.1:1']")),
+        ["c.toml:3: listen: 127.0.0.1:1 and 0.0.0.0:1 overlap (keep one of the two)"]
+    );
+    assert_eq!(
+        problems(from_file("listen = '127.0.0.1:8081'")),
+        ["default: admin_listen: 127.0.0.1:8081 is taken by listen (127.0.0.1:8081) (choose another port)"]
+    );
+}
+
+#[test]
+fn a_listener_for_other_machines_needs_to_be_asked_for() {
+    let file = "listen = '0.0.0.0:80'\nadmin_listen = '192.0.2.1:81'\n";
+    let errors = from_file(file).unwrap_err();
+    assert_eq!(errors.reason(), Reason::PublicWithoutOpen);
+    assert_eq!(errors.problems.len(), 2);
+    assert!(errors.to_string().contains("--open"), "{errors}");
+    assert_eq!(from_file(&format!("{file}cores = 0\n")).unwrap_err().reason(), Reason::Usage);
+    assert!(from_file(&format!("{file}open = true\n")).is_ok());
+    assert!(load_all(Some(file), &[], Flags { open: true, ..Flags::default() }, Purpose::Serve).is_ok());
+    assert!(load_all(Some(file), &[], Flags::default(), Purpose::Offline).is_ok());
+    for loopback in ["127.8.9.1:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
+        assert!(from_file(&format!("listen = '{loopback}'")).is_ok(), "{loopback}");
+    }
+}
+
+#[test]
+fn the_secret_key_comes_from_one_place_and_is_never_shown() {
+    let digits = "0123456789abcdef".repeat(4);
+    let env = [("CAROM_SPACE_KEY", digits.as_str())];
+    let (settings, _) = load_all(None, &env, Flags::default(), Purpose::Serve).unwrap();
+    let KeySource::Given(secret) = &settings.space_key else { panic!("{settings:?}") };
+    assert_eq!(secret.to_hex(), digits);
+    assert!(!format!("{settings:?}").contains(&digits));
+    assert!(!settings.describe().contains(&digits));
+    assert!(settings.describe().contains("# space_key is hidden  # environment CAROM_SPACE_KEY"));
+
+    let both = problems(load_all(Some("space_key_file = 'k'"), &env, Flags::default(), Purpose::Serve));
+    assert!(both.len() == 1 && both[0].contains("space_key_file is set too") && !both[0].contains(&digits), "{both:?}");
+    let bad = problems(load_all(None, &[("CAROM_SPACE_KEY", "geheim")], Flags::default(), Purpose::Serve));
+    assert!(bad.len() == 1 && !bad[0].contains("geheim"), "{bad:?}");
+}
+
+#[test]
+fn unknown_and_empty_variables_are_warnings() {
+    let env = [("CAROM_LISEN", "x"), ("CAROM_BASE_URL", ""), ("CAROM_REDIS", "x"), ("CAROMX", "x")];
+    let (settings, warnings) = load_all(None, &env, Flags::default(), Purpose::Serve).unwrap();
+    assert_eq!(settings.base_url, None);
+    let warnings: Vec<String> = warnings.iter().map(Warning::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "environment CAROM_LISEN has no meaning (did you mean CAROM_LISTEN?)",
+            "environment CAROM_BASE_URL is empty and counts as not set",
+            "environment CAROM_REDIS has no meaning (`carom serve --help` lists those that do)",
+        ]
+    );
+}
+
+#[test]
+fn the_environment_can_name_the_file_and_a_flag_wins() {
+    let (one, two) = (written("cores = 1"), written("cores = 2"));
+    let env = || [("CAROM_CONFIG".to_owned(), one.path.to_string_lossy().into_owned())].into_iter();
+    let count =
+        |file: Option<&Path>| load(file, env(), Flags::default(), &CPUS, Purpose::Serve).unwrap().0.cores.choice;
+    assert_eq!(count(None), CpuChoice::Count(1));
+    assert_eq!(count(Some(&two.path)), CpuChoice::Count(2));
+}
+
+#[test]
+fn what_is_described_reads_back_as_the_same() {
+    let file = "data_dir = 'a \"b\" \\ c'\nlisten = ['127.0.0.1:1', '[::1]:0']\ncores = '1-1'\nopen = true\n\
+                base_url = 'https://example.org'\nspace_key_file = 'k'\n[limits]\nconnections = 5\n[log]\nlevel = 'debug'\n";
+    for text in ["", file] {
+        let (first, _) = from_file(text).unwrap();
+        let (mut again, _) = from_file(&first.describe()).unwrap();
+        again.sources = first.sources.clone();
+        assert_eq!(again, first);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_of_a_file_panics(text in "\\PC*|(\n|[a-z_]{1,9}|[=\\[\\]{}\"'.,0-9 -])*") {
+        let _ = from_file(&text);
+    }
+
+    #[test]
+    fn no_value_of_a_known_key_panics(at in 0..SETTINGS.len(), value in "\"[^\"\\\\\n]*\"|[0-9.e+-]{1,40}|\\[.*\\]|true") {
+        let name = SETTINGS[at].name;
+        let _ = from_file(&format!("{name} = {value}\n")).map(|(settings, _)| settings.describe());
+    }
+
+    #[test]
+    fn no_word_of_the_environment_panics(at in 0..SETTINGS.len(), word in "\\PC{0,40}|[0-9,-]{1,12}|[0-9.:\\[\\]]{1,20}") {
+        let env = [(SETTINGS[at].env, word.as_str())];
+        let _ = load_all(None, &env, Flags::default(), Purpose::Serve).map(|(settings, _)| settings.describe());
+    }
+}

@@ -1,0 +1,321 @@
+//! From what is written to what is meant: one reader for each kind of value.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use carom_shards::{CodeLength, SpaceKey};
+
+use super::problem::{Source, Wrong, quoted};
+
+/// A value as a source wrote it, before anybody asked what it means.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Written {
+    /// From the environment or a flag: text that may mean a number or a truth as well.
+    Word(String),
+    /// A string of the file.
+    Text(String),
+    /// A whole number of the file, in decimal.
+    Integer(String),
+    /// A truth of the file.
+    Bool(bool),
+    /// A list of the file, or a repeated flag: each element has its own place.
+    List(Vec<Found>),
+    /// Something that no setting takes, by the name of its type.
+    Other(&'static str),
+}
+
+/// A value and where it was found.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Found {
+    pub(super) written: Written,
+    pub(super) source: Source,
+}
+
+/// What short URLs start with: scheme, host and port, without a slash at the end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BaseUrl(String);
+
+impl BaseUrl {
+    /// The URL, for example `https://example.org`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LogLevel {
+    /// Only what failed.
+    Error,
+    /// Also what may need a person.
+    Warn,
+    /// Also what happened, a few lines an hour.
+    Info,
+    /// Also how it happened.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    const ALL: [LogLevel; 5] = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
+
+    /// Its name in settings, which is also a filter that `tracing-subscriber` understands.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+            LogLevel::Trace => "trace",
+        }
+    }
+}
+
+impl Written {
+    fn type_name(&self) -> &'static str {
+        match self {
+            Written::Word(_) | Written::Text(_) => "a text",
+            Written::Integer(_) => "a number",
+            Written::Bool(_) => "true or false",
+            Written::List(_) => "a list",
+            Written::Other(name) => name,
+        }
+    }
+}
+
+/// A text that is not empty.
+pub(super) fn text(written: &Written) -> Result<&str, Wrong> {
+    const RIGHT: &str = "write a text in quotes";
+    match written {
+        Written::Word(text) | Written::Text(text) if text.is_empty() => Err(Wrong::new("is empty", RIGHT)),
+        Written::Word(text) | Written::Text(text) => Ok(text),
+        other => Err(Wrong::new(format!("is {} where a text belongs", other.type_name()), RIGHT)),
+    }
+}
+
+/// The name of a file or directory.
+pub(super) fn path(written: &Written) -> Result<PathBuf, Wrong> {
+    let name = text(written)?;
+    if name.contains('\0') {
+        return Err(Wrong::new("holds a zero byte", "name a file or directory"));
+    }
+    Ok(PathBuf::from(name))
+}
+
+/// True or false.
+pub(super) fn boolean(written: &Written) -> Result<bool, Wrong> {
+    match written {
+        Written::Bool(truth) => Ok(*truth),
+        Written::Word(word) => match word.trim().to_ascii_lowercase().as_str() {
+            "true" | "1" => Ok(true),
+            "false" | "0" => Ok(false),
+            _ => Err(Wrong::new(format!("{} is neither true nor false", quoted(word)), "write true or false")),
+        },
+        other => {
+            Err(Wrong::new(format!("is {} where true or false belongs", other.type_name()), "write true or false"))
+        }
+    }
+}
+
+/// A whole number from `least` to `most`.
+pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, Wrong> {
+    let right = || format!("write a whole number from {least} to {most}");
+    let digits = match written {
+        Written::Integer(digits) => digits,
+        Written::Word(word) => word.trim(),
+        Written::Text(text) => {
+            return Err(Wrong::new(
+                format!("{} is a text where a number belongs", quoted(text)),
+                right() + " without quotes",
+            ));
+        }
+        other => return Err(Wrong::new(format!("is {} where a number belongs", other.type_name()), right())),
+    };
+    match digits.parse::<u64>() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        Ok(number) if number < least => Err(Wrong::new(format!("{number} is too small"), right())),
+        Ok(number) => Err(Wrong::new(format!("{number} is too large"), right())),
+        Err(_) if digits.parse::<i128>().is_ok() => {
+            Err(Wrong::new(format!("{} is out of range", quoted(digits)), right()))
+        }
+        Err(_) => Err(Wrong::new(format!("{} is no whole number", quoted(digits)), right())),
+    }
+}
+
+/// The length of new codes. Shorter ones exist, but could be guessed by trying.
+pub(super) fn code_length(written: &Written) -> Result<CodeLength, Wrong> {
+    let characters = integer(written, 6, CodeLength::MAX.get() as u64)?;
+    CodeLength::new(characters as usize)
+        .ok_or_else(|| Wrong::new("is no length of a code", "write a number from 6 to 10"))
+}
+
+/// The name of a log level.
+pub(super) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
+    let name = text(written)?.trim();
+    let known = LogLevel::ALL.into_iter().find(|level| level.as_str().eq_ignore_ascii_case(name));
+    known.ok_or_else(|| {
+        Wrong::new(format!("{} is no log level", quoted(name)), "write error, warn, info, debug or trace")
+    })
+}
+
+/// The secret key. The messages never hold what was written.
+pub(super) fn space_key(written: &Written) -> Result<SpaceKey, Wrong> {
+    let wrong = |reason: String| Wrong::new(reason, "give 64 hex digits, as `carom key new` prints them");
+    let digits = text(written).map_err(|_| wrong("is no text".into()))?;
+    SpaceKey::from_hex(digits).map_err(|error| wrong(error.to_string()))
+}
+
+/// What short URLs start with.
+pub(super) fn base_url(written: &Written) -> Result<BaseUrl, Wrong> {
+    let written = text(written)?.trim();
+    let wrong =
+        |reason: &str| Err(Wrong::new(format!("{} {reason}", quoted(written)), "write it as https://example.org"));
+    let lower = written.to_ascii_lowercase();
+    if !lower.starts_with("http://") && !lower.starts_with("https://") {
+        return wrong("does not start with http:// or https://");
+    }
+    let url = match url::Url::parse(written) {
+        Ok(url) => url,
+        Err(reason) => return wrong(&format!("is no URL: {reason}")),
+    };
+    if url.host_str().is_none_or(str::is_empty) {
+        return wrong("names no host");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return wrong("holds a user name or password, which every short URL would show");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return wrong("has a query or fragment");
+    }
+    if url.path() != "/" {
+        return wrong("has a path; short codes follow the host at once");
+    }
+    Ok(BaseUrl(url.as_str().trim_end_matches('/').to_owned()))
+}
+
+/// The texts of a list: of an array or a repeated flag, and those that commas part within one text.
+pub(super) fn items(found: &Found) -> Vec<Result<(String, Source), (Wrong, Source)>> {
+    match &found.written {
+        Written::List(list) => list.iter().flat_map(items).collect(),
+        written => match text(written) {
+            Ok(text) => text.split(',').map(|item| Ok((item.trim().to_owned(), found.source.clone()))).collect(),
+            Err(wrong) => vec![Err((wrong, found.source.clone()))],
+        },
+    }
+}
+
+/// An IP address and a port. Names are not looked up: what a name server answers may change which networks can reach us.
+pub(super) fn address(text: &str) -> Result<SocketAddr, Wrong> {
+    let text = text.trim();
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let port = text.strip_prefix(':').unwrap_or(text);
+    let (reason, right) = if text.is_empty() {
+        ("is empty".to_owned(), "write IP:PORT, as 127.0.0.1:8080 or [::1]:8080".to_owned())
+    } else if port.parse::<u16>().is_ok() {
+        (format!("{} has no IP address", quoted(text)), format!("write 127.0.0.1:{port}, or 0.0.0.0:{port} for all"))
+    } else if let Ok(ip) = text.trim_matches(['[', ']']).parse::<std::net::IpAddr>() {
+        (format!("{} has no port", quoted(text)), format!("write {}", SocketAddr::new(ip, 8080)))
+    } else if let Some(port) = text.strip_prefix("localhost:").filter(|port| port.parse::<u16>().is_ok()) {
+        (format!("{} is a name", quoted(text)), format!("write 127.0.0.1:{port} or [::1]:{port}"))
+    } else {
+        (format!("{} is no address", quoted(text)), "write IP:PORT, as 127.0.0.1:8080 or [::1]:8080".to_owned())
+    };
+    Err(Wrong::new(reason, right))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(text: &str) -> Written {
+        Written::Word(text.to_owned())
+    }
+
+    #[test]
+    fn addresses_of_both_families_are_read() {
+        assert_eq!(address("127.0.0.1:0").unwrap(), SocketAddr::from(([127, 0, 0, 1], 0)));
+        assert!(address(" [::1]:8080 ").unwrap().is_ipv6());
+    }
+
+    #[test]
+    fn a_wrong_address_is_answered_with_the_right_one() {
+        for (wrong, right) in [
+            ("8080", "write 127.0.0.1:8080, or 0.0.0.0:8080 for all"),
+            (":80", "write 127.0.0.1:80, or 0.0.0.0:80 for all"),
+            ("10.0.0.1", "write 10.0.0.1:8080"),
+            ("::1", "write [::1]:8080"),
+            ("[::1]", "write [::1]:8080"),
+            ("localhost:99", "write 127.0.0.1:99 or [::1]:99"),
+            ("localhost:99999", "write IP:PORT, as 127.0.0.1:8080 or [::1]:8080"),
+            ("", "write IP:PORT, as 127.0.0.1:8080 or [::1]:8080"),
+        ] {
+            assert_eq!(address(wrong).unwrap_err().right, right, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn base_urls_keep_scheme_host_and_port_only() {
+        for (written, kept) in [
+            ("https://Example.ORG", "https://example.org"),
+            ("http://example.org:80/", "http://example.org"),
+            ("http://[::1]:8080", "http://[::1]:8080"),
+            ("https://bücher.example", "https://xn--bcher-kva.example"),
+        ] {
+            assert_eq!(base_url(&word(written)).unwrap().as_str(), kept);
+        }
+        for wrong in [
+            "example.org",
+            "ftp://example.org",
+            "http:example.org",
+            "http://",
+            "http://u:p@example.org",
+            "http://example.org/s",
+            "http://example.org/?",
+            "http://example.org/#a",
+            "",
+        ] {
+            assert!(base_url(&word(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_bounded_and_typed() {
+        assert_eq!(integer(&word("7"), 6, 10), Ok(7));
+        assert_eq!(integer(&Written::Integer("10".into()), 6, 10), Ok(10));
+        for wrong in ["5", "11", "-1", "7.5", "", "99999999999999999999999", "seven"] {
+            assert!(integer(&word(wrong), 6, 10).is_err(), "{wrong}");
+        }
+        assert!(integer(&Written::Text("7".into()), 6, 10).unwrap_err().right.ends_with("without quotes"));
+        assert!(integer(&Written::Bool(true), 0, 1).is_err());
+    }
+
+    #[test]
+    fn truths_are_few() {
+        assert_eq!(boolean(&word("TRUE")), Ok(true));
+        assert_eq!(boolean(&word("0")), Ok(false));
+        assert!(boolean(&word("yes")).is_err());
+        assert!(boolean(&Written::Text("true".into())).is_err());
+    }
+
+    #[test]
+    fn a_secret_is_in_no_message() {
+        let key = "0123456789abcdef".repeat(4);
+        let read = space_key(&word(&format!("{key}\n"))).unwrap();
+        assert_eq!(read.to_hex(), key);
+        assert!(!format!("{read:?}").contains(&key));
+        for wrong in [&key[1..], "geheim", ""] {
+            let message = format!("{:?}", space_key(&word(wrong)).unwrap_err());
+            assert!(wrong.is_empty() || !message.contains(wrong), "{message}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Connections of a core: what is known of each, in slots that are used again.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Instant;
+
+use super::ring::Tag;
+use super::slow::Stream;
+use crate::wire::connection::Expects;
+use crate::wire::{Ask, Connection, Rejection};
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// It may ask.
+    Open,
+    /// What is queued goes out, then it ends.
+    Finishing,
+    /// We have said goodbye and wait for the client's, so that it reads our last answer before a reset reaches it.
+    Lingering,
+    /// It ends as soon as nothing of it is in flight.
+    Dead,
+}
+
+/// A question that another core has to answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asking {
+    pub(super) ask: Ask,
+    pub(super) since: Instant,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Conn {
+    pub(super) socket: OwnedFd,
+    pub(super) tag: Tag,
+    pub(super) machine: Connection,
+    pub(super) stage: Stage,
+    /// Received, not consumed. Without memory while empty.
+    pub(super) unconsumed: Vec<u8>,
+    /// To be sent next. Without memory while idle.
+    pub(super) out: Vec<u8>,
+    /// Bytes of the send in flight that have gone out.
+    pub(super) sent: usize,
+    pub(super) slow: Option<Rc<Stream>>,
+    pub(super) asking: Option<Asking>,
+    /// To be said after hyper's last answer.
+    pub(super) rejection: Option<Rejection>,
+    /// When the present wait began, in ticks of the core.
+    pub(super) since: u32,
+    /// When the send in flight last made progress, in ticks of the core.
+    pub(super) sent_since: u32,
+    /// Whole heads seen when the present wait began.
+    pub(super) heads: u32,
+    /// What it is waiting for.
+    pub(super) expects: Expects,
+    pub(super) receiving: bool,
+    pub(super) sending: bool,
+    /// A cancel or shutdown that ends what is in flight was sent.
+    pub(super) stopping: bool,
+    /// The client has ended its side.
+    pub(super) peer_ended: bool,
+    /// It is in the list of those to settle.
+    pub(super) dirty: bool,
+}
+
+impl Conn {
+    pub(super) fn new(socket: OwnedFd, tag: Tag, machine: Connection, tick: u32) -> Conn {
+        Conn {
+            socket,
+            tag,
+            machine,
+            stage: Stage::Open,
+            unconsumed: Vec::new(),
+            out: Vec::new(),
+            sent: 0,
+            slow: None,
+            asking: None,
+            rejection: None,
+            since: tick,
+            sent_since: tick,
+            heads: 0,
+            expects: Expects::Request,
+            receiving: false,
+            sending: false,
+            stopping: false,
+            peer_ended: false,
+            dirty: false,
+        }
+    }
+
+    /// Whether anything is under way for the client.
+    pub(super) fn is_busy(&self) -> bool {
+        self.asking.is_some()
+            || self.sending
+            || !self.out.is_empty()
+            || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
+    }
+}
+
+/// The connections of a core by slot.
+#[derive(Debug, Default)]
+pub(super) struct Conns {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    open: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    conn: Option<Box<Conn>>,
+}
+
+impl Conns {
+    /// How many are open.
+    pub(super) fn len(&self) -> usize {
+        self.open
+    }
+
+    /// How many slots there are, free ones included.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Puts a connection into a free slot.
+    pub(super) fn insert(&mut self, socket: OwnedFd, machine: Connection, tick: u32) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, conn: None });
+            (self.slots.len() - 1) as u32
+        });
+        let place = &mut self.slots[slot as usize];
+        // Completions of the slot's last connection carry another generation. 24 bits fit the ring's user data.
+        place.generation = (place.generation + 1) & 0x00ff_ffff;
+        let tag = Tag { slot, generation: place.generation };
+        place.conn = Some(Box::new(Conn::new(socket, tag, machine, tick)));
+        self.open += 1;
+        slot
+    }
+
+    /// The connection in a slot.
+    #[inline]
+    pub(super) fn get(&mut self, slot: u32) -> Option<&mut Conn> {
+        self.slots.get_mut(slot as usize)?.conn.as_deref_mut()
+    }
+
+    /// The connection of a tag, unless it has ended since.
+    #[inline]
+    pub(super) fn of(&mut self, tag: Tag) -> Option<&mut Conn> {
+        self.get(tag.slot).filter(|conn| conn.tag == tag)
+    }
+
+    /// Takes a connection out; its slot is free again.
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
+        let conn = self.slots.get_mut(slot as usize)?.conn.take()?;
+        self.free.push(slot);
+        self.open -= 1;
+        Some(conn)
+    }
+}

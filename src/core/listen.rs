@@ -1,0 +1,98 @@
+//! Listening sockets: one for each address and core, and how they close without dropping anybody.
+
+use std::io;
+use std::net::SocketAddr;
+
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+
+/// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
+const BACKLOG: i32 = 65_535;
+
+/// Reserves an address: one socket for each of `count` cores, bound but not listening yet, so that nobody is let in
+/// before the links are in memory. Port 0 becomes a free port, the same for all of them.
+///
+/// # Errors
+/// What the kernel says: the address is in use, not of this machine, or not allowed.
+pub fn bind(address: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<Socket>)> {
+    // SO_REUSEPORT would let us share a port with another process of the same user without a word. A listener of
+    // anybody's makes this first bind, without that option, fail.
+    let probe = socket(address)?;
+    probe.bind(&address.into())?;
+    let address = probe.local_addr()?.as_socket().unwrap_or(address);
+    drop(probe);
+    let sockets = (0..count)
+        .map(|_| {
+            let socket = socket(address)?;
+            socket.set_reuse_port(true)?;
+            socket.bind(&address.into())?;
+            Ok(socket)
+        })
+        .collect::<io::Result<Vec<Socket>>>()?;
+    Ok((address, sockets))
+}
+
+fn socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    // Accepted sockets inherit it. All answers to one receive go out in one send, so there is nothing to gather.
+    socket.set_tcp_nodelay(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
+}
+
+/// Lets clients in.
+///
+/// # Errors
+/// When another process has taken the port in the meantime.
+pub(super) fn open(socket: &Socket) -> io::Result<()> {
+    socket.listen(BACKLOG)
+}
+
+/// Keeps new clients out, while those whose handshake is under way still get in and can be accepted.
+///
+/// Closing a listener resets whoever waits in its queue. So first a filter drops every SYN (the client tries again, and
+/// a balancer goes elsewhere), then the queue is emptied, then the socket can be closed.
+///
+/// # Errors
+/// When the kernel does not take the filter; then the queue can only be emptied as it is.
+pub(super) fn refuse_new(socket: &Socket) -> io::Result<()> {
+    // Classic BPF on the TCP header: A = flags; A &= SYN|ACK; drop if A == SYN, else keep.
+    let load_flags = SockFilter::new(0x30, 0, 0, 13);
+    let mask = SockFilter::new(0x54, 0, 0, 0x12);
+    let is_syn = SockFilter::new(0x15, 0, 1, 0x02);
+    let (drop_it, keep_it) = (SockFilter::new(0x06, 0, 0, 0), SockFilter::new(0x06, 0, 0, u32::MAX));
+    socket.attach_filter(&[load_flags, mask, is_syn, drop_it, keep_it])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpStream};
+    use std::time::Duration;
+
+    fn loopback() -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 0).into()
+    }
+
+    #[test]
+    fn a_port_that_somebody_listens_on_is_not_shared() {
+        let (address, sockets) = bind(loopback(), 3).unwrap();
+        assert_ne!(address.port(), 0);
+        open(&sockets[0]).unwrap();
+        assert_eq!(bind(address, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn refusing_new_clients_keeps_those_in_the_queue() {
+        let (address, sockets) = bind(loopback(), 1).unwrap();
+        open(&sockets[0]).unwrap();
+        let queued = TcpStream::connect(address).unwrap();
+        refuse_new(&sockets[0]).unwrap();
+        assert!(TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_err());
+        let (accepted, _) = sockets[0].accept().expect("whoever waited is still there");
+        assert_eq!(accepted.peer_addr().unwrap().as_socket(), Some(queued.local_addr().unwrap()));
+    }
+}

@@ -1,0 +1,433 @@
+//! The io_uring of one core, as a safe interface: accepts, receives into a ring of shared buffers, sends, timers and
+//! doorbells.
+//!
+//! The one module that names the `io-uring` crate, and one of the two with `unsafe`. What makes it safe as a whole:
+//!
+//! * the kernel is only ever given memory that this type owns: the buffer ring, the timer's interval, and the buffers of
+//!   sends, which move in with [`Ring::send`] and out with [`Completion::Sent`]; when the ring is dropped with sends in
+//!   flight, their buffers are leaked rather than freed;
+//! * a received [`Chunk`] cannot be copied, so the kernel gets each buffer back once;
+//! * descriptors stay open while an operation names them: callers hold the connection's [`OwnedFd`] until its last
+//!   completion, and each completion carries the generation of the slot it belongs to.
+
+#![allow(unsafe_code, reason = "the kernel's interface is made of raw pointers; see the module's text for the proof")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use io_uring::types::{BufRingEntry, CancelBuilder, Fd, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+
+/// Submissions that fit one turn before the ring must be entered early.
+const SUBMISSIONS: u32 = 1_024;
+
+/// Completions that the kernel keeps for us. Above the submissions because receives and accepts give many each.
+const COMPLETIONS: u32 = 8_192;
+
+/// Buffers of the ring: twice the completions of a turn, so that receives seldom run dry. A power of two.
+const BUFFERS: u16 = 512;
+
+/// Bytes in a buffer: a browser's request head with its cookies.
+pub(super) const BUFFER_LEN: usize = 2_048;
+
+/// Completions handled in one turn.
+pub(super) const TURN_COMPLETIONS: usize = BUFFERS as usize / 2;
+
+/// The one group of buffers.
+const BUFFER_GROUP: u16 = 0;
+
+/// `IORING_ENTER_GETEVENTS`: run deferred work and post its completions.
+const ENTER_GETEVENTS: u32 = 1;
+
+/// Which slot an operation belongs to, and which use of the slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tag {
+    pub(super) slot: u32,
+    /// Counts the uses of the slot; 24 bits.
+    pub(super) generation: u32,
+}
+
+impl Tag {
+    fn user_data(self, kind: Kind) -> u64 {
+        (kind as u64) << 56 | u64::from(self.generation & 0x00ff_ffff) << 32 | u64::from(self.slot)
+    }
+
+    fn from_user_data(data: u64) -> Tag {
+        Tag { slot: data as u32, generation: (data >> 32) as u32 & 0x00ff_ffff }
+    }
+}
+
+/// What kind of operation a completion belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Kind {
+    Accept = 1,
+    Receive = 2,
+    Send = 3,
+    Timer = 4,
+    /// A doorbell rung by another ring.
+    Bell = 5,
+    /// Cancels, shutdowns and doorbells that we rang: their outcome changes nothing.
+    Ignored = 6,
+}
+
+impl Kind {
+    fn from_user_data(data: u64) -> Kind {
+        match data >> 56 {
+            1 => Kind::Accept,
+            2 => Kind::Receive,
+            3 => Kind::Send,
+            4 => Kind::Timer,
+            5 => Kind::Bell,
+            _ => Kind::Ignored,
+        }
+    }
+}
+
+/// Received bytes in a buffer of the ring. To be given back.
+#[derive(Debug)]
+#[must_use = "the buffer is lost to the ring unless it is given back"]
+pub(super) struct Chunk {
+    buffer: u16,
+    len: u32,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub(super) enum Completion {
+    /// A connection, or why there was none. Without `more` the accept has ended and must be armed again.
+    Accepted { listener: u32, result: Result<OwnedFd, i32>, more: bool },
+    /// Bytes, or the end (`Ok(None)`), or the error number. Without `more` the receive has ended.
+    Received { tag: Tag, result: Result<Option<Chunk>, i32>, more: bool },
+    /// How much of the buffer was sent, or the error number, and the buffer.
+    Sent { tag: Tag, result: Result<usize, i32>, buffer: Vec<u8> },
+    /// The interval of the timer is over; it goes on by itself.
+    Tick,
+    /// Another core has left something.
+    Bell,
+}
+
+/// The ring of a core. Made and used on one thread.
+#[derive(Debug)]
+pub(super) struct Ring {
+    // Dropped before the buffers: the kernel lets go of them with the ring.
+    uring: IoUringDebug,
+    buffers: BufferRing,
+    /// The buffers of the sends in flight, by slot.
+    sends: Vec<Option<Vec<u8>>>,
+    interval: Box<Timespec>,
+}
+
+/// `IoUring` has no `Debug` of its own.
+struct IoUringDebug(IoUring);
+
+impl std::fmt::Debug for IoUringDebug {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IoUring({})", self.0.as_raw_fd())
+    }
+}
+
+impl Ring {
+    /// Makes the ring. `bell` is the eventfd that the kernel rings when there are completions and nobody looks.
+    ///
+    /// # Errors
+    /// What the kernel says; `preflight` has explained the likely ones before.
+    pub(super) fn new(bell: &File) -> io::Result<Ring> {
+        let uring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag()
+            .setup_submit_all()
+            .setup_cqsize(COMPLETIONS)
+            .build(SUBMISSIONS)?;
+        let mut buffers = BufferRing::new();
+        // SAFETY: the entries are page-aligned, zeroed, and stay allocated until after the ring is dropped (field order).
+        unsafe {
+            uring.submitter().register_buf_ring_with_flags(
+                buffers.entries.as_ptr() as u64,
+                BUFFERS,
+                BUFFER_GROUP,
+                0,
+            )?;
+        }
+        for buffer in 0..BUFFERS {
+            buffers.provide(buffer);
+        }
+        buffers.publish();
+        uring.submitter().register_eventfd(bell.as_raw_fd())?;
+        Ok(Ring { uring: IoUringDebug(uring), buffers, sends: Vec::new(), interval: Box::new(Timespec::new()) })
+    }
+
+    /// The descriptor by which other rings ring this one.
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.uring.0.as_raw_fd()
+    }
+
+    /// Accepts connections on a listener until cancelled.
+    pub(super) fn accept(&mut self, listener: &impl AsRawFd, index: u32) {
+        let tag = Tag { slot: index, generation: 0 };
+        let entry =
+            opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK).build();
+        self.push(entry.user_data(tag.user_data(Kind::Accept)));
+    }
+
+    /// Ends the accept of a listener; its last completion comes without `more`.
+    pub(super) fn cancel_accept(&mut self, index: u32) {
+        self.cancel(Tag { slot: index, generation: 0 }.user_data(Kind::Accept));
+    }
+
+    /// Receives into buffers of the ring until the end, an error, or a lack of buffers.
+    pub(super) fn receive(&mut self, socket: &OwnedFd, tag: Tag) {
+        let entry = opcode::RecvMulti::new(Fd(socket.as_raw_fd()), BUFFER_GROUP).build();
+        self.push(entry.user_data(tag.user_data(Kind::Receive)));
+    }
+
+    /// Ends the receive of a connection; its last completion comes without `more`.
+    pub(super) fn cancel_receive(&mut self, tag: Tag) {
+        self.cancel(tag.user_data(Kind::Receive));
+    }
+
+    /// Sends `buffer` from byte `from` on. At most one send of a slot is in flight.
+    ///
+    /// # Panics
+    /// When one is: a contradiction in the caller.
+    pub(super) fn send(&mut self, socket: &OwnedFd, tag: Tag, buffer: Vec<u8>, from: usize) {
+        let bytes = &buffer[from..];
+        let (start, len) = (bytes.as_ptr(), u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+        let slot = tag.slot as usize;
+        if self.sends.len() <= slot {
+            self.sends.resize_with(slot + 1, || None);
+        }
+        // Moving a Vec does not move its heap memory, so `start` stays valid while the Vec rests in `sends`.
+        assert!(self.sends[slot].replace(buffer).is_none(), "one send of a connection at a time");
+        let entry = opcode::Send::new(Fd(socket.as_raw_fd()), start, len).flags(libc::MSG_NOSIGNAL).build();
+        self.push(entry.user_data(tag.user_data(Kind::Send)));
+    }
+
+    /// Tells the peer that nothing more will be sent, and goes on receiving.
+    pub(super) fn shut_down_sending(&mut self, socket: &OwnedFd) {
+        let entry = opcode::Shutdown::new(Fd(socket.as_raw_fd()), libc::SHUT_WR).build();
+        self.push(entry.user_data((Kind::Ignored as u64) << 56));
+    }
+
+    /// Ends both directions: whatever is in flight on the socket completes.
+    pub(super) fn shut_down(&mut self, socket: &OwnedFd) {
+        let entry = opcode::Shutdown::new(Fd(socket.as_raw_fd()), libc::SHUT_RDWR).build();
+        self.push(entry.user_data((Kind::Ignored as u64) << 56));
+    }
+
+    /// Completes a [`Completion::Tick`] each interval.
+    pub(super) fn start_timer(&mut self, interval: Duration) {
+        *self.interval = Timespec::new().sec(interval.as_secs()).nsec(interval.subsec_nanos());
+        self.arm_timer();
+    }
+
+    fn arm_timer(&mut self) {
+        // Multishot: it goes on by itself, and ends (to be armed again) only when completions overflow.
+        let entry = opcode::Timeout::new(&raw const *self.interval)
+            .count(0)
+            .flags(io_uring::types::TimeoutFlags::MULTISHOT)
+            .build();
+        self.push(entry.user_data((Kind::Timer as u64) << 56));
+    }
+
+    /// Rings the doorbell of another core's ring.
+    pub(super) fn ring_bell(&mut self, ring: RawFd) {
+        let entry = opcode::MsgRingData::new(Fd(ring), 0, (Kind::Bell as u64) << 56, None).build();
+        self.push(entry.user_data((Kind::Ignored as u64) << 56).flags(squeue::Flags::SKIP_SUCCESS));
+    }
+
+    fn cancel(&mut self, user_data: u64) {
+        let entry = opcode::AsyncCancel2::new(CancelBuilder::user_data(user_data)).build();
+        self.push(entry.user_data((Kind::Ignored as u64) << 56));
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        loop {
+            // SAFETY: every entry is built above from memory that this type owns until the operation completes (buffer
+            // ring, `sends`, `interval`) and from descriptors that the caller keeps open until then.
+            if unsafe { self.uring.0.submission().push(&entry) }.is_ok() {
+                return;
+            }
+            self.submit_full_queue();
+        }
+    }
+
+    #[cold]
+    fn submit_full_queue(&mut self) {
+        let _ = self.uring.0.submit();
+    }
+
+    /// Submits what was pushed and lets the kernel post what has completed, without waiting. Skips the system call when
+    /// there is neither.
+    ///
+    /// # Errors
+    /// What the kernel says, apart from passing conditions; the ring is not usable then.
+    pub(super) fn enter(&mut self) -> io::Result<()> {
+        self.buffers.publish();
+        let submission = self.uring.0.submission();
+        let queued = submission.len() as u32;
+        let idle = queued == 0 && !submission.taskrun() && !submission.cq_overflow();
+        drop(submission);
+        if idle {
+            return Ok(());
+        }
+        // SAFETY: no argument is passed.
+        match unsafe { self.uring.0.submitter().enter::<libc::sigset_t>(queued, 0, ENTER_GETEVENTS, None) } {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Whether a completion waits, or the kernel has deferred work for us.
+    pub(super) fn has_work(&mut self) -> bool {
+        !self.uring.0.completion().is_empty() || self.uring.0.submission().taskrun()
+    }
+
+    /// Lets the kernel ring the eventfd at the next completion, or not.
+    pub(super) fn set_bell(&mut self, on: bool) {
+        let completion = self.uring.0.completion();
+        if on { completion.enable_eventfd() } else { completion.disable_eventfd() }
+    }
+
+    /// Moves what has completed into `into`, at most [`TURN_COMPLETIONS`].
+    pub(super) fn take_completions(&mut self, into: &mut Vec<Completion>) {
+        let mut timer_ended = false;
+        for entry in self.uring.0.completion().take(TURN_COMPLETIONS) {
+            let data = entry.user_data();
+            let tag = Tag::from_user_data(data);
+            let more = cqueue::more(entry.flags());
+            match Kind::from_user_data(data) {
+                Kind::Accept => {
+                    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+                    let accepted = |number| unsafe { OwnedFd::from_raw_fd(number) };
+                    let result = result(entry.result()).map(accepted);
+                    into.push(Completion::Accepted { listener: tag.slot, result, more });
+                }
+                Kind::Receive => {
+                    let buffer = cqueue::buffer_select(entry.flags());
+                    let chunk = |len: i32| buffer.map(|buffer| Chunk { buffer, len: len as u32 });
+                    into.push(Completion::Received { tag, result: result(entry.result()).map(chunk), more });
+                }
+                Kind::Send => {
+                    let buffer = self.sends[tag.slot as usize].take().expect("a send in flight has its buffer here");
+                    let result = result(entry.result()).map(|sent| sent as usize);
+                    into.push(Completion::Sent { tag, result, buffer });
+                }
+                Kind::Timer => {
+                    timer_ended |= !more;
+                    into.push(Completion::Tick);
+                }
+                Kind::Bell => into.push(Completion::Bell),
+                Kind::Ignored => {}
+            }
+        }
+        if timer_ended {
+            self.arm_timer();
+        }
+    }
+
+    /// The bytes of a chunk.
+    pub(super) fn bytes(&self, chunk: &Chunk) -> &[u8] {
+        self.buffers.bytes(chunk)
+    }
+
+    /// Gives a chunk's buffer back to the kernel, with the next [`Ring::enter`].
+    #[expect(clippy::needless_pass_by_value, reason = "a chunk is given back once")]
+    pub(super) fn give_back(&mut self, chunk: Chunk) {
+        self.buffers.provide(chunk.buffer);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // The kernel may still read from these; a core ends once in the life of a process.
+        self.sends.drain(..).flatten().for_each(std::mem::forget);
+    }
+}
+
+fn result(number: i32) -> Result<i32, i32> {
+    if number < 0 { Err(-number) } else { Ok(number) }
+}
+
+/// The ring of buffers that the kernel fills, and the buffers.
+#[derive(Debug)]
+struct BufferRing {
+    entries: NonNull<BufRingEntry>,
+    data: NonNull<u8>,
+    /// Where the next buffer goes; wraps.
+    tail: u16,
+}
+
+impl BufferRing {
+    const ENTRIES: Layout = layout(BUFFERS as usize * size_of::<BufRingEntry>());
+    const DATA: Layout = layout(BUFFERS as usize * BUFFER_LEN);
+
+    fn new() -> BufferRing {
+        // SAFETY: both layouts have a size above zero. Zeroed entries are valid: they are plain numbers.
+        let (entries, data) = unsafe { (alloc_zeroed(Self::ENTRIES), alloc_zeroed(Self::DATA)) };
+        let entries = NonNull::new(entries.cast()).unwrap_or_else(|| handle_alloc_error(Self::ENTRIES));
+        let data = NonNull::new(data).unwrap_or_else(|| handle_alloc_error(Self::DATA));
+        BufferRing { entries, data, tail: 0 }
+    }
+
+    /// Puts a buffer that we own into the ring; the kernel sees it with the next [`BufferRing::publish`].
+    fn provide(&mut self, buffer: u16) {
+        assert!(buffer < BUFFERS);
+        let place = usize::from(self.tail & (BUFFERS - 1));
+        // SAFETY: `place` and `buffer` are below BUFFERS, so both pointers stay inside their allocations; the kernel
+        // reads entries only before the published tail, and this one is behind it.
+        unsafe {
+            let entry = &mut *self.entries.as_ptr().add(place);
+            entry.set_addr(self.data.as_ptr().add(usize::from(buffer) * BUFFER_LEN) as u64);
+            entry.set_len(BUFFER_LEN as u32);
+            entry.set_bid(buffer);
+        }
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Lets the kernel see what was provided.
+    fn publish(&mut self) {
+        // SAFETY: `entries` is the address of the first entry; the tail lies in it and is shared with the kernel, which
+        // only reads it. An AtomicU16 has the layout of a u16.
+        let tail = unsafe { &*BufRingEntry::tail(self.entries.as_ptr()).cast::<AtomicU16>() };
+        tail.store(self.tail, Ordering::Release);
+    }
+
+    fn bytes(&self, chunk: &Chunk) -> &[u8] {
+        assert!(chunk.buffer < BUFFERS && chunk.len as usize <= BUFFER_LEN);
+        // SAFETY: inside the allocation by the assertion; the kernel has filled it and does not touch it again before
+        // the chunk, which cannot be copied, is given back.
+        unsafe {
+            let start = self.data.as_ptr().add(usize::from(chunk.buffer) * BUFFER_LEN);
+            std::slice::from_raw_parts(start, chunk.len as usize)
+        }
+    }
+}
+
+impl Drop for BufferRing {
+    fn drop(&mut self) {
+        // SAFETY: allocated with these layouts in `new`; the ring that used them is closed (field order of `Ring`).
+        unsafe {
+            dealloc(self.entries.as_ptr().cast(), Self::ENTRIES);
+            dealloc(self.data.as_ptr(), Self::DATA);
+        }
+    }
+}
+
+/// A page-aligned block, as the kernel wants it.
+const fn layout(size: usize) -> Layout {
+    match Layout::from_size_align(size, 4_096) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a size and an alignment that fit"),
+    }
+}

@@ -1,0 +1,495 @@
+//! The loop of a core: takes completions, mail and messages of other cores, does the work, settles what each touched
+//! connection needs from the ring, and sleeps when there is nothing to do.
+
+use std::fs::File;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use carom_shards::{CodeHasher, CoreCount, CoreId};
+use socket2::Socket;
+
+use super::conn::Stage;
+use super::executor::{self, Bell, Running};
+use super::listen;
+use super::mesh::{self, Mesh};
+use super::ring::{Completion, Ring};
+use super::shard::Shard;
+use super::slow::{STREAM_LEN_MAX, Service};
+use super::work::{Data, Now, TICKS_PER_SECOND, Work};
+use crate::desk::{Codes, Counters, Desk};
+use crate::limits::DRAIN_TIME_MAX;
+use crate::mail::ToCore;
+use crate::stats::unix_ms;
+
+/// In a drain: how long connections whose handshake is under way may still come in, and how long kept-alive connections
+/// may still ask, before listeners and idle connections are closed.
+const DRAIN_GRACE: Duration = Duration::from_millis(250);
+
+/// The limits of a core that its operator can set.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most connections of one core.
+    pub connections: usize,
+    /// From the first byte of a head to its last.
+    pub head_time: Duration,
+    /// Between two requests.
+    pub idle_time: Duration,
+}
+
+/// What a core is made from, besides its place in the mesh. Sent to its thread.
+pub struct CoreParts {
+    /// Its number. The core of the admin listener has the number behind the last one.
+    pub core: CoreId,
+    /// The CPU it is pinned to; `None` for the core of the admin listener.
+    pub cpu: Option<usize>,
+    /// Its listeners, bound but not open.
+    pub listeners: Vec<Socket>,
+    /// The eventfd that wakes it, in blocking mode.
+    pub bell: Arc<File>,
+    /// Its mail.
+    pub mail: Receiver<ToCore>,
+    /// Queues, mailboxes and counters.
+    pub counters: Counters,
+    /// Its limits.
+    pub limits: Limits,
+    /// Its segment of fresh codes.
+    pub codes: Box<dyn Codes + Send>,
+    /// Makes what answers the slow requests of this core.
+    pub service: Box<dyn FnOnce(Rc<Desk>) -> Service + Send>,
+    /// Told of the core's life.
+    pub events: Sender<CoreEvent>,
+}
+
+/// What whoever started a core hears of it.
+#[derive(Debug)]
+pub enum CoreEvent {
+    /// It has all its links.
+    Loaded(CoreId),
+    /// It has ended: after a drain, or because its ring failed.
+    Ended(CoreId, io::Result<()>),
+}
+
+/// A core that can be started.
+pub struct CoreSeed {
+    parts: CoreParts,
+    /// None for the core of the admin listener.
+    mesh: Option<Mesh>,
+    hasher: CodeHasher,
+    cores: CoreCount,
+}
+
+/// Makes the cores of a node share one mesh and one way to hash codes.
+#[derive(Debug)]
+pub struct Seeds {
+    meshes: std::vec::IntoIter<Mesh>,
+    hasher: CodeHasher,
+    cores: CoreCount,
+}
+
+impl Seeds {
+    /// Seeds for `cores` cores that own links, and one more for the admin listener.
+    pub fn new(cores: CoreCount, hasher: CodeHasher) -> Seeds {
+        Seeds { meshes: mesh::weave(cores).into_iter(), hasher, cores }
+    }
+
+    /// The seed of the next core, in order. The one behind the last owns no links.
+    pub fn next(&mut self, parts: CoreParts) -> CoreSeed {
+        CoreSeed { parts, mesh: self.meshes.next(), hasher: self.hasher, cores: self.cores }
+    }
+}
+
+/// Starts a core on a thread of its own. It ends by itself after [`ToCore::Drain`].
+///
+/// # Errors
+/// When its thread or its executor cannot be made. What goes wrong later is the result of its thread.
+pub fn start(seed: CoreSeed) -> io::Result<Running> {
+    let name = if seed.mesh.is_some() { format!("core-{}", seed.parts.core) } else { "admin".to_owned() };
+    let (core, events) = (seed.parts.core, seed.parts.events.clone());
+    executor::spawn(&name, seed.parts.cpu, move || async move {
+        let result = match Core::new(seed) {
+            Ok(core) => core.run().await,
+            Err(error) => Err(error),
+        };
+        // Whoever started the node may have given up by now.
+        let _ = events.send(CoreEvent::Ended(core, result));
+    })
+}
+
+/// How far a drain is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Not draining.
+    Serving,
+    /// New clients are kept out; those on their way come in.
+    Closing { since: Instant },
+    /// Listeners are closed; connections finish.
+    Finishing { since: Instant },
+    /// No connections are left; other cores may still ask for our links.
+    Finished,
+}
+
+struct Core {
+    ring: Ring,
+    work: Work,
+    bell: Bell,
+    /// Each listener, until it is closed.
+    listeners: Vec<Option<Socket>>,
+    /// Whether the accept of each listener is armed.
+    accepting: Vec<bool>,
+    is_open: bool,
+    mail: Receiver<ToCore>,
+    completions: Vec<Completion>,
+    phase: Phase,
+    events: Sender<CoreEvent>,
+}
+
+impl Core {
+    fn new(CoreSeed { parts, mesh, hasher, cores }: CoreSeed) -> io::Result<Core> {
+        let mut ring = Ring::new(&parts.bell)?;
+        ring.start_timer(Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)));
+        let stats = Arc::clone(&parts.counters.cores[parts.core.index()]);
+        let data = mesh.map(|mesh| {
+            mesh.announce(ring.descriptor());
+            let node = Arc::clone(&parts.counters.node);
+            let shard = Shard::new(parts.core, cores, hasher, Arc::clone(&stats), node);
+            Box::new(Data { shard, mesh, unsent: Vec::new() })
+        });
+        let desk = Rc::new(Desk::new(parts.core, parts.counters, parts.codes));
+        let service = (parts.service)(Rc::clone(&desk));
+        let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
+        Ok(Core {
+            ring,
+            work: Work::new(now, data, desk, service, stats, parts.limits),
+            bell: Bell::new(parts.bell.try_clone()?),
+            accepting: vec![false; parts.listeners.len()],
+            listeners: parts.listeners.into_iter().map(Some).collect(),
+            is_open: false,
+            mail: parts.mail,
+            completions: Vec::new(),
+            phase: Phase::Serving,
+            events: parts.events,
+        })
+    }
+
+    async fn run(mut self) -> io::Result<()> {
+        loop {
+            let worked = self.turn()?;
+            if self.phase == Phase::Finished && self.work.data.as_ref().is_none_or(|data| data.mesh.all_finished()) {
+                return Ok(());
+            }
+            if worked {
+                executor::breathe(std::mem::take(&mut self.work.tasks_woken)).await;
+            } else {
+                self.sleep().await;
+            }
+        }
+    }
+
+    /// Does everything there is to do once. Returns whether there was anything.
+    fn turn(&mut self) -> io::Result<bool> {
+        self.ring.enter()?;
+        self.work.now.instant = Instant::now();
+        self.work.now.unix_ms = unix_ms();
+        self.work.stats.turns.add(1);
+        self.ring.take_completions(&mut self.completions);
+        let mut worked = !self.completions.is_empty();
+        let mut completions = std::mem::take(&mut self.completions);
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        self.completions = completions;
+        worked |= self.work.serve_mesh();
+        worked |= self.take_mail();
+        worked |= self.work.serve_desk();
+        self.settle_all();
+        self.work.record_turn();
+        if let Some(data) = &mut self.work.data {
+            let (ring, stats) = (&mut self.ring, &self.work.stats);
+            data.mesh.ring_sleepers(|descriptor| {
+                stats.doorbells.add(1);
+                ring.ring_bell(descriptor);
+            });
+        }
+        Ok(worked)
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        match completion {
+            Completion::Accepted { listener, result, more } => {
+                if !more {
+                    self.accepting[listener as usize] = false;
+                }
+                match result {
+                    Ok(socket) if self.work.conns.len() < self.work.limits.connections => self.admit(socket),
+                    // Full: closing it at once is the quickest answer, and the balancer's sign to go elsewhere.
+                    Ok(socket) => drop(socket),
+                    // Out of descriptors or memory, or cancelled. Armed again with the next tick, not at once.
+                    Err(_) => {}
+                }
+            }
+            Completion::Received { tag, result, more } => {
+                if !more && let Some(conn) = self.work.conns.of(tag) {
+                    conn.receiving = false;
+                    Work::touch(&mut self.work.dirty, conn);
+                }
+                self.received(tag, result);
+            }
+            Completion::Sent { tag, result, buffer } => self.sent(tag, result, buffer),
+            Completion::Tick => self.tick(),
+            Completion::Bell => {}
+        }
+    }
+
+    fn admit(&mut self, socket: std::os::fd::OwnedFd) {
+        let slot = self.work.open(socket);
+        if let Some(conn) = self.work.conns.get(slot) {
+            Work::touch(&mut self.work.dirty, conn);
+        }
+    }
+
+    fn received(&mut self, tag: super::ring::Tag, result: Result<Option<super::ring::Chunk>, i32>) {
+        match result {
+            Ok(Some(chunk)) => {
+                if self.work.conns.of(tag).is_some() {
+                    let bytes = self.ring.bytes(&chunk);
+                    self.work.receive(tag.slot, bytes);
+                }
+                self.ring.give_back(chunk);
+            }
+            // A buffer may be missing (ENOBUFS), or we ended the receive ourselves: it is armed again when there is room.
+            Err(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
+            Ok(None) if self.work.conns.of(tag).is_some() => self.work.peer_ended(tag.slot),
+            Err(_) if self.work.conns.of(tag).is_some() => self.work.break_off(tag.slot),
+            _ => {}
+        }
+    }
+
+    fn sent(&mut self, tag: super::ring::Tag, result: Result<usize, i32>, mut buffer: Vec<u8>) {
+        let tick = self.work.now.tick;
+        let Some(conn) = self.work.conns.of(tag) else { return };
+        conn.sending = false;
+        conn.sent_since = tick;
+        Work::touch(&mut self.work.dirty, conn);
+        match result {
+            Ok(len) if conn.sent + len < buffer.len() && conn.stage != Stage::Dead => {
+                conn.sent += len;
+                conn.sending = true;
+                self.ring.send(&conn.socket, tag, buffer, conn.sent);
+            }
+            Ok(_) => {
+                buffer.clear();
+                if conn.out.is_empty() && buffer.capacity() <= KEPT_CAPACITY {
+                    // Keeps the memory for the next answer.
+                    conn.out = buffer;
+                }
+                self.work.drained(tag.slot);
+            }
+            Err(_) => self.work.break_off(tag.slot),
+        }
+    }
+
+    /// Takes some of the mail.
+    fn take_mail(&mut self) -> bool {
+        let mut worked = false;
+        for _ in 0..self.work.mail_per_turn() {
+            let Ok(message) = self.mail.try_recv() else { break };
+            worked = true;
+            match message {
+                ToCore::LoadDone => {
+                    // Whoever starts the node may have given up by now.
+                    let _ = self.events.send(CoreEvent::Loaded(self.work.desk.core()));
+                }
+                ToCore::Open => self.open(),
+                ToCore::Drain => self.begin_drain(),
+                message => self.work.take_mail(message),
+            }
+        }
+        worked
+    }
+
+    fn open(&mut self) {
+        for socket in self.listeners.iter().flatten() {
+            if let Err(error) = listen::open(socket) {
+                self.work
+                    .desk
+                    .counters()
+                    .node
+                    .alarms
+                    .raise("listener", format!("a listener cannot be opened: {error}"));
+            }
+        }
+        self.is_open = true;
+        self.arm_accepts();
+    }
+
+    fn arm_accepts(&mut self) {
+        if !self.is_open || matches!(self.phase, Phase::Finishing { .. } | Phase::Finished) {
+            return;
+        }
+        for (index, socket) in self.listeners.iter().enumerate() {
+            if let Some(socket) = socket
+                && !self.accepting[index]
+            {
+                self.ring.accept(socket, index as u32);
+                self.accepting[index] = true;
+            }
+        }
+    }
+
+    /// Four times a second.
+    fn tick(&mut self) {
+        self.work.now.tick = self.work.now.tick.wrapping_add(1);
+        if self.work.now.tick.is_multiple_of(TICKS_PER_SECOND) {
+            self.work.desk.expire(Instant::now());
+            self.work.tasks_woken = true;
+        }
+        self.work.answers.tick(unix_ms() / 1_000);
+        self.work.stats.codes_remaining.set(self.work.desk.codes_remaining() as u64);
+        self.work.sweep();
+        self.arm_accepts();
+        self.go_on_draining();
+    }
+
+    fn begin_drain(&mut self) {
+        if self.phase != Phase::Serving {
+            return;
+        }
+        if self.is_open {
+            for socket in self.listeners.iter().flatten() {
+                if let Err(error) = listen::refuse_new(socket) {
+                    tracing::debug!("new connections cannot be kept out while the queue is emptied: {error}");
+                }
+            }
+        }
+        self.phase = Phase::Closing { since: self.work.now.instant };
+        self.work.drain();
+    }
+
+    fn go_on_draining(&mut self) {
+        match self.phase {
+            Phase::Closing { since } if since.elapsed() >= DRAIN_GRACE => {
+                self.close_listeners();
+                self.work.close_all_idle();
+                self.phase = Phase::Finishing { since };
+            }
+            Phase::Finishing { since } if since.elapsed() >= DRAIN_TIME_MAX => self.work.break_all(),
+            Phase::Finishing { .. } => self.work.close_all_idle(),
+            _ => {}
+        }
+        self.finish_if_empty();
+    }
+
+    /// Takes whoever still waits in the queues, and closes the listeners.
+    fn close_listeners(&mut self) {
+        for index in 0..self.listeners.len() {
+            if self.accepting[index] {
+                self.ring.cancel_accept(index as u32);
+            }
+            let Some(socket) = self.listeners[index].take() else { continue };
+            while self.is_open
+                && let Ok((accepted, _)) = socket.accept()
+            {
+                // An accepted socket does not inherit the non-blocking mode; the ring does not mind.
+                self.admit(accepted.into());
+            }
+        }
+    }
+
+    fn finish_if_empty(&mut self) {
+        if matches!(self.phase, Phase::Finishing { .. }) && self.work.conns.len() == 0 {
+            self.phase = Phase::Finished;
+            if let Some(data) = &self.work.data
+                && data.mesh.finish()
+            {
+                self.work.desk.counters().post.all().iter().for_each(crate::mail::Mailbox::ring);
+            }
+        }
+    }
+
+    fn settle_all(&mut self) {
+        let mut dirty = std::mem::take(&mut self.work.dirty);
+        for slot in dirty.drain(..) {
+            self.settle(slot);
+        }
+        // Settling ends connections but touches none.
+        self.work.dirty = dirty;
+    }
+
+    /// Gives a connection what it needs from the ring.
+    fn settle(&mut self, slot: u32) {
+        let Some(conn) = self.work.conns.get(slot) else { return };
+        conn.dirty = false;
+        if conn.stage == Stage::Dead {
+            return self.bury(slot);
+        }
+        if !conn.out.is_empty() && !conn.sending {
+            conn.sent = 0;
+            conn.sending = true;
+            conn.sent_since = self.work.now.tick;
+            let out = std::mem::take(&mut conn.out);
+            self.ring.send(&conn.socket, conn.tag, out, 0);
+        }
+        if conn.stage == Stage::Finishing && !conn.sending {
+            if conn.peer_ended {
+                conn.stage = Stage::Dead;
+                return self.bury(slot);
+            }
+            self.ring.shut_down_sending(&conn.socket);
+            conn.stage = Stage::Lingering;
+            conn.since = self.work.now.tick;
+            conn.slow = None;
+        }
+        if conn.stage == Stage::Lingering && conn.peer_ended {
+            conn.stage = Stage::Dead;
+            return self.bury(slot);
+        }
+        let full = conn.unconsumed.len() >= STREAM_LEN_MAX;
+        if conn.receiving && full && !conn.stopping {
+            conn.stopping = true;
+            self.ring.cancel_receive(conn.tag);
+        } else if !conn.receiving && !full && !conn.peer_ended {
+            conn.receiving = true;
+            conn.stopping = false;
+            self.ring.receive(&conn.socket, conn.tag);
+        }
+    }
+
+    /// Ends a connection for good once nothing of it is in flight.
+    fn bury(&mut self, slot: u32) {
+        let Some(conn) = self.work.conns.get(slot) else { return };
+        if conn.receiving || conn.sending {
+            if !conn.stopping || conn.sending {
+                conn.stopping = true;
+                self.ring.shut_down(&conn.socket);
+                if conn.receiving {
+                    self.ring.cancel_receive(conn.tag);
+                }
+            }
+            return;
+        }
+        self.work.conns.remove(slot);
+        self.work.stats.connections.set(self.work.conns.len() as u64);
+        self.finish_if_empty();
+    }
+
+    /// Sleeps until there is something to do.
+    async fn sleep(&mut self) {
+        self.ring.set_bell(true);
+        let nothing_left = self.work.data.as_ref().is_none_or(|data| data.mesh.fall_asleep());
+        // From here on whatever comes rings the bell. What came before is seen by this last look; mail always rings it.
+        if nothing_left && !self.ring.has_work() && !self.work.desk.has_calls() {
+            self.bell.wait(&self.work.desk).await;
+        }
+        if let Some(data) = &self.work.data {
+            data.mesh.wake_up();
+        }
+        self.ring.set_bell(false);
+    }
+}
+
+/// Send buffers up to this size stay with their connection between answers. Larger ones are freed: an idle connection is
+/// to cost little.
+const KEPT_CAPACITY: usize = 512;

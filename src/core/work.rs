@@ -1,0 +1,597 @@
+//! What a core does with the bytes of its connections, the messages of other cores, and its mail. No ring here: the loop
+//! brings completions in, and afterwards settles what each touched connection needs.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+use super::conn::{Asking, Conn, Conns, Stage};
+use super::executor;
+use super::mesh::{Mesh, Question};
+use super::serve::Limits;
+use super::shard::Shard;
+use super::slow::{STREAM_LEN_MAX, Service, Stream};
+use crate::desk::{Desk, Looked};
+use crate::limits::{BODY_TIME_MAX, SEND_TIME_MAX};
+use crate::mail::ToCore;
+use crate::stats::{CoreStats, LatencySummary};
+use crate::wire::answer::{Answers, Found};
+use crate::wire::connection::Expects;
+use crate::wire::{Action, Connection, Rejection};
+
+/// Ticks a second: the grain of every time limit.
+pub(super) const TICKS_PER_SECOND: u32 = 4;
+
+/// How long we wait for a client to read our last answer.
+const LINGER_TICKS: u32 = 2 * TICKS_PER_SECOND;
+
+/// Messages of the mailbox handled in one turn: a batch of a starting node takes a core some hundred microseconds.
+const MAIL_PER_TURN: usize = 64;
+
+/// Set in tokens of questions that a task at the desk asked; the others are tags of connections.
+const DESK_TOKEN: u64 = 1 << 63;
+
+/// Links and mesh, for a core that has a shard. The core of the admin listener has none.
+#[derive(Debug)]
+pub(super) struct Data {
+    pub(super) shard: Shard,
+    pub(super) mesh: Mesh,
+    /// Questions for which the mesh had no room.
+    pub(super) unsent: Vec<(usize, Question)>,
+}
+
+/// The instants of a turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) instant: Instant,
+    /// Milliseconds since 1970 UTC.
+    pub(super) unix_ms: u64,
+    /// Ticks since the core began.
+    pub(super) tick: u32,
+}
+
+/// Everything of a core but its ring.
+pub(super) struct Work {
+    pub(super) now: Now,
+    pub(super) conns: Conns,
+    /// Slots to settle in this turn.
+    pub(super) dirty: Vec<u32>,
+    pub(super) data: Option<Box<Data>>,
+    pub(super) answers: Answers,
+    pub(super) desk: Rc<Desk>,
+    pub(super) service: Service,
+    pub(super) stats: Arc<CoreStats>,
+    pub(super) limits: Limits,
+    pub(super) latency: Histogram<u64>,
+    /// Requests answered on the spot in this turn; their latency is recorded at its end.
+    pub(super) answered: u64,
+    pub(super) draining: bool,
+    /// Tasks were woken or started in this turn.
+    pub(super) tasks_woken: bool,
+    /// Slots whose streams called.
+    kicked: Vec<u32>,
+}
+
+impl Work {
+    pub(super) fn new(
+        now: Now,
+        data: Option<Box<Data>>,
+        desk: Rc<Desk>,
+        service: Service,
+        stats: Arc<CoreStats>,
+        limits: Limits,
+    ) -> Work {
+        Work {
+            now,
+            conns: Conns::default(),
+            dirty: Vec::new(),
+            data,
+            answers: Answers::new(now.unix_ms / 1_000),
+            desk,
+            service,
+            stats,
+            limits,
+            latency: Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("bounds that fit each other"),
+            answered: 0,
+            draining: false,
+            tasks_woken: false,
+            kicked: Vec::new(),
+        }
+    }
+
+    /// Marks a connection as touched.
+    #[inline]
+    pub(super) fn touch(dirty: &mut Vec<u32>, conn: &mut Conn) {
+        if !conn.dirty {
+            conn.dirty = true;
+            dirty.push(conn.tag.slot);
+        }
+    }
+
+    /// Takes a new connection. Returns its slot.
+    pub(super) fn open(&mut self, socket: std::os::fd::OwnedFd) -> u32 {
+        let machine = if self.data.is_some() { Connection::fast() } else { Connection::slow() };
+        let slot = self.conns.insert(socket, machine, self.now.tick);
+        self.stats.accepted.add(1);
+        self.stats.connections.set(self.conns.len() as u64);
+        if machine.is_slow() {
+            self.start_stream(slot);
+        }
+        slot
+    }
+
+    fn start_stream(&mut self, slot: u32) {
+        let (stream, task) = Stream::start(slot, Rc::clone(&self.desk), &self.service);
+        if self.draining {
+            stream.drain();
+        }
+        if let Some(conn) = self.conns.get(slot) {
+            conn.slow = Some(stream);
+        }
+        executor::spawn_task(task);
+        self.tasks_woken = true;
+    }
+
+    /// Takes bytes that a connection received.
+    #[inline]
+    pub(super) fn receive(&mut self, slot: u32, bytes: &[u8]) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        Self::touch(&mut self.dirty, conn);
+        if conn.stage != Stage::Open || conn.rejection.is_some() {
+            return;
+        }
+        if conn.unconsumed.is_empty() && may_step(conn) {
+            let consumed = self.step(slot, bytes);
+            if let Some(conn) = self.conns.get(slot)
+                && consumed < bytes.len()
+                && conn.stage == Stage::Open
+            {
+                conn.unconsumed.extend_from_slice(&bytes[consumed..]);
+            }
+        } else {
+            conn.unconsumed.extend_from_slice(bytes);
+            self.resume(slot);
+        }
+        self.note_wait(slot);
+    }
+
+    /// Goes on with what a connection has not consumed yet.
+    fn resume(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        if conn.stage != Stage::Open || !may_step(conn) || conn.unconsumed.is_empty() {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut conn.unconsumed);
+        let consumed = self.step(slot, &bytes);
+        if let Some(conn) = self.conns.get(slot)
+            && consumed < bytes.len()
+            && conn.stage == Stage::Open
+        {
+            bytes.drain(..consumed);
+            conn.unconsumed = bytes;
+        }
+    }
+
+    /// Notes when the present wait of a connection began.
+    fn note_wait(&mut self, slot: u32) {
+        let tick = self.now.tick;
+        if let Some(conn) = self.conns.get(slot) {
+            let (heads, expects) = (conn.machine.heads(), conn.machine.expects(conn.unconsumed.len()));
+            if heads != conn.heads || expects != conn.expects {
+                (conn.heads, conn.expects, conn.since) = (heads, expects, tick);
+            }
+        }
+    }
+
+    /// Lets the machine of a connection go through `input` as far as it gets. Returns how many bytes are consumed.
+    #[inline]
+    fn step(&mut self, slot: u32, input: &[u8]) -> usize {
+        let mut at = 0;
+        loop {
+            let Some(conn) = self.conns.get(slot) else { return input.len() };
+            let step = conn.machine.step(&input[at..]);
+            let taken = &input[at..at + step.consumed];
+            at += step.consumed;
+            match step.action {
+                Action::Read => return at,
+                Action::Lookup(mut ask) => {
+                    ask.close |= self.draining;
+                    let data = self.data.as_mut().expect("only cores with a shard have fast connections");
+                    let (hash, owner) = data.shard.locate(&ask.code);
+                    if owner == data.shard.me {
+                        let found = data.shard.find(&ask.code, hash, self.now.unix_ms);
+                        count(&self.stats, &found);
+                        self.answers.write(&mut conn.out, &ask, &found, self.now.unix_ms);
+                        self.answered += 1;
+                    } else {
+                        conn.asking = Some(Asking { ask, since: self.now.instant });
+                        let question = Question { token: token_of(conn), hash, code: ask.code };
+                        self.stats.forwarded_out.add(1);
+                        if let Err(question) = data.mesh.ask(owner, question) {
+                            data.unsent.push((owner.index(), question));
+                        }
+                        return at;
+                    }
+                    if ask.close {
+                        conn.stage = Stage::Finishing;
+                        return at;
+                    }
+                    if !may_step(conn) {
+                        return at;
+                    }
+                }
+                Action::HandOver => {
+                    self.stats.handed_over.add(1);
+                    self.start_stream(slot);
+                }
+                Action::Pass => {
+                    if let Some(stream) = &conn.slow {
+                        stream.put(taken);
+                        self.tasks_woken = true;
+                    }
+                    if !may_step(conn) {
+                        return at;
+                    }
+                }
+                Action::Reject(rejection) => {
+                    self.reject(slot, rejection);
+                    return at;
+                }
+            }
+        }
+    }
+
+    /// Refuses what a connection sent; it ends after the answers before.
+    pub(super) fn reject(&mut self, slot: u32, rejection: Rejection) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        self.stats.bad_requests.add(1);
+        Self::touch(&mut self.dirty, conn);
+        conn.unconsumed = Vec::new();
+        match &conn.slow {
+            Some(stream) => {
+                // hyper answers what came whole before; a body that broke off must not look like one that ended.
+                if conn.machine.expects(0) == Expects::Body {
+                    stream.break_off()
+                } else {
+                    stream.end()
+                }
+                conn.rejection = Some(rejection);
+                self.tasks_woken = true;
+            }
+            None => {
+                self.answers.reject(&mut conn.out, rejection);
+                conn.stage = Stage::Finishing;
+            }
+        }
+    }
+
+    /// The client has ended its side: what it asked before is answered, then we end ours.
+    pub(super) fn peer_ended(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        Self::touch(&mut self.dirty, conn);
+        conn.peer_ended = true;
+        self.finish_input(slot);
+    }
+
+    /// When the client has ended its side and all it sent is consumed: hyper is told, or the connection ends.
+    fn finish_input(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        if !conn.peer_ended || conn.stage != Stage::Open || !may_step(conn) {
+            return;
+        }
+        match &conn.slow {
+            Some(stream) => {
+                let in_body = conn.machine.expects(conn.unconsumed.len()) == Expects::Body;
+                if in_body {
+                    stream.break_off()
+                } else {
+                    stream.end()
+                }
+                self.tasks_woken = true;
+            }
+            None => conn.stage = Stage::Finishing,
+        }
+    }
+
+    /// The connection is broken.
+    pub(super) fn break_off(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        Self::touch(&mut self.dirty, conn);
+        conn.stage = Stage::Dead;
+        conn.peer_ended = true;
+        if let Some(stream) = conn.slow.take() {
+            stream.break_off();
+            self.tasks_woken = true;
+        }
+    }
+
+    /// There is room again, or an answer has come: goes on with what waits on both sides.
+    pub(super) fn drained(&mut self, slot: u32) {
+        self.pull(slot);
+        self.resume(slot);
+        self.note_wait(slot);
+        self.finish_input(slot);
+    }
+
+    /// Takes what hyper has written for a connection, and sees whether it has ended.
+    fn pull(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        let Some(stream) = conn.slow.clone() else { return };
+        if conn.out.len() >= STREAM_LEN_MAX && conn.sending {
+            stream.congest();
+        } else {
+            stream.take(&mut conn.out);
+        }
+        Self::touch(&mut self.dirty, conn);
+        self.tasks_woken = true;
+        if stream.is_finished() && conn.stage == Stage::Open && !(conn.out.len() >= STREAM_LEN_MAX && conn.sending) {
+            if let Some(rejection) = conn.rejection.take() {
+                self.answers.reject(&mut conn.out, rejection);
+            }
+            conn.stage = Stage::Finishing;
+        }
+    }
+
+    /// Looks at what tasks have left: streams with something to say, and look-ups.
+    pub(super) fn serve_desk(&mut self) -> bool {
+        self.desk.take_calls();
+        let desk = Rc::clone(&self.desk);
+        let mut kicked = std::mem::take(&mut self.kicked);
+        desk.take_kicks(&mut kicked);
+        let mut worked = !kicked.is_empty();
+        for slot in kicked.drain(..) {
+            self.drained(slot);
+        }
+        self.kicked = kicked;
+        while let Some((token, code)) = desk.next_look_up() {
+            worked = true;
+            let Some(data) = &mut self.data else {
+                desk.bring_looked(token, Looked::Missing);
+                continue;
+            };
+            let (hash, owner) = data.shard.locate(&code);
+            if owner == data.shard.me {
+                let found = data.shard.find(&code, hash, self.now.unix_ms);
+                count(&self.stats, &found);
+                desk.bring_looked(token, looked(&found));
+                self.tasks_woken = true;
+            } else {
+                self.stats.forwarded_out.add(1);
+                if data.mesh.ask(owner, Question { token: token | DESK_TOKEN, hash, code }).is_err() {
+                    desk.put_back_look_up(token, code);
+                    break;
+                }
+            }
+        }
+        worked
+    }
+
+    /// Answers other cores' questions and takes their answers.
+    pub(super) fn serve_mesh(&mut self) -> bool {
+        let Some(mut data) = self.data.take() else { return false };
+        let now_ms = self.now.unix_ms;
+        let Data { shard, mesh, unsent } = &mut *data;
+        let answered = mesh.answer_questions(now_ms, |question, answer| {
+            answer(&shard.find(&question.code, question.hash, now_ms));
+        });
+        self.stats.forwarded_in.add(answered as u64);
+        let mut resumed = std::mem::take(&mut self.kicked);
+        let taken = mesh.take_answers(|token, found| self.take_answer(token, &found, &mut resumed));
+        for (owner, question) in std::mem::take(unsent) {
+            if let Err(question) = mesh.ask(carom_shards::CoreId(owner as u16), question) {
+                unsent.push((owner, question));
+            }
+        }
+        let waiting = !unsent.is_empty();
+        self.data = Some(data);
+        for slot in resumed.drain(..) {
+            self.drained(slot);
+        }
+        self.kicked = resumed;
+        answered + taken > 0 || waiting
+    }
+
+    fn take_answer(&mut self, token: u64, found: &Found<'_>, resumed: &mut Vec<u32>) {
+        count(&self.stats, found);
+        if token & DESK_TOKEN != 0 {
+            self.desk.bring_looked(token & !DESK_TOKEN, looked(found));
+            self.tasks_woken = true;
+            return;
+        }
+        let Some(conn) = self.conns.get(token as u32) else { return };
+        if token_of(conn) != token {
+            return;
+        }
+        let Some(asking) = conn.asking.take() else { return };
+        self.answers.write(&mut conn.out, &asking.ask, found, self.now.unix_ms);
+        self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
+        Self::touch(&mut self.dirty, conn);
+        if asking.ask.close {
+            conn.stage = Stage::Finishing;
+        } else {
+            resumed.push(conn.tag.slot);
+        }
+    }
+
+    /// Handles one message of the mailbox. Returns whether it asks the core to drain.
+    pub(super) fn take_mail(&mut self, message: ToCore) {
+        match message {
+            ToCore::Apply { change, ticket, answer } => {
+                if let Some(data) = &mut self.data {
+                    data.shard.apply(&change);
+                }
+                if ticket.core == self.desk.core() {
+                    self.desk.bring_stored(ticket.token, answer);
+                    self.tasks_woken = true;
+                } else {
+                    self.desk.counters().post.answer(ticket, answer);
+                }
+            }
+            ToCore::Answer { token, answer } => {
+                self.desk.bring_stored(token, answer);
+                self.tasks_woken = true;
+            }
+            ToCore::Load(batch) => {
+                if let Some(data) = &mut self.data {
+                    data.shard.load(&batch);
+                }
+            }
+            ToCore::CodesReady => {
+                self.desk.bring_codes();
+                self.tasks_woken = true;
+            }
+            ToCore::Report(ticket) => {
+                let report = ToCore::Reported { token: ticket.token, core: self.desk.core(), latency: self.summary() };
+                self.desk.counters().post.to(ticket.core).post(report);
+            }
+            ToCore::Reported { token, latency, .. } => {
+                self.desk.bring_latency(token, latency);
+                self.tasks_woken = true;
+            }
+            // These concern listeners; the loop handles them.
+            ToCore::LoadDone | ToCore::Open | ToCore::Drain => {}
+        }
+    }
+
+    /// Messages to take in one turn.
+    pub(super) fn mail_per_turn(&self) -> usize {
+        MAIL_PER_TURN
+    }
+
+    fn summary(&self) -> LatencySummary {
+        let micros = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1_000.0;
+        LatencySummary {
+            count: self.latency.len(),
+            p50: micros(0.5),
+            p80: micros(0.8),
+            p99: micros(0.99),
+            p999: micros(0.999),
+            max: if self.latency.is_empty() { 0.0 } else { self.latency.max() as f64 / 1_000.0 },
+        }
+    }
+
+    /// Records the latency of all requests that were answered on the spot in this turn.
+    pub(super) fn record_turn(&mut self) {
+        if self.answered > 0 {
+            let nanos = self.now.instant.elapsed().as_nanos() as u64;
+            let _ = self.latency.record_n(nanos.clamp(1, 60_000_000_000), self.answered);
+            self.answered = 0;
+        }
+    }
+
+    /// Applies the time limits to a quarter of the connections: each is seen once a second.
+    pub(super) fn sweep(&mut self) {
+        let quarter = (self.now.tick % TICKS_PER_SECOND) as usize;
+        for slot in (quarter..self.conns.slots()).step_by(TICKS_PER_SECOND as usize) {
+            self.check_time(slot as u32);
+        }
+    }
+
+    fn check_time(&mut self, slot: u32) {
+        let tick = self.now.tick;
+        let Some(conn) = self.conns.get(slot) else { return };
+        let waited = tick.wrapping_sub(conn.since);
+        if conn.stage == Stage::Lingering {
+            if waited >= LINGER_TICKS {
+                self.break_off(slot);
+            }
+            return;
+        }
+        if conn.sending && tick.wrapping_sub(conn.sent_since) >= ticks(SEND_TIME_MAX) {
+            // The client does not read.
+            return self.break_off(slot);
+        }
+        if conn.stage != Stage::Open || conn.asking.is_some() || conn.rejection.is_some() {
+            return;
+        }
+        match conn.machine.expects(conn.unconsumed.len()) {
+            Expects::Head if may_step(conn) && waited >= ticks(self.limits.head_time) => {
+                self.reject(slot, Rejection::Timeout);
+            }
+            Expects::Body if may_step(conn) && waited >= ticks(BODY_TIME_MAX) => self.reject(slot, Rejection::Timeout),
+            Expects::Request if !conn.is_busy() && waited >= ticks(self.limits.idle_time) => self.close_idle(slot),
+            _ => {}
+        }
+    }
+
+    /// Ends a connection on which nothing is under way.
+    fn close_idle(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        Self::touch(&mut self.dirty, conn);
+        match &conn.slow {
+            Some(stream) => {
+                stream.end();
+                self.tasks_woken = true;
+            }
+            None => conn.stage = Stage::Finishing,
+        }
+    }
+
+    /// Lets every connection end after its next answer.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+        for slot in 0..self.conns.slots() as u32 {
+            if let Some(stream) = self.conns.get(slot).and_then(|conn| conn.slow.clone()) {
+                stream.drain();
+                self.tasks_woken = true;
+            }
+        }
+    }
+
+    /// Ends the connections that wait for a request that has not begun to arrive.
+    pub(super) fn close_all_idle(&mut self) {
+        for slot in 0..self.conns.slots() as u32 {
+            let idle = self.conns.get(slot).is_some_and(|conn| {
+                conn.stage == Stage::Open
+                    && !conn.is_busy()
+                    && conn.machine.expects(conn.unconsumed.len()) == Expects::Request
+            });
+            if idle {
+                self.close_idle(slot);
+            }
+        }
+    }
+
+    /// Breaks every connection that is left.
+    pub(super) fn break_all(&mut self) {
+        for slot in 0..self.conns.slots() as u32 {
+            self.break_off(slot);
+        }
+    }
+}
+
+/// Whether a connection may go on with its input: it waits for no other core and is not congested.
+#[inline]
+fn may_step(conn: &Conn) -> bool {
+    conn.asking.is_none()
+        && conn.rejection.is_none()
+        && conn.out.len() < STREAM_LEN_MAX
+        && !conn.slow.as_ref().is_some_and(|stream| stream.is_full())
+}
+
+fn token_of(conn: &Conn) -> u64 {
+    u64::from(conn.tag.generation) << 32 | u64::from(conn.tag.slot)
+}
+
+fn ticks(time: std::time::Duration) -> u32 {
+    (time.as_millis() as u64 * u64::from(TICKS_PER_SECOND)).div_ceil(1_000) as u32
+}
+
+#[inline]
+fn count(stats: &CoreStats, found: &Found<'_>) {
+    match found {
+        Found::Link { .. } => stats.redirects.add(1),
+        _ => stats.misses.add(1),
+    }
+}
+
+fn looked(found: &Found<'_>) -> Looked {
+    match *found {
+        Found::Link { policy, target } => Looked::Link { policy, target: target.into() },
+        Found::Missing => Looked::Missing,
+        Found::Gone => Looked::Gone,
+        Found::Damaged => Looked::Damaged,
+    }
+}

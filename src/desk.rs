@@ -1,0 +1,346 @@
+//! The desk of a core: where its tasks (requests to the API, pages) ask for what takes time, and wait for it.
+//!
+//! A task asks for a fresh code, a look-up, or a change in the store; the core's loop, which alone touches the ring, the
+//! map and the mailbox, brings the answer and wakes the task. All of it stays on one thread. Tasks know nothing of rings
+//! and maps, the loop nothing of routes and JSON.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::mpsc::TrySendError;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use carom_shards::{Code, CoreId, Policy};
+
+use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX};
+use crate::mail::{Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue};
+use crate::stats::{CoreStats, LatencySummary, NodeStats};
+
+/// What a look-up found, owned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Looked {
+    /// A link that can be followed now.
+    Link {
+        /// How it redirects; the cache time is already shortened to the link's end.
+        policy: Policy,
+        /// Where to.
+        target: Box<[u8]>,
+    },
+    /// No such link.
+    Missing,
+    /// A link whose time is over.
+    Gone,
+    /// A link whose record cannot be read.
+    Damaged,
+}
+
+/// An answer that a task waits for.
+#[derive(Debug)]
+enum Reply {
+    Store(StoreAnswer),
+    Looked(Looked),
+    Latency(LatencySummary),
+}
+
+#[derive(Debug)]
+struct Waiter {
+    reply: Option<Reply>,
+    waker: Option<Waker>,
+    deadline: Instant,
+}
+
+/// Why a fresh code is not to be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoCode;
+
+/// A source of codes that never blocks: the reading end of the core's segment. It asks for more by itself.
+pub trait Codes {
+    /// A fresh code, if one is there.
+    fn take(&mut self) -> Option<Code>;
+    /// How many are there.
+    fn remaining(&self) -> usize;
+}
+
+/// Where a desk's requests go, shared by all cores.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// The writer of the store.
+    pub writer: WriterQueue,
+    /// The readers of the store.
+    pub reader: ReaderQueue,
+    /// The mailboxes of all cores.
+    pub post: Post,
+    /// What each core counts.
+    pub cores: Arc<[Arc<CoreStats>]>,
+    /// What the node counts.
+    pub node: Arc<NodeStats>,
+}
+
+/// The desk of one core.
+pub struct Desk {
+    me: CoreId,
+    counters: Counters,
+    waiters: RefCell<HashMap<u64, Waiter>>,
+    next_token: Cell<u64>,
+    /// Look-ups that the loop has not started yet.
+    look_ups: RefCell<VecDeque<(u64, Code)>>,
+    /// Connections whose stream has something for the loop.
+    kicks: RefCell<Vec<u32>>,
+    codes: RefCell<Box<dyn Codes>>,
+    code_waiters: RefCell<Vec<Waker>>,
+    code_batch: Cell<u64>,
+    /// Whether tasks have left something for the loop since it last looked.
+    called: Cell<bool>,
+    loop_waker: RefCell<Option<Waker>>,
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Desk(core {})", self.me)
+    }
+}
+
+impl Desk {
+    /// The desk of core `me`.
+    pub fn new(me: CoreId, counters: Counters, codes: Box<dyn Codes>) -> Desk {
+        Desk {
+            me,
+            counters,
+            waiters: RefCell::default(),
+            next_token: Cell::new(0),
+            look_ups: RefCell::default(),
+            kicks: RefCell::default(),
+            codes: RefCell::new(codes),
+            code_waiters: RefCell::default(),
+            code_batch: Cell::new(0),
+            called: Cell::new(false),
+            loop_waker: RefCell::default(),
+        }
+    }
+
+    /// The core it belongs to.
+    pub fn core(&self) -> CoreId {
+        self.me
+    }
+
+    /// Counters, queues and mailboxes that all cores share.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// This core's own counters.
+    fn stats(&self) -> &CoreStats {
+        &self.counters.cores[self.me.index()]
+    }
+
+    // For tasks.
+
+    /// Makes a change in the store and waits until it is durable and visible, or reads a record.
+    pub async fn store(&self, request: impl FnOnce(Ticket) -> StoreRequest) -> StoreAnswer {
+        let token = self.expect_reply();
+        let request = request(Ticket { core: self.me, token });
+        let sent = match &request {
+            StoreRequest::Read { .. } => self.counters.reader.try_send(request),
+            _ => self.counters.writer.try_send(request),
+        };
+        if let Err(error) = sent {
+            self.waiters.borrow_mut().remove(&token);
+            return StoreAnswer::Refused(match error {
+                TrySendError::Full(_) => "too many requests wait for the disk",
+                TrySendError::Disconnected(_) => "the node is shutting down",
+            });
+        }
+        match self.reply(token).await {
+            Some(Reply::Store(answer)) => answer,
+            _ => StoreAnswer::Refused("the store did not answer in time"),
+        }
+    }
+
+    /// Looks a code up in the memory of its owner. `None` when the owner did not answer in time.
+    pub async fn look_up(&self, code: Code) -> Option<Looked> {
+        let token = self.expect_reply();
+        self.look_ups.borrow_mut().push_back((token, code));
+        self.call_loop();
+        match self.reply(token).await {
+            Some(Reply::Looked(looked)) => Some(looked),
+            _ => None,
+        }
+    }
+
+    /// Takes a fresh code from the core's segment; waits a bounded time for the replenisher when it is empty.
+    ///
+    /// # Errors
+    /// [`NoCode`] when none came in time.
+    pub async fn take_code(&self) -> Result<Code, NoCode> {
+        let deadline = Instant::now() + CODE_WAIT_MAX;
+        let mut waited = false;
+        loop {
+            let batch = self.code_batch.get();
+            if let Some(code) = self.codes.borrow_mut().take() {
+                return Ok(code);
+            }
+            if !std::mem::replace(&mut waited, true) {
+                self.stats().code_waits.add(1);
+            }
+            if Instant::now() >= deadline {
+                self.stats().code_wait_errors.add(1);
+                return Err(NoCode);
+            }
+            poll_fn(|context| {
+                if self.code_batch.get() != batch || Instant::now() >= deadline {
+                    return Poll::Ready(());
+                }
+                self.code_waiters.borrow_mut().push(context.waker().clone());
+                Poll::Pending
+            })
+            .await;
+        }
+    }
+
+    /// Asks every core but the admin's for its latency quantiles; `None` for one that does not answer in time.
+    pub async fn latencies(&self, within: Duration) -> Vec<Option<LatencySummary>> {
+        let cores = self.counters.cores.len() - 1;
+        let tokens: Vec<u64> = (0..cores).map(|_| self.expect_reply_within(within)).collect();
+        for (mailbox, &token) in self.counters.post.all().iter().zip(&tokens) {
+            mailbox.post(ToCore::Report(Ticket { core: self.me, token }));
+        }
+        let mut latencies = Vec::with_capacity(cores);
+        for token in tokens {
+            latencies.push(match self.reply(token).await {
+                Some(Reply::Latency(latency)) => Some(latency),
+                _ => None,
+            });
+        }
+        latencies
+    }
+
+    /// Tells the loop that a connection's stream has something for it.
+    pub fn kick(&self, slot: u32) {
+        self.kicks.borrow_mut().push(slot);
+        self.call_loop();
+    }
+
+    fn expect_reply(&self) -> u64 {
+        self.expect_reply_within(ANSWER_TIME_MAX)
+    }
+
+    fn expect_reply_within(&self, within: Duration) -> u64 {
+        let token = self.next_token.get();
+        self.next_token.set(token + 1);
+        let waiter = Waiter { reply: None, waker: None, deadline: Instant::now() + within };
+        self.waiters.borrow_mut().insert(token, waiter);
+        token
+    }
+
+    /// Waits for the reply; `None` when its time is over.
+    async fn reply(&self, token: u64) -> Option<Reply> {
+        // A task that is dropped while it waits takes its place in the list with it.
+        struct Place<'a>(&'a Desk, u64);
+        impl Drop for Place<'_> {
+            fn drop(&mut self) {
+                self.0.waiters.borrow_mut().remove(&self.1);
+            }
+        }
+        let _place = Place(self, token);
+        poll_fn(|context: &mut Context<'_>| {
+            let mut waiters = self.waiters.borrow_mut();
+            let Some(waiter) = waiters.get_mut(&token) else { return Poll::Ready(None) };
+            match waiter.reply.take() {
+                Some(reply) => Poll::Ready(Some(reply)),
+                None if Instant::now() >= waiter.deadline => Poll::Ready(None),
+                None => {
+                    waiter.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    fn call_loop(&self) {
+        self.called.set(true);
+        if let Some(waker) = self.loop_waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    // For the loop.
+
+    /// How many codes are ready.
+    pub fn codes_remaining(&self) -> usize {
+        self.codes.borrow().remaining()
+    }
+
+    /// Whether tasks have called since the last look; if not, they will wake the given waker.
+    pub fn was_called(&self, waker: &Waker) -> bool {
+        if self.called.take() {
+            return true;
+        }
+        *self.loop_waker.borrow_mut() = Some(waker.clone());
+        false
+    }
+
+    /// Whether tasks wait for the loop right now.
+    pub fn has_calls(&self) -> bool {
+        self.called.get()
+    }
+
+    /// Forgets the calls: the loop looks at everything now.
+    pub fn take_calls(&self) {
+        self.called.set(false);
+    }
+
+    /// The next look-up to start.
+    pub fn next_look_up(&self) -> Option<(u64, Code)> {
+        self.look_ups.borrow_mut().pop_front()
+    }
+
+    /// Puts a look-up back that could not be started in this turn.
+    pub fn put_back_look_up(&self, token: u64, code: Code) {
+        self.look_ups.borrow_mut().push_front((token, code));
+    }
+
+    /// The connections whose streams have something for the loop. Some may be named twice, or be gone.
+    pub fn take_kicks(&self, into: &mut Vec<u32>) {
+        into.append(&mut self.kicks.borrow_mut());
+    }
+
+    /// Brings the answer of the store.
+    pub fn bring_stored(&self, token: u64, answer: StoreAnswer) {
+        self.bring(token, Reply::Store(answer));
+    }
+
+    /// Brings what a look-up found.
+    pub fn bring_looked(&self, token: u64, looked: Looked) {
+        self.bring(token, Reply::Looked(looked));
+    }
+
+    /// Brings another core's quantiles.
+    pub fn bring_latency(&self, token: u64, latency: LatencySummary) {
+        self.bring(token, Reply::Latency(latency));
+    }
+
+    /// Lets tasks that wait for a code look again.
+    pub fn bring_codes(&self) {
+        self.code_batch.set(self.code_batch.get() + 1);
+        self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
+    }
+
+    /// Wakes the tasks whose time is over.
+    pub fn expire(&self, now: Instant) {
+        for waiter in self.waiters.borrow_mut().values_mut().filter(|waiter| waiter.deadline <= now) {
+            waiter.waker.take().into_iter().for_each(Waker::wake);
+        }
+        self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
+    }
+
+    fn bring(&self, token: u64, reply: Reply) {
+        // Nobody waits any more when the task was dropped or its time was over.
+        if let Some(waiter) = self.waiters.borrow_mut().get_mut(&token) {
+            waiter.reply = Some(reply);
+            waiter.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Why the process ended: a closed list of numbered reasons, each with what it means and what a person can do.
+//!
+//! The numbers are a promise to scripts and service managers: a number is never given another meaning. Everything that
+//! ends the process builds an [`Exit`]; only `main` turns one into the status of the process.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// A numbered reason for ending.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Reason {
+    /// Nothing went wrong.
+    Done = 0,
+    /// Lines of an import or export were left out, or something failed that no other number covers.
+    Incomplete = 1,
+    /// Wrong arguments or settings.
+    Usage = 2,
+    /// io_uring is switched off, forbidden, or not built into the kernel.
+    RingForbidden = 10,
+    /// The kernel lacks a feature that the server needs.
+    KernelTooOld = 11,
+    /// The limit on locked memory is too low.
+    LockedMemory = 12,
+    /// The limit on open files is too low.
+    OpenFiles = 13,
+    /// A listen address cannot be had.
+    Address = 14,
+    /// Another process holds the data directory.
+    DataInUse = 15,
+    /// The data directory cannot be made or written.
+    DataNotWritable = 16,
+    /// No space is left for the data.
+    DiskFull = 17,
+    /// The store cannot be read by this version.
+    StoreDamaged = 18,
+    /// The secret key of the code space is not usable.
+    SpaceKey = 19,
+    /// A listener would be open to the network without being asked for.
+    PublicWithoutOpen = 20,
+    /// A thread of the server ended by itself.
+    ThreadEnded = 21,
+}
+
+impl Reason {
+    /// Every reason, in the order of their numbers.
+    pub const ALL: [Reason; 15] = [
+        Reason::Done,
+        Reason::Incomplete,
+        Reason::Usage,
+        Reason::RingForbidden,
+        Reason::KernelTooOld,
+        Reason::LockedMemory,
+        Reason::OpenFiles,
+        Reason::Address,
+        Reason::DataInUse,
+        Reason::DataNotWritable,
+        Reason::DiskFull,
+        Reason::StoreDamaged,
+        Reason::SpaceKey,
+        Reason::PublicWithoutOpen,
+        Reason::ThreadEnded,
+    ];
+
+    /// The exit status of the process.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// What the number means, as a phrase without a full stop.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Reason::Done => "all is well: the command did its work, or the server drained and stopped",
+            Reason::Incomplete => "an import or export left lines out, or something unexpected failed",
+            Reason::Usage => "wrong arguments or settings",
+            Reason::RingForbidden => "io_uring is switched off, forbidden, or not in this kernel",
+            Reason::KernelTooOld => "the kernel is too old: Linux 6.1 or newer is needed",
+            Reason::LockedMemory => "too little locked memory is allowed",
+            Reason::OpenFiles => "too few open files are allowed",
+            Reason::Address => "a listen address is in use or does not belong to this machine",
+            Reason::DataInUse => "another process uses the data directory",
+            Reason::DataNotWritable => "the data directory cannot be made or written",
+            Reason::DiskFull => "the disk of the data directory is full",
+            Reason::StoreDamaged => "the stored links are damaged, or were written by a newer version",
+            Reason::SpaceKey => {
+                "the secret key of the code space is missing, malformed, readable by others, or not the one that the data \
+                 was made with"
+            }
+            Reason::PublicWithoutOpen => "a listener is reachable from other machines, and that was not asked for",
+            Reason::ThreadEnded => "a core or control thread ended by itself",
+        }
+    }
+
+    /// What to do about it, as a phrase without a full stop.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Reason::Done => "nothing",
+            Reason::Incomplete => {
+                "read the lines on standard error; each names the input line and what is wrong with it"
+            }
+            Reason::Usage => "correct what the message names; `carom check-config FILE` shows every mistake at once",
+            Reason::RingForbidden => {
+                "set `sysctl kernel.io_uring_disabled=0`, or allow the `io_uring_*` system calls in the container's \
+                 seccomp profile"
+            }
+            Reason::KernelTooOld => "start a kernel of version 6.1 or newer",
+            Reason::LockedMemory => "raise `LimitMEMLOCK=` in the unit file, or `ulimit -l` in the shell",
+            Reason::OpenFiles => "raise `LimitNOFILE=` in the unit file, or `ulimit -n` in the shell",
+            Reason::Address => "stop the program that holds the address (`ss -ltnp` names it), or choose another",
+            Reason::DataInUse => "stop the other process, or choose another `data_dir`",
+            Reason::DataNotWritable => {
+                "give the directory to the user that runs carom (`chown`), or choose another `data_dir`"
+            }
+            Reason::DiskFull => "free space on that disk, or move the data directory to a larger one",
+            Reason::StoreDamaged => "restore the newest backup, or start the version that wrote the data",
+            Reason::SpaceKey => "put the original key back with mode 0600; it is in every backup of the data directory",
+            Reason::PublicWithoutOpen => "listen on a loopback address, or add `--open` if everybody may create links",
+            Reason::ThreadEnded => {
+                "start again (a service manager does so by itself), and report the last lines of the log"
+            }
+        }
+    }
+}
+
+/// The end of the process, with what exactly happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Exit {
+    /// The numbered reason.
+    pub reason: Reason,
+    /// What happened, with names and numbers.
+    pub what: String,
+    /// What to do in this very case, where that says more than [`Reason::remedy`].
+    pub remedy: Option<String>,
+}
+
+impl Exit {
+    /// An end for that reason, with the general remedy.
+    pub fn new(reason: Reason, what: impl Into<String>) -> Exit {
+        Exit { reason, what: what.into(), remedy: None }
+    }
+
+    /// The same with a remedy for this very case.
+    #[must_use]
+    pub fn with_remedy(mut self, remedy: impl Into<String>) -> Exit {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// What to do, in the most precise words there are.
+    pub fn remedy(&self) -> &str {
+        self.remedy.as_deref().unwrap_or(self.reason.remedy())
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n  what to do: {}\n  exit code {}", self.what, self.remedy(), self.reason.code())
+    }
+}
+
+impl std::error::Error for Exit {}
+
+impl From<Reason> for ExitCode {
+    fn from(reason: Reason) -> ExitCode {
+        ExitCode::from(reason.code())
+    }
+}
+
+/// The table of all exit codes, for the README.
+pub fn markdown_table() -> String {
+    let mut table = String::from("| code | meaning | what to do |\n|---|---|---|\n");
+    for reason in Reason::ALL {
+        table.push_str(&format!("| {} | {} | {} |\n", reason.code(), reason.meaning(), reason.remedy()));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_promised_ones() {
+        let codes = Reason::ALL.map(Reason::code);
+        assert_eq!(codes, [0, 1, 2, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21]);
+    }
+
+    #[test]
+    fn the_table_has_one_whole_row_for_each_reason() {
+        let table = markdown_table();
+        let rows: Vec<&str> = table.lines().skip(2).collect();
+        assert_eq!(rows.len(), Reason::ALL.len());
+        for (row, reason) in rows.iter().zip(Reason::ALL) {
+            assert!(row.starts_with(&format!("| {} | ", reason.code())), "{row}");
+            assert_eq!(row.matches('|').count(), 4, "a cell holds a bar: {row}");
+        }
+    }
+
+    #[test]
+    fn the_precise_remedy_wins_over_the_general_one() {
+        let general = Exit::new(Reason::DiskFull, "/data has 12 KiB left");
+        assert_eq!(general.remedy(), Reason::DiskFull.remedy());
+        let precise = general.with_remedy("free 5 MiB");
+        assert_eq!(precise.to_string(), "/data has 12 KiB left\n  what to do: free 5 MiB\n  exit code 17");
+    }
+}

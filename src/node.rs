@@ -1,0 +1,435 @@
+//! A node from start to end: everything is made in the order in which it depends on each other, runs until it is told to
+//! stop, and is taken down in the opposite order, so that nothing acknowledged is left undone.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use socket2::Socket;
+
+use crate::api::{self, Authority, Site};
+use crate::config::Settings;
+use crate::control::replenisher::{self, CodeSource, Replenisher, ReplenisherSetup};
+use crate::control::{loader, readers, writer};
+use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, listen};
+use crate::desk::{Codes, Counters};
+use crate::exit::{Exit, Reason};
+use crate::mail::{Mailbox, Post, ToCore};
+use crate::stats::{CoreStats, NodeStats};
+use crate::store::ids::IdTable;
+use crate::store::links::{Links, StoreError};
+use crate::store::lock::{DataLock, LockError};
+use crate::{preflight, space_key};
+
+/// What the thread that started the node waits for.
+#[derive(Debug)]
+enum Event {
+    /// A person or the service manager wants the node to end.
+    Stop(i32),
+    /// A core has something to say.
+    Core(CoreEvent),
+}
+
+/// Runs a node until it is told to end.
+///
+/// # Errors
+/// Why it could not start, or had to end.
+pub fn serve(settings: &Settings) -> Result<(), Exit> {
+    api::start_clock();
+    preflight::check(settings.cores.cpus.len(), &settings.data_dir)?;
+    // Until the process ends.
+    let _lock = lock(&settings.data_dir)?;
+    let (events, inbox) = channel();
+    watch_signals(events.clone())?;
+    let node = Node::start(settings, events)?;
+    node.run(&inbox)
+}
+
+/// The settings of cores, checked to be a count.
+fn core_count(settings: &Settings) -> CoreCount {
+    CoreCount::new(settings.cores.cpus.len()).expect("the settings name at least one CPU")
+}
+
+/// Takes the data directory for this process.
+///
+/// # Errors
+/// When another process has it.
+pub fn lock(data_dir: &Path) -> Result<DataLock, Exit> {
+    DataLock::take(data_dir).map_err(|error| {
+        let reason = match error {
+            LockError::InUse(_) => Reason::DataInUse,
+            LockError::Io { .. } => Reason::DataNotWritable,
+        };
+        Exit::new(reason, error.to_string())
+    })
+}
+
+/// Turns an error of the store at start into the reason why the process ends.
+pub fn store_exit(error: &StoreError) -> Exit {
+    let reason = match error {
+        StoreError::InUse => Reason::DataInUse,
+        StoreError::OtherKey => Reason::SpaceKey,
+        StoreError::Damaged(_) | StoreError::OtherFormat(_) => Reason::StoreDamaged,
+        StoreError::Failed(_) | StoreError::Halted => Reason::DataNotWritable,
+    };
+    Exit::new(reason, error.to_string())
+}
+
+/// Opens the store and the code space of a data directory that this process has locked.
+///
+/// # Errors
+/// When the key does not fit or the store cannot be read.
+pub fn open_store(settings: &Settings) -> Result<(Links, CodeSpace), Exit> {
+    let folder = settings.data_dir.join("links");
+    let key = space_key::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
+    let (links, repairs) = Links::open(&folder, &key.fingerprint()).map_err(|error| store_exit(&error))?;
+    for repair in repairs {
+        tracing::warn!("{repair}");
+    }
+    Ok((links, CodeSpace::new(&key)))
+}
+
+struct Node {
+    cores: CoreCount,
+    post: Post,
+    stats: Arc<NodeStats>,
+    threads: Threads,
+    running: Vec<core::executor::Running>,
+    links: Links,
+    /// The line that is shown when clients are let in.
+    announcement: String,
+}
+
+/// The control threads.
+struct Threads {
+    writer: JoinHandle<()>,
+    readers: Vec<JoinHandle<()>>,
+    replenisher: Replenisher,
+}
+
+impl Node {
+    fn start(settings: &Settings, events: Sender<Event>) -> Result<Node, Exit> {
+        let cores = core_count(settings);
+        let (links, space) = open_store(settings)?;
+        let (listening, public) = bind_all(&settings.listen, cores.get())?;
+        let (admin_address, admin) = bind(settings.admin_listen, 1)?;
+        let hasher = CodeHasher::new(random_seed()?);
+        let stats = Arc::new(NodeStats::default());
+        let (post, bells, mail) = make_post(cores)?;
+        let (writer_queue, writer) = writer::start(writer::WriterSetup {
+            links: links.clone(),
+            post: post.clone(),
+            hasher,
+            cores,
+            stats: Arc::clone(&stats),
+            data_dir: settings.data_dir.clone(),
+            #[cfg(feature = "faults")]
+            faults: crate::control::faults::Faults::from_env(),
+        })
+        .map_err(|error| thread_exit("the store's writer", &error))?;
+        let (reader_queue, readers) =
+            readers::start(&links, &post, &stats).map_err(|error| thread_exit("the store's readers", &error))?;
+        let core_stats: Arc<[Arc<CoreStats>]> = (0..=cores.get()).map(|_| Arc::default()).collect();
+        let mut replenisher = start_replenisher(settings, &links, space, &post, &core_stats, &stats)?;
+        let counters = Counters {
+            writer: writer_queue,
+            reader: reader_queue,
+            post: post.clone(),
+            cores: Arc::clone(&core_stats),
+            node: Arc::clone(&stats),
+        };
+        let base_url = base_url(settings, listening[0]);
+        let site = Arc::new(Site { own: own_authorities(&base_url, &listening), base_url: base_url.clone() });
+        let sources = std::mem::take(&mut replenisher.sources);
+        let plan = CorePlan { settings, events, counters, site, hasher, cores };
+        let running = plan.start_all(public, admin, bells, mail, sources)?;
+        post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
+        load(&links, &post, hasher, cores, &stats)?;
+        let announcement = announce(settings, &listening, admin_address, &base_url);
+        Ok(Node { cores, post, stats, threads: Threads { writer, readers, replenisher }, running, links, announcement })
+    }
+
+    /// Lets clients in when all links are in memory, waits for the end, and brings it about.
+    fn run(mut self, inbox: &Receiver<Event>) -> Result<(), Exit> {
+        let mut loading = self.cores.get();
+        let mut ended = 0;
+        let mut failure = None;
+        while ended < self.cores.get() {
+            match inbox.recv().expect("cores and signals hold the sending end") {
+                Event::Core(CoreEvent::Loaded(core)) if core.index() < self.cores.get() => {
+                    loading -= 1;
+                    if loading == 0 && !self.stats.draining.load(Ordering::Relaxed) {
+                        self.open();
+                    }
+                }
+                Event::Core(CoreEvent::Loaded(_)) => {}
+                Event::Stop(signal) => self.drain(signal),
+                Event::Core(CoreEvent::Ended(core, Err(error))) => {
+                    let what = format!("core {core} ended: {error}");
+                    tracing::error!("{what}");
+                    return Err(Exit::new(Reason::ThreadEnded, what));
+                }
+                Event::Core(CoreEvent::Ended(core, Ok(()))) if core.index() < self.cores.get() => ended += 1,
+                Event::Core(CoreEvent::Ended(..)) => {
+                    failure = Some(Exit::new(Reason::ThreadEnded, "the admin listener ended by itself"));
+                    self.drain(SIGTERM);
+                }
+            }
+        }
+        self.take_down();
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn open(&mut self) {
+        for core in self.cores.cores() {
+            self.post.to(core).post(ToCore::Open);
+        }
+        self.stats.ready.store(true, Ordering::Release);
+        // Whoever started us may have closed the pipe; that is no reason to end.
+        let mut out = io::stdout().lock();
+        let _ = writeln!(out, "{}", self.announcement).and_then(|()| out.flush());
+    }
+
+    fn drain(&mut self, signal: i32) {
+        if self.stats.draining.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+        tracing::info!("{name}: finishing what is in flight, then ending");
+        for core in self.cores.cores() {
+            self.post.to(core).post(ToCore::Drain);
+        }
+    }
+
+    /// Ends what the cores needed, in the opposite order of the start.
+    fn take_down(self) {
+        self.threads.replenisher.stop();
+        self.post.to(CoreId(self.cores.get() as u16)).post(ToCore::Drain);
+        for running in self.running {
+            let _ = running.join();
+        }
+        // The cores have dropped their ends of the queues: the writer syncs what it has, and ends.
+        for thread in self.threads.readers.into_iter().chain([self.threads.writer]) {
+            thread.join().expect("panics abort");
+        }
+        if let Err(error) = self.links.sync() {
+            tracing::error!("the last sync failed: {error}");
+        }
+        tracing::info!("ended");
+    }
+}
+
+/// What all cores are made from.
+struct CorePlan<'a> {
+    settings: &'a Settings,
+    events: Sender<Event>,
+    counters: Counters,
+    site: Arc<Site>,
+    hasher: CodeHasher,
+    cores: CoreCount,
+}
+
+impl CorePlan<'_> {
+    fn start_all(
+        self,
+        public: Vec<Vec<Socket>>,
+        admin: Vec<Socket>,
+        bells: Vec<Arc<File>>,
+        mail: Vec<Receiver<ToCore>>,
+        sources: Vec<CodeSource>,
+    ) -> Result<Vec<core::executor::Running>, Exit> {
+        let mut seeds = Seeds::new(self.cores, self.hasher);
+        let listeners = public.into_iter().chain([admin]);
+        let codes = sources.into_iter().map(Some).chain([None]);
+        let cpus = self.settings.cores.cpus.iter().map(|&cpu| Some(cpu)).chain([None]);
+        let core_events = forward_events(self.events.clone())?;
+        let mut running = Vec::new();
+        for (index, ((((listeners, bell), mail), codes), cpu)) in
+            listeners.zip(bells).zip(mail).zip(codes).zip(cpus).enumerate()
+        {
+            self.counters.cores[index].cpu.set(cpu.unwrap_or_default() as u64);
+            let is_admin = codes.is_none();
+            let site = Arc::clone(&self.site);
+            let parts = CoreParts {
+                core: CoreId(index as u16),
+                cpu,
+                listeners,
+                bell,
+                mail,
+                counters: self.counters.clone(),
+                limits: Limits {
+                    connections: self.settings.limits.connections,
+                    head_time: self.settings.limits.head,
+                    idle_time: self.settings.limits.idle,
+                },
+                codes: Box::new(Segment(codes)),
+                service: Box::new(move |desk| {
+                    if is_admin { api::admin::service(desk) } else { api::public::service(Rc::clone(&desk), site) }
+                }),
+                events: core_events.clone(),
+            };
+            running
+                .push(core::start(seeds.next(parts)).map_err(|error| thread_exit(&format!("core {index}"), &error))?);
+        }
+        Ok(running)
+    }
+}
+
+/// A core's segment; the admin listener has none.
+struct Segment(Option<CodeSource>);
+
+impl Codes for Segment {
+    fn take(&mut self) -> Option<Code> {
+        self.0.as_mut()?.take().map(|code| code.to_code())
+    }
+
+    fn remaining(&self) -> usize {
+        self.0.as_ref().map_or(0, CodeSource::remaining)
+    }
+}
+
+/// Cores know only their own events; this thread puts them among the others.
+fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>, Exit> {
+    let (sender, receiver) = channel();
+    let forward =
+        move || receiver.into_iter().map(Event::Core).try_for_each(|event| events.send(event)).unwrap_or_default();
+    std::thread::Builder::new()
+        .name("events".to_owned())
+        .spawn(forward)
+        .map_err(|error| thread_exit("events", &error))?;
+    Ok(sender)
+}
+
+fn watch_signals(events: Sender<Event>) -> Result<(), Exit> {
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).map_err(|error| thread_exit("signals", &error))?;
+    let watch = move || {
+        for signal in signals.forever() {
+            if events.send(Event::Stop(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(watch)
+        .map_err(|error| thread_exit("signals", &error))?;
+    Ok(())
+}
+
+fn thread_exit(what: &str, error: &io::Error) -> Exit {
+    Exit::new(Reason::ThreadEnded, format!("{what} could not be started: {error}"))
+}
+
+fn bind(address: SocketAddr, count: usize) -> Result<(SocketAddr, Vec<Socket>), Exit> {
+    listen::bind(address, count)
+        .map_err(|error| Exit::new(Reason::Address, format!("cannot listen on {address}: {error}")))
+}
+
+/// Binds every address once for each core: the addresses as they were bound, and the sockets of each core.
+fn bind_all(addresses: &[SocketAddr], cores: usize) -> Result<(Vec<SocketAddr>, Vec<Vec<Socket>>), Exit> {
+    let mut bound = Vec::new();
+    let mut of_core: Vec<Vec<Socket>> = (0..cores).map(|_| Vec::new()).collect();
+    for &address in addresses {
+        let (address, sockets) = bind(address, cores)?;
+        bound.push(address);
+        of_core.iter_mut().zip(sockets).for_each(|(sockets, socket)| sockets.push(socket));
+    }
+    Ok((bound, of_core))
+}
+
+type Mail = (Post, Vec<Arc<File>>, Vec<Receiver<ToCore>>);
+
+/// A mailbox for each core and for the admin listener.
+fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
+    let mut boxes = Vec::new();
+    let mut bells = Vec::new();
+    let mut mail = Vec::new();
+    for _ in 0..=cores.get() {
+        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
+            .map_err(|error| thread_exit("a doorbell", &error.into()))?;
+        let bell = Arc::new(File::from(bell));
+        let (mailbox, receiver) = Mailbox::new(Arc::clone(&bell));
+        boxes.push(mailbox);
+        bells.push(bell);
+        mail.push(receiver);
+    }
+    Ok((Post::new(boxes), bells, mail))
+}
+
+fn start_replenisher(
+    settings: &Settings,
+    links: &Links,
+    space: CodeSpace,
+    post: &Post,
+    core_stats: &Arc<[Arc<CoreStats>]>,
+    stats: &Arc<NodeStats>,
+) -> Result<Replenisher, Exit> {
+    let (ids, moved) = IdTable::open(&settings.data_dir.join("ids"))
+        .map_err(|error| Exit::new(Reason::DataNotWritable, error.to_string()))?;
+    if let Some(moved) = moved {
+        stats.alarms.raise("id_table_moved", moved.to_string());
+    }
+    let cores = core_count(settings);
+    replenisher::start(ReplenisherSetup {
+        links: links.clone(),
+        ids,
+        space,
+        length: settings.code_length,
+        cores,
+        post: post.clone(),
+        core_stats: core_stats.iter().take(cores.get()).cloned().collect(),
+        stats: Arc::clone(stats),
+    })
+    .map_err(|error| Exit::new(Reason::ThreadEnded, error.to_string()))
+}
+
+fn load(links: &Links, post: &Post, hasher: CodeHasher, cores: CoreCount, stats: &NodeStats) -> Result<(), Exit> {
+    let report = loader::load(links, post, hasher, cores, stats).map_err(|error| store_exit(&error))?;
+    if report.records > 0 {
+        tracing::info!(links = report.records, seconds = report.time.as_secs_f64(), "links read back");
+    }
+    Ok(())
+}
+
+/// What short URLs start with, without a slash at the end.
+fn base_url(settings: &Settings, first: SocketAddr) -> String {
+    let given = settings.base_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+    given.unwrap_or_else(|| format!("http://{first}"))
+}
+
+/// The hosts and ports that lead to this service.
+fn own_authorities(base_url: &str, listening: &[SocketAddr]) -> Vec<Authority> {
+    let mut urls = vec![base_url.to_owned()];
+    for address in listening {
+        urls.push(format!("http://{address}"));
+        if address.ip().is_loopback() || address.ip().is_unspecified() {
+            urls.extend(["localhost", "127.0.0.1", "[::1]"].map(|host| format!("http://{host}:{}", address.port())));
+        }
+    }
+    urls.iter().filter_map(|url| Authority::of(url)).collect()
+}
+
+fn announce(settings: &Settings, listening: &[SocketAddr], admin: SocketAddr, base_url: &str) -> String {
+    let listening: Vec<String> = listening.iter().map(|address| format!("http://{address}")).collect();
+    format!(
+        "carom {} serves {} (short URLs start with {base_url}), status at http://{admin}/status, {} cores, data in {}",
+        env!("CARGO_PKG_VERSION"),
+        listening.join(", "),
+        settings.cores.cpus.len(),
+        settings.data_dir.display(),
+    )
+}
+
+fn random_seed() -> Result<u64, Exit> {
+    getrandom::u64()
+        .map_err(|error| Exit::new(Reason::Incomplete, format!("the system gives no random bytes: {error}")))
+}

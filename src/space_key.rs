@@ -1,0 +1,248 @@
+//! The secret key of the code space: where it lies, and that nobody but its owner can read it.
+//!
+//! The key decides which codes are given out. If it is lost, links go on redirecting; but a node that made itself a new one
+//! would give out codes that exist already, and each would be found taken only when it is tried. So a key is made once,
+//! on the first start, and a missing one is an error as soon as there are links. What a key means is in `carom_shards`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use carom_shards::SpaceKey;
+use rustix::fs::OFlags;
+
+use crate::config::KeySource;
+use crate::exit::{Exit, Reason};
+
+/// Name of the key's file in a data directory.
+pub const FILE_NAME: &str = "space.key";
+
+/// The file while it is being written.
+const FILE_NAME_NEW: &str = "space.key.new";
+
+/// A key is 65 bytes; a file that is much longer is another file.
+const FILE_LEN_MAX: u64 = 1024;
+
+/// A new key from the operating system's random generator.
+///
+/// # Errors
+/// [`Reason::Incomplete`] if the system gives no randomness.
+pub fn generate() -> Result<SpaceKey, Exit> {
+    let mut bytes = [0; 32];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => Ok(SpaceKey::from_bytes(bytes)),
+        Err(error) => Err(Exit::new(Reason::Incomplete, format!("the system gives no random bytes: {error}"))),
+    }
+}
+
+/// The key to serve with. On the first start, when the data directory holds no links and no other place is named, a key
+/// is made and kept; the caller holds the lock of the data directory, so that two processes cannot make two.
+///
+/// # Errors
+/// [`Reason::SpaceKey`] if the key is missing, malformed, or readable by others; [`Reason::DataNotWritable`] or
+/// [`Reason::DiskFull`] if a new one cannot be kept.
+pub fn obtain(source: &KeySource, data_dir: &Path, holds_links: bool) -> Result<SpaceKey, Exit> {
+    match source {
+        KeySource::Given(key) => Ok(key.clone()),
+        KeySource::File(path) => read(path)?.ok_or_else(|| absent(path)),
+        KeySource::DataDir => {
+            let path = data_dir.join(FILE_NAME);
+            match read(&path)? {
+                Some(key) => Ok(key),
+                None if holds_links => Err(lost(&path)),
+                None => {
+                    let key = generate()?;
+                    keep(&key, data_dir).map_err(|error| not_kept(&path, &error))?;
+                    Ok(key)
+                }
+            }
+        }
+    }
+}
+
+/// Reads a key from a file; `None` if there is no such file.
+///
+/// # Errors
+/// [`Reason::SpaceKey`] if it cannot be read, holds no key, or can be read by others than its owner.
+pub fn read(path: &Path) -> Result<Option<SpaceKey>, Exit> {
+    // Without O_NONBLOCK, a pipe that nobody writes to would make the start wait for ever.
+    let opened = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(refused(path, &format!("cannot be read: {error}"))),
+    };
+    // The opened file is examined, not the name, which may lead elsewhere a moment later.
+    let meta = file.metadata().map_err(|error| refused(path, &format!("cannot be examined: {error}")))?;
+    if !meta.is_file() {
+        return Err(refused(path, "is no ordinary file"));
+    }
+    if meta.mode() & 0o077 != 0 {
+        let what = format!("can be read or written by others than its owner (mode {:04o})", meta.mode() & 0o7777);
+        let remedy = format!("run `chmod 600 {}`; if others may have read the key, take it for known", path.display());
+        return Err(refused(path, &what).with_remedy(remedy));
+    }
+    let mut text = String::new();
+    if let Err(error) = file.take(FILE_LEN_MAX).read_to_string(&mut text) {
+        return Err(refused(path, &format!("cannot be read: {error}")));
+    }
+    match SpaceKey::from_hex(&text) {
+        Ok(key) => Ok(Some(key)),
+        Err(error) => Err(refused(path, &format!("holds no key: {error}"))),
+    }
+}
+
+/// Compares the key with the fingerprint of the one that the data was made with.
+///
+/// # Errors
+/// [`Reason::SpaceKey`] if they differ.
+pub fn check_fingerprint(key: &SpaceKey, of_the_data: &str) -> Result<(), Exit> {
+    let ours = key.fingerprint();
+    if ours == of_the_data {
+        return Ok(());
+    }
+    let what = format!(
+        "the data was made with the key of fingerprint {of_the_data}, but the key at hand has the fingerprint {ours}"
+    );
+    let remedy = "put back the key that belongs to this data (`carom key show-fingerprint` tells keys apart), or choose the \
+                  data directory that belongs to this key";
+    Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
+}
+
+/// Writes the key so that after a crash at any moment there is either the whole file or none.
+fn keep(key: &SpaceKey, data_dir: &Path) -> io::Result<()> {
+    let new = data_dir.join(FILE_NAME_NEW);
+    // A rest of a start that was cut short; it may have any mode, so it is not written over.
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(format!("{}\n", key.to_hex()).as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, data_dir.join(FILE_NAME))?;
+    File::open(data_dir)?.sync_all()
+}
+
+fn refused(path: &Path, what: &str) -> Exit {
+    Exit::new(Reason::SpaceKey, format!("the key file {} {what}", path.display()))
+}
+
+fn absent(path: &Path) -> Exit {
+    let remedy = format!(
+        "correct space_key_file; or make a key with `(umask 077; carom key new > {})`, if there are no links yet",
+        path.display()
+    );
+    refused(path, "does not exist").with_remedy(remedy)
+}
+
+fn lost(path: &Path) -> Exit {
+    let remedy = format!(
+        "copy {FILE_NAME} from a backup of the data directory to {} with mode 0600, or name the key's file with \
+         space_key_file",
+        path.display()
+    );
+    refused(path, "is missing, but the data directory holds links that were made with it").with_remedy(remedy)
+}
+
+fn not_kept(path: &Path, error: &io::Error) -> Exit {
+    let reason = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Reason::DiskFull,
+        _ => Reason::DataNotWritable,
+    };
+    Exit::new(reason, format!("a new key cannot be kept as {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn write(path: &Path, text: &str, mode: u32) {
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn the_first_start_makes_a_key_and_later_ones_find_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = obtain(&KeySource::DataDir, folder.path(), false).unwrap();
+        let path = folder.path().join(FILE_NAME);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", made.to_hex()));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+        for holds_links in [false, true] {
+            assert_eq!(obtain(&KeySource::DataDir, folder.path(), holds_links).unwrap(), made);
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        assert_ne!(obtain(&KeySource::DataDir, elsewhere.path(), false).unwrap(), made);
+    }
+
+    #[test]
+    fn a_start_that_was_cut_short_does_not_stop_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        write(&folder.path().join(FILE_NAME_NEW), "half a k", 0o644);
+        obtain(&KeySource::DataDir, folder.path(), false).unwrap();
+        assert_eq!(std::fs::metadata(folder.path().join(FILE_NAME)).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_missing_key_is_not_made_anew_when_there_are_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let exit = obtain(&KeySource::DataDir, folder.path(), true).unwrap_err();
+        assert_eq!(exit.reason, Reason::SpaceKey);
+        assert!(exit.remedy().contains("backup"), "{exit}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_or_that_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let good = "0123456789abcdef".repeat(4);
+        for mode in [0o640, 0o604, 0o620, 0o644] {
+            write(&path, &good, mode);
+            let exit = read(&path).unwrap_err();
+            assert_eq!(exit.reason, Reason::SpaceKey);
+            assert!(exit.remedy().contains("chmod 600"), "{exit}");
+        }
+        for text in ["", "abc", &good[1..], &"0".repeat(70_000), "\u{fffd}"] {
+            write(&path, text, 0o600);
+            let exit = read(&path).unwrap_err();
+            assert_eq!(exit.reason, Reason::SpaceKey, "{exit}");
+            assert!(text.is_empty() || !exit.to_string().contains(text), "a key must not be shown: {exit}");
+        }
+        std::fs::write(&path, b"\xff\xfe").unwrap();
+        assert_eq!(read(&path).unwrap_err().reason, Reason::SpaceKey);
+        assert_eq!(read(folder.path()).unwrap_err().reason, Reason::SpaceKey);
+        write(&path, &format!("{good}\n"), 0o400);
+        assert_eq!(read(&path).unwrap().unwrap().to_hex(), good);
+    }
+
+    #[test]
+    fn a_key_from_elsewhere_writes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = generate().unwrap();
+        assert_eq!(obtain(&KeySource::Given(key.clone()), folder.path(), true).unwrap(), key);
+        let file = folder.path().join("mounted");
+        let named = KeySource::File(file.clone());
+        let exit = obtain(&named, folder.path(), false).unwrap_err();
+        assert_eq!(exit.reason, Reason::SpaceKey);
+        assert!(exit.remedy().contains("space_key_file"), "{exit}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        write(&file, &key.to_hex(), 0o600);
+        assert_eq!(obtain(&named, folder.path(), true).unwrap(), key);
+    }
+
+    #[test]
+    fn another_key_than_that_of_the_data_is_refused() {
+        let (one, other) = (generate().unwrap(), generate().unwrap());
+        assert_eq!(check_fingerprint(&one, &one.fingerprint()), Ok(()));
+        let exit = check_fingerprint(&one, &other.fingerprint()).unwrap_err();
+        assert_eq!(exit.reason, Reason::SpaceKey);
+        assert!(!exit.to_string().contains(&one.to_hex()));
+    }
+}

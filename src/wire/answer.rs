@@ -1,0 +1,290 @@
+//! Answers in bytes: heads prebuilt for each status, with the date rendered once a second.
+
+use std::time::{Duration, SystemTime};
+
+use carom_shards::{Policy, RedirectStatus};
+
+use super::connection::Ask;
+use super::head::Rejection;
+use super::pages::{self, Page};
+
+/// Where the date starts in every prebuilt head, behind its status line and `Date: `.
+const DATE_LEN: usize = 29;
+
+/// A prebuilt head, and where its date stands.
+#[derive(Debug)]
+struct Prebuilt {
+    bytes: Vec<u8>,
+    date_at: usize,
+}
+
+impl Prebuilt {
+    fn new(status: &str, fields: &str) -> Prebuilt {
+        let start = format!("HTTP/1.1 {status}\r\nDate: ");
+        let date_at = start.len();
+        Prebuilt { bytes: format!("{start}{:DATE_LEN$}\r\n{fields}", "").into_bytes(), date_at }
+    }
+
+    fn set_date(&mut self, date: &[u8]) {
+        self.bytes[self.date_at..self.date_at + DATE_LEN].copy_from_slice(date);
+    }
+}
+
+/// The head of an error page in both forms.
+#[derive(Debug)]
+struct PageHeads {
+    page: Page,
+    html: Prebuilt,
+    text: Prebuilt,
+}
+
+impl PageHeads {
+    fn new(page: Page) -> PageHeads {
+        let fields = |kind: &str, len: usize| {
+            format!(
+                "Content-Type: {kind}; charset=utf-8\r\nContent-Length: {len}\r\nCache-Control: no-store\r\nVary: Accept\r\n\
+                 X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+            )
+        };
+        let policy = format!("Content-Security-Policy: {}\r\n", pages::CONTENT_SECURITY_POLICY);
+        PageHeads {
+            page,
+            html: Prebuilt::new(page.status, &(fields("text/html", page.html.len()) + &policy)),
+            text: Prebuilt::new(page.status, &fields("text/plain", page.text.len())),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>, ask: &Ask) {
+        let (head, body) = if ask.accepts_html { (&self.html, self.page.html) } else { (&self.text, self.page.text) };
+        out.extend_from_slice(&head.bytes);
+        end_head(out, ask.close);
+        if !ask.head_only {
+            out.extend_from_slice(body.as_bytes());
+        }
+    }
+}
+
+/// What was found for a code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found<'a> {
+    /// A link that can be followed now.
+    Link {
+        /// How it redirects.
+        policy: Policy,
+        /// Where to.
+        target: &'a [u8],
+    },
+    /// No such link.
+    Missing,
+    /// A link whose time is over.
+    Gone,
+    /// A link whose record cannot be read.
+    Damaged,
+}
+
+/// The prebuilt answers of one core.
+#[derive(Debug)]
+pub struct Answers {
+    redirects: [Prebuilt; RedirectStatus::ALL.len()],
+    missing: PageHeads,
+    gone: PageHeads,
+    damaged: PageHeads,
+    rejections: Vec<(Rejection, Prebuilt)>,
+}
+
+impl Answers {
+    /// All answers, dated with the given second since 1970 UTC.
+    pub fn new(unix_seconds: u64) -> Answers {
+        let mut answers = Answers {
+            redirects: RedirectStatus::ALL.map(|status| {
+                let line = format!("{} {}", status.number(), redirect_phrase(status));
+                Prebuilt::new(&line, "Content-Length: 0\r\nCache-Control: private, max-age=")
+            }),
+            missing: PageHeads::new(pages::NOT_FOUND),
+            gone: PageHeads::new(pages::GONE),
+            damaged: PageHeads::new(pages::DAMAGED),
+            rejections: Rejection::ALL.into_iter().map(|rejection| (rejection, rejection_head(rejection))).collect(),
+        };
+        answers.tick(unix_seconds);
+        answers
+    }
+
+    /// Renders the date anew; to be called when a second is over.
+    pub fn tick(&mut self, unix_seconds: u64) {
+        let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(unix_seconds));
+        let date = date.as_bytes();
+        assert_eq!(date.len(), DATE_LEN, "an HTTP date has a fixed length until the year 9999");
+        self.redirects.iter_mut().for_each(|head| head.set_date(date));
+        for page in [&mut self.missing, &mut self.gone, &mut self.damaged] {
+            page.html.set_date(date);
+            page.text.set_date(date);
+        }
+        self.rejections.iter_mut().for_each(|(_, head)| head.set_date(date));
+    }
+
+    /// Appends the answer to a question. `now_ms` is the present instant in milliseconds since 1970 UTC: no client may
+    /// keep a redirect for longer than the link lives.
+    #[inline]
+    pub fn write(&self, out: &mut Vec<u8>, ask: &Ask, found: &Found<'_>, now_ms: u64) {
+        match found {
+            Found::Link { policy, target } => {
+                out.extend_from_slice(&self.redirects[status_index(policy.status)].bytes);
+                match cache_seconds(policy, now_ms) {
+                    0 => out.push(b'0'),
+                    seconds => write_number(out, seconds),
+                }
+                out.extend_from_slice(b"\r\nLocation: ");
+                out.extend_from_slice(target);
+                out.extend_from_slice(b"\r\n");
+                end_head(out, ask.close);
+            }
+            Found::Missing => self.missing.write(out, ask),
+            Found::Gone => self.gone.write(out, ask),
+            Found::Damaged => self.damaged.write(out, ask),
+        }
+    }
+
+    /// Appends the answer to a request that is refused, after which the connection is closed.
+    pub fn reject(&self, out: &mut Vec<u8>, rejection: Rejection) {
+        if let Some((_, head)) = self.rejections.iter().find(|(of, _)| *of == rejection) {
+            out.extend_from_slice(&head.bytes);
+        }
+    }
+}
+
+/// For how many seconds a client may keep the answer: never beyond the end of the link.
+#[inline]
+pub fn cache_seconds(policy: &Policy, now_ms: u64) -> u32 {
+    match (policy.cache_seconds, policy.valid_until_ms) {
+        (None, _) => 0,
+        (Some(seconds), None) => seconds,
+        (Some(seconds), Some(until_ms)) => {
+            let left = until_ms.saturating_sub(now_ms) / 1_000;
+            u32::try_from(left).map_or(seconds, |left| seconds.min(left))
+        }
+    }
+}
+
+fn redirect_phrase(status: RedirectStatus) -> &'static str {
+    match status {
+        RedirectStatus::MovedPermanently => "Moved Permanently",
+        RedirectStatus::Found => "Found",
+        RedirectStatus::SeeOther => "See Other",
+        RedirectStatus::TemporaryRedirect => "Temporary Redirect",
+        RedirectStatus::PermanentRedirect => "Permanent Redirect",
+    }
+}
+
+#[inline]
+fn status_index(status: RedirectStatus) -> usize {
+    match status {
+        RedirectStatus::MovedPermanently => 0,
+        RedirectStatus::Found => 1,
+        RedirectStatus::SeeOther => 2,
+        RedirectStatus::TemporaryRedirect => 3,
+        RedirectStatus::PermanentRedirect => 4,
+    }
+}
+
+/// A whole answer: these are never followed by another.
+fn rejection_head(rejection: Rejection) -> Prebuilt {
+    let body = format!("{}\n", rejection.explanation());
+    let retry = if rejection == Rejection::Unavailable { "Retry-After: 1\r\n" } else { "" };
+    let fields = format!(
+        "Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{retry}Connection: close\r\n\r\n{body}",
+        body.len()
+    );
+    Prebuilt::new(rejection.status(), &fields)
+}
+
+#[inline]
+fn end_head(out: &mut Vec<u8>, close: bool) {
+    out.extend_from_slice(if close { b"Connection: close\r\n\r\n" } else { b"\r\n" });
+}
+
+fn write_number(out: &mut Vec<u8>, mut number: u32) {
+    let mut digits = [0u8; 10];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_shards::Code;
+
+    fn ask() -> Ask {
+        Ask { code: Code::parse(b"abc").unwrap(), head_only: false, accepts_html: false, close: false }
+    }
+
+    fn written(ask: &Ask, found: &Found<'_>) -> String {
+        let mut out = Vec::new();
+        Answers::new(784_111_777).write(&mut out, ask, found, 5_000);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_redirect_is_exactly_this() {
+        let found = Found::Link { policy: Policy::default(), target: b"https://example.com/" };
+        assert_eq!(
+            written(&ask(), &found),
+            "HTTP/1.1 302 Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 0\r\n\
+             Cache-Control: private, max-age=0\r\nLocation: https://example.com/\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn every_status_has_its_own_line() {
+        for status in RedirectStatus::ALL {
+            let policy = Policy { status, cache_seconds: Some(4_294_967_295), ..Policy::default() };
+            let text = written(&ask(), &Found::Link { policy, target: b"http://a/" });
+            assert!(
+                text.starts_with(&format!("HTTP/1.1 {} {}\r\n", status.number(), redirect_phrase(status))),
+                "{text}"
+            );
+            assert!(text.contains("max-age=4294967295\r\n"), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_client_keeps_a_redirect_beyond_its_end() {
+        let policy = Policy { cache_seconds: Some(60), valid_until_ms: Some(12_900), ..Policy::default() };
+        assert_eq!(cache_seconds(&policy, 5_000), 7);
+        assert_eq!(cache_seconds(&policy, 20_000), 0);
+        assert_eq!(cache_seconds(&Policy { valid_until_ms: Some(u64::MAX), ..policy }, 5_000), 60);
+    }
+
+    #[test]
+    fn pages_announce_the_length_they_have() {
+        for (accepts_html, head_only) in [(false, false), (true, false), (false, true), (true, true)] {
+            for found in [Found::Missing, Found::Gone, Found::Damaged] {
+                let text = written(&Ask { accepts_html, head_only, close: true, ..ask() }, &found);
+                let (head, body) = text.split_once("\r\n\r\n").unwrap();
+                let len: usize =
+                    head.split("Content-Length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+                assert!(head.ends_with("Connection: close"));
+                assert_eq!(body.len(), if head_only { 0 } else { len });
+                assert_eq!(head.contains("text/html"), accepts_html);
+            }
+        }
+    }
+
+    #[test]
+    fn every_rejection_has_an_answer_that_closes() {
+        for rejection in Rejection::ALL {
+            let mut out = Vec::new();
+            Answers::new(0).reject(&mut out, rejection);
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.starts_with(&format!("HTTP/1.1 {}\r\n", rejection.status())));
+            assert!(text.contains("\r\nConnection: close\r\n"));
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Where a chunked body ends (RFC 9112, section 7.1), read strictly: the bytes go on to hyper unchanged, and must mean
+//! the same to both.
+
+use super::head::Rejection;
+use crate::limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
+
+/// Most digits of a chunk's size that are read: 16^8 is far above any body that is taken.
+const SIZE_DIGITS_MAX: u8 = 8;
+
+/// The state between two bytes of a chunked body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chunked {
+    part: Part,
+    /// Bytes of data so far.
+    data: u64,
+    /// Bytes of sizes, extensions and trailers so far: a body must not consist of these.
+    overhead: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Size {
+        value: u64,
+        digits: u8,
+    },
+    Extension {
+        value: u64,
+    },
+    SizeLf {
+        value: u64,
+    },
+    Data {
+        left: u64,
+    },
+    DataCr,
+    DataLf,
+    /// At the start of a line of the trailer section.
+    TrailerStart,
+    Trailer,
+    TrailerLf,
+    EndLf,
+}
+
+impl Default for Chunked {
+    fn default() -> Self {
+        Chunked { part: Part::Size { value: 0, digits: 0 }, data: 0, overhead: 0 }
+    }
+}
+
+impl Chunked {
+    /// Reads on. Returns how many of the bytes belong to the body, and whether the body ends with them.
+    ///
+    /// # Errors
+    /// [`Rejection`] for framing that is not exact, or a body or its framing that is too long.
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<(usize, bool), Rejection> {
+        let mut at = 0;
+        while at < bytes.len() {
+            if let Part::Data { left } = self.part {
+                let taken = left.min((bytes.len() - at) as u64);
+                at += taken as usize;
+                self.part = if taken == left { Part::DataCr } else { Part::Data { left: left - taken } };
+                continue;
+            }
+            let byte = bytes[at];
+            at += 1;
+            self.overhead += 1;
+            if self.overhead as usize > HEAD_LEN_MAX + BODY_LEN_MAX {
+                return Err(Rejection::BodyTooLarge);
+            }
+            if self.part == Part::EndLf && byte == b'\n' {
+                return Ok((at, true));
+            }
+            self.part = self.after(byte)?;
+        }
+        Ok((at, false))
+    }
+
+    fn after(&mut self, byte: u8) -> Result<Part, Rejection> {
+        let part = match (self.part, byte) {
+            (Part::Size { value, digits }, _) if byte.is_ascii_hexdigit() && digits < SIZE_DIGITS_MAX => {
+                let digit = (byte as char).to_digit(16).map_or(0, u64::from);
+                Part::Size { value: value << 4 | digit, digits: digits + 1 }
+            }
+            (Part::Size { value, digits: 1.. }, b'\r') => Part::SizeLf { value },
+            (Part::Size { value, digits: 1.. }, b';') => Part::Extension { value },
+            (Part::Extension { value }, b'\r') => Part::SizeLf { value },
+            (Part::Extension { .. }, b' '..=b'~' | b'\t') => self.part,
+            (Part::SizeLf { value: 0 }, b'\n') => Part::TrailerStart,
+            (Part::SizeLf { value }, b'\n') => {
+                self.data += value;
+                if self.data > BODY_LEN_MAX as u64 {
+                    return Err(Rejection::BodyTooLarge);
+                }
+                Part::Data { left: value }
+            }
+            (Part::DataCr, b'\r') => Part::DataLf,
+            (Part::DataLf, b'\n') => Part::Size { value: 0, digits: 0 },
+            (Part::TrailerStart, b'\r') => Part::EndLf,
+            (Part::TrailerStart, b'!'..=b'~') => Part::Trailer,
+            (Part::Trailer, b'\r') => Part::TrailerLf,
+            (Part::Trailer, b' '..=b'~' | b'\t' | 0x80..) => Part::Trailer,
+            (Part::TrailerLf, b'\n') => Part::TrailerStart,
+            _ => return Err(Rejection::BadRequest),
+        };
+        Ok(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_bodies_end_where_they_end() {
+        let long = format!("aB\r\n{}\r\n0\r\n\r\n", "x".repeat(0xab));
+        for body in ["0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", "5;a=b\r\nhello\r\n00\r\nX: y\r\n\r\n", &long] {
+            let stream = format!("{body}GET / HTTP/1.1");
+            let whole = Chunked::default().advance(stream.as_bytes());
+            assert_eq!(whole, Ok((body.len(), true)), "{body:?}");
+            // One byte at a time comes to the same.
+            let mut chunked = Chunked::default();
+            for (at, byte) in body.bytes().enumerate() {
+                assert_eq!(chunked.advance(&[byte]), Ok((1, at + 1 == body.len())), "{body:?} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn inexact_framing_is_refused() {
+        for body in [
+            "\r\n",
+            "g\r\n",
+            " 5\r\nhello",
+            "5 \r\nhello",
+            "+5\r\nhello",
+            "0x5\r\nhello",
+            "5\nhello",
+            "5\r\nhelloX",
+            "5\r\nhello\n",
+            "5\r\r\n",
+            "0\r\n X: y\r\n",
+            "0\r\n\n",
+            "123456789\r\n",
+            "5;\x01\r\n",
+            "5;a\n",
+            "0\r\nX: y\n\r\n",
+        ] {
+            assert_eq!(Chunked::default().advance(body.as_bytes()), Err(Rejection::BadRequest), "{body:?}");
+        }
+        assert_eq!(Chunked::default().advance(b"100001\r\n"), Err(Rejection::BodyTooLarge));
+        assert_eq!(Chunked::default().advance(b"ffffffff\r\n"), Err(Rejection::BodyTooLarge));
+    }
+}

@@ -1,0 +1,331 @@
+//! The connection machine: which bytes make a request that is answered on the spot, which are passed to hyper, and
+//! which end the connection.
+//!
+//! It owns no buffer. The driver shows it the bytes that are not consumed yet; it says how many of them it consumed and
+//! what to do. Feeding it byte by byte or all at once gives the same actions. A connection starts on the fast way and
+//! leaves it for good with the first request that is not exactly a `GET` or `HEAD` for a code; from then on the machine
+//! only checks heads and counts bodies, and the checked bytes go to hyper.
+
+use carom_shards::Code;
+
+use super::chunked::Chunked;
+use super::head::{self, Body, Head, HeadScan, Method, Rejection};
+use crate::limits::BODY_LEN_MAX;
+
+/// A question for a code, asked on the fast way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ask {
+    /// The code behind the slash.
+    pub code: Code,
+    /// Whether only the head of the answer may be sent (`HEAD`).
+    pub head_only: bool,
+    /// Whether an error page may be HTML.
+    pub accepts_html: bool,
+    /// Whether the connection ends after the answer.
+    pub close: bool,
+}
+
+/// What the driver is to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Wait for more bytes.
+    Read,
+    /// Look the code up and answer; do not step again before that.
+    Lookup(Ask),
+    /// From now on hyper drives this connection. Nothing was consumed; step again.
+    HandOver,
+    /// The consumed bytes belong to hyper; step again.
+    Pass,
+    /// Say so after all answers before it, and close. No further step.
+    Reject(Rejection),
+}
+
+/// The outcome of one step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// Bytes at the front of the input that are done with.
+    pub consumed: usize,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What a connection waits for, so that the driver knows which time limit holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expects {
+    /// The next request, or nothing at all.
+    Request,
+    /// The rest of a head.
+    Head,
+    /// The rest of a body.
+    Body,
+}
+
+/// The machine of one connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection {
+    scan: HeadScan,
+    mode: Mode,
+    heads: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    /// Answers are made here.
+    Fast,
+    /// hyper answers; the next byte belongs to this part of a message.
+    Slow(Part),
+    /// Nothing more is read.
+    Ended { in_body: bool },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Head,
+    Length { left: u64 },
+    Chunked(Chunked),
+}
+
+impl Connection {
+    /// A connection that starts on the fast way.
+    pub fn fast() -> Connection {
+        Connection { scan: HeadScan::default(), mode: Mode::Fast, heads: 0 }
+    }
+
+    /// A connection that hyper drives from its first byte.
+    pub fn slow() -> Connection {
+        Connection { scan: HeadScan::default(), mode: Mode::Slow(Part::Head), heads: 0 }
+    }
+
+    /// Whether hyper drives it.
+    pub fn is_slow(&self) -> bool {
+        matches!(self.mode, Mode::Slow(_))
+    }
+
+    /// How many whole heads it has seen; wraps. A change says that another message has begun.
+    pub fn heads(&self) -> u32 {
+        self.heads
+    }
+
+    /// What it waits for, given how many bytes are not consumed. After a rejection: what it waited for then.
+    pub fn expects(&self, unconsumed: usize) -> Expects {
+        match self.mode {
+            Mode::Slow(Part::Length { .. } | Part::Chunked(_)) | Mode::Ended { in_body: true } => Expects::Body,
+            _ if unconsumed > 0 => Expects::Head,
+            _ => Expects::Request,
+        }
+    }
+
+    /// Looks at all bytes that are not consumed yet. After [`Action::Read`] the same bytes must be shown again with
+    /// more behind them.
+    #[inline]
+    pub fn step(&mut self, input: &[u8]) -> Step {
+        match self.mode {
+            Mode::Ended { .. } => Step { consumed: input.len(), action: Action::Read },
+            _ if input.is_empty() => Step { consumed: 0, action: Action::Read },
+            Mode::Fast | Mode::Slow(Part::Head) => self.step_head(input),
+            Mode::Slow(Part::Length { left }) => {
+                let consumed = left.min(input.len() as u64);
+                let left = left - consumed;
+                self.mode = Mode::Slow(if left == 0 { Part::Head } else { Part::Length { left } });
+                Step { consumed: consumed as usize, action: Action::Pass }
+            }
+            Mode::Slow(Part::Chunked(mut chunked)) => match chunked.advance(input) {
+                Ok((consumed, ended)) => {
+                    self.mode = Mode::Slow(if ended { Part::Head } else { Part::Chunked(chunked) });
+                    Step { consumed, action: Action::Pass }
+                }
+                Err(rejection) => self.reject(rejection),
+            },
+        }
+    }
+
+    #[inline]
+    fn step_head(&mut self, input: &[u8]) -> Step {
+        let end = match self.scan.find_end(input) {
+            Ok(Some(end)) => end,
+            Ok(None) => return Step { consumed: 0, action: Action::Read },
+            Err(rejection) => return self.reject(rejection),
+        };
+        let head = match head::parse(&input[..end]) {
+            Ok(head) => head,
+            Err(rejection) => return self.reject(rejection),
+        };
+        if self.mode == Mode::Fast {
+            if let Some(ask) = fast_ask(&head) {
+                self.scan = HeadScan::default();
+                self.heads = self.heads.wrapping_add(1);
+                return Step { consumed: end, action: Action::Lookup(ask) };
+            }
+            self.scan = HeadScan::default();
+            self.mode = Mode::Slow(Part::Head);
+            return Step { consumed: 0, action: Action::HandOver };
+        }
+        self.scan = HeadScan::default();
+        self.heads = self.heads.wrapping_add(1);
+        let part = match head.body {
+            Body::Length(len) if len > BODY_LEN_MAX as u64 => return self.reject(Rejection::BodyTooLarge),
+            Body::None | Body::Length(0) => Part::Head,
+            Body::Length(left) => Part::Length { left },
+            Body::Chunked => Part::Chunked(Chunked::default()),
+        };
+        self.mode = Mode::Slow(part);
+        Step { consumed: end, action: Action::Pass }
+    }
+
+    fn reject(&mut self, rejection: Rejection) -> Step {
+        let in_body = matches!(self.mode, Mode::Slow(Part::Length { .. } | Part::Chunked(_)));
+        self.mode = Mode::Ended { in_body };
+        Step { consumed: 0, action: Action::Reject(rejection) }
+    }
+}
+
+/// The question of a head that the fast way answers; `None` for any other.
+#[inline]
+fn fast_ask(head: &Head<'_>) -> Option<Ask> {
+    if head.is_unusual || !head.is_http11 || head.method == Method::Other {
+        return None;
+    }
+    let path = head.target.strip_prefix(b"/")?;
+    let path = match memchr::memchr2(b'?', b'#', path) {
+        Some(end) if path[end] == b'?' => &path[..end],
+        Some(_) => return None,
+        None => path,
+    };
+    let code = Code::parse(path).ok()?;
+    Some(Ask { code, head_only: head.method == Method::Head, accepts_html: head.accepts_html, close: head.close })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a driver makes of a stream: the actions with the bytes they consumed.
+    #[derive(PartialEq, Eq, Debug)]
+    enum Seen {
+        Asked(Ask),
+        HandedOver,
+        Passed(Vec<u8>),
+        Rejected(Rejection),
+    }
+
+    /// Feeds a stream in the given pieces, as the driver does.
+    fn drive(pieces: &[&[u8]]) -> Vec<Seen> {
+        let mut connection = Connection::fast();
+        let mut unconsumed = Vec::new();
+        let mut seen = Vec::new();
+        'pieces: for piece in pieces {
+            unconsumed.extend_from_slice(piece);
+            loop {
+                let step = connection.step(&unconsumed);
+                let taken: Vec<u8> = unconsumed.drain(..step.consumed).collect();
+                match step.action {
+                    Action::Read => break,
+                    Action::Lookup(ask) => seen.push(Seen::Asked(ask)),
+                    Action::HandOver => seen.push(Seen::HandedOver),
+                    Action::Pass => match seen.last_mut() {
+                        Some(Seen::Passed(bytes)) => bytes.extend(taken),
+                        _ => seen.push(Seen::Passed(taken)),
+                    },
+                    Action::Reject(rejection) => {
+                        seen.push(Seen::Rejected(rejection));
+                        break 'pieces;
+                    }
+                }
+            }
+        }
+        seen
+    }
+
+    fn ask(code: &str) -> Seen {
+        let code = Code::parse(code.as_bytes()).unwrap();
+        Seen::Asked(Ask { code, head_only: false, accepts_html: false, close: false })
+    }
+
+    #[test]
+    fn pipelined_redirects_stay_on_the_fast_way() {
+        let stream = b"GET /abc HTTP/1.1\r\nHost: a\r\n\r\nGET /de-f?utm=1 HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(drive(&[stream]), [ask("abc"), ask("de-f")]);
+    }
+
+    #[test]
+    fn anything_else_is_handed_over_whole_and_for_good() {
+        for request in [
+            "POST /rest/v3/short-urls HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}",
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET /a/b HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET http://a/abc HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET /abc HTTP/1.0\r\n\r\n",
+            "GET /abc HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+            "GET /abc HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
+            "GET /%61bc HTTP/1.1\r\nHost: a\r\n\r\n",
+            "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+        ] {
+            let stream = format!("{request}GET /abc HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(
+                drive(&[stream.as_bytes()]),
+                [Seen::HandedOver, Seen::Passed(stream.clone().into_bytes())],
+                "{request:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_body_is_never_the_next_request() {
+        let hidden = "GET /abc HTTP/1.1\r\nHost: a\r\n\r\n";
+        let stream = format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{hidden}", hidden.len());
+        assert_eq!(drive(&[stream.as_bytes()]), [Seen::HandedOver, Seen::Passed(stream.clone().into_bytes())]);
+    }
+
+    #[test]
+    fn a_body_that_is_announced_too_long_is_refused_at_its_head() {
+        let stream = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n";
+        assert_eq!(drive(&[stream]), [Seen::HandedOver, Seen::Rejected(Rejection::BodyTooLarge)]);
+    }
+
+    /// Requests of every kind, whole and broken.
+    fn request() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            4 => "GET /[0-9A-Za-z_-]{1,12} HTTP/1.1\r\nHost: a\r\n\r\n".prop_map(String::into_bytes),
+            1 => "HEAD /[0-9A-Za-z]{1,70}(\\?[a-z=&]{0,9})? HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n".prop_map(String::into_bytes),
+            1 => proptest::collection::vec(any::<u8>(), 0..40).prop_map(|body| {
+                [format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes(), body].concat()
+            }),
+            1 => proptest::collection::vec(any::<u8>(), 1..40).prop_map(|body| {
+                [format!("PUT /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", body.len()).into_bytes(), body, b"\r\n0\r\n\r\n".to_vec()].concat()
+            }),
+            1 => "[A-Z]{1,5} [ -~]{1,20}( HTTP/1\\.[01])?\r\n([A-Za-z-]{1,9}:[ -~]{0,9}\r\n){0,3}\r\n".prop_map(String::into_bytes),
+            1 => proptest::collection::vec(any::<u8>(), 1..30),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(stream in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            drive(&[&stream]);
+        }
+
+        #[test]
+        fn splitting_changes_nothing(requests in proptest::collection::vec(request(), 1..5), cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6)) {
+            let stream = requests.concat();
+            let whole = drive(&[&stream]);
+            let bytewise: Vec<&[u8]> = stream.chunks(1).collect();
+            prop_assert_eq!(&drive(&bytewise), &whole);
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+            cuts.extend([0, stream.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &stream[cut[0]..cut[1]]).collect();
+            prop_assert_eq!(&drive(&pieces), &whole);
+        }
+    }
+
+    #[test]
+    fn every_boundary_of_a_stream_gives_the_same_answer() {
+        let stream = b"GET /abc HTTP/1.1\r\nHost: a\r\n\r\nHEAD /d HTTP/1.1\r\nHost: a\r\n\r\nPOST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nPOST /y HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /z HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n";
+        let whole = drive(&[stream]);
+        assert!(matches!(whole.last(), Some(Seen::Rejected(Rejection::BadRequest))));
+        for cut in 0..=stream.len() {
+            assert_eq!(drive(&[&stream[..cut], &stream[cut..]]), whole, "cut at {cut}");
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Request heads: where one ends, whether it is sound, and what the connection machine must know of it.
+//!
+//! This is the one gate: hyper sees no head that was not passed here first. Leniency is where request smuggling lives,
+//! so whatever two programs could read in two ways is refused (RFC 9112, sections 2.2, 3.2, 5.1, 5.2, 6.1, 6.3).
+
+use std::mem::MaybeUninit;
+
+use crate::limits::{HEAD_LEN_MAX, HEADERS_MAX};
+
+/// Why a request is refused before anybody looks at what it asks for. The connection is closed after the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rejection {
+    /// 400: not HTTP/1.x, or shaped so that two programs could read it in two ways.
+    BadRequest,
+    /// 408: the head or the body was not complete in time.
+    Timeout,
+    /// 413: the body is longer than is taken.
+    BodyTooLarge,
+    /// 417: an expectation other than `100-continue`.
+    ExpectationFailed,
+    /// 431: the head is longer, or has more fields, than is taken.
+    HeadTooLarge,
+    /// 501: a transfer coding other than `chunked`.
+    NotImplemented,
+    /// 503: the node is going down or has no room.
+    Unavailable,
+    /// 505: not HTTP/1.0 or HTTP/1.1.
+    VersionNotSupported,
+}
+
+impl Rejection {
+    /// All of them.
+    pub const ALL: [Rejection; 8] = [
+        Rejection::BadRequest,
+        Rejection::Timeout,
+        Rejection::BodyTooLarge,
+        Rejection::ExpectationFailed,
+        Rejection::HeadTooLarge,
+        Rejection::NotImplemented,
+        Rejection::Unavailable,
+        Rejection::VersionNotSupported,
+    ];
+
+    /// The status line's number and phrase.
+    pub fn status(self) -> &'static str {
+        match self {
+            Rejection::BadRequest => "400 Bad Request",
+            Rejection::Timeout => "408 Request Timeout",
+            Rejection::BodyTooLarge => "413 Content Too Large",
+            Rejection::ExpectationFailed => "417 Expectation Failed",
+            Rejection::HeadTooLarge => "431 Request Header Fields Too Large",
+            Rejection::NotImplemented => "501 Not Implemented",
+            Rejection::Unavailable => "503 Service Unavailable",
+            Rejection::VersionNotSupported => "505 HTTP Version Not Supported",
+        }
+    }
+
+    /// What was wrong and what would be right, for the person behind the client.
+    pub fn explanation(self) -> &'static str {
+        match self {
+            Rejection::BadRequest => "The request is not well-formed HTTP/1.1.",
+            Rejection::Timeout => "The request was not complete in time.",
+            Rejection::BodyTooLarge => "The request body is larger than 1 MiB.",
+            Rejection::ExpectationFailed => "Only \"Expect: 100-continue\" is understood.",
+            Rejection::HeadTooLarge => "The request head is larger than 16 KiB or has more than 100 fields.",
+            Rejection::NotImplemented => "Only the transfer coding \"chunked\" is understood.",
+            Rejection::Unavailable => "The service is restarting or full. Try again in a moment.",
+            Rejection::VersionNotSupported => "Only HTTP/1.1 and HTTP/1.0 are spoken here.",
+        }
+    }
+}
+
+/// How the body of a message is delimited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Body {
+    /// There is none.
+    None,
+    /// This many bytes.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+/// The methods that matter here; anything else is for a handler to refuse.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// `GET`
+    Get,
+    /// `HEAD`
+    Head,
+    /// Any other.
+    Other,
+}
+
+/// A sound head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head<'a> {
+    /// Its method.
+    pub method: Method,
+    /// The request target as it was sent: visible ASCII.
+    pub target: &'a [u8],
+    /// Whether it is HTTP/1.1 rather than HTTP/1.0.
+    pub is_http11: bool,
+    /// How its body is delimited.
+    pub body: Body,
+    /// Whether the client asked for the connection to end after the answer.
+    pub close: bool,
+    /// Whether the client accepts HTML by name.
+    pub accepts_html: bool,
+    /// Whether a field asks for more than a plain answer: a body's length (even 0), `Expect`, `Upgrade`.
+    pub is_unusual: bool,
+}
+
+/// Looks for the end of a head, remembering how far it has looked, so that a head that drips in is not read again and
+/// again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HeadScan {
+    /// Bytes that hold no end of a head.
+    scanned: usize,
+    /// Where the line that is being scanned began.
+    line_start: usize,
+}
+
+impl HeadScan {
+    /// The length of the head at the start of `bytes`, or `None` if its end is not there yet. Each call must be given
+    /// the bytes of the one before, and possibly more.
+    ///
+    /// # Errors
+    /// As soon as it is certain that these bytes do not begin a head that would be taken.
+    #[inline]
+    pub fn find_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Rejection> {
+        if bytes.first().is_some_and(|first| !first.is_ascii_uppercase()) {
+            // Every method that anybody sends begins with a capital letter; a TLS hello and an empty line do not.
+            return Err(Rejection::BadRequest);
+        }
+        for place in memchr::memchr_iter(b'\n', &bytes[self.scanned..]) {
+            let end = self.scanned + place + 1;
+            if end < 2 || bytes[end - 2] != b'\r' {
+                return Err(Rejection::BadRequest);
+            }
+            if end - self.line_start == 2 {
+                return if end > HEAD_LEN_MAX { Err(Rejection::HeadTooLarge) } else { Ok(Some(end)) };
+            }
+            self.line_start = end;
+        }
+        self.scanned = bytes.len();
+        if bytes.len() >= HEAD_LEN_MAX { Err(Rejection::HeadTooLarge) } else { Ok(None) }
+    }
+}
+
+/// Reads a whole head: `bytes` ends with its empty line.
+///
+/// # Errors
+/// [`Rejection`] when it is not sound.
+#[inline]
+pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
+    let mut fields = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(bytes, &mut fields) {
+        Ok(httparse::Status::Complete(len)) if len == bytes.len() => {}
+        // The scan found the end elsewhere: the two disagree about where the head ends, so others may too.
+        Ok(_) => return Err(Rejection::BadRequest),
+        Err(httparse::Error::TooManyHeaders) => return Err(Rejection::HeadTooLarge),
+        Err(httparse::Error::Version) => return Err(version_rejection(bytes)),
+        Err(_) => return Err(Rejection::BadRequest),
+    }
+    let target = request.path.unwrap_or_default().as_bytes();
+    if target.is_empty() || !target.iter().all(u8::is_ascii_graphic) {
+        return Err(Rejection::BadRequest);
+    }
+    let is_http11 = request.version == Some(1);
+    let method = match request.method {
+        Some("GET") => Method::Get,
+        Some("HEAD") => Method::Head,
+        _ => Method::Other,
+    };
+    let mut fields = Fields::default();
+    for field in request.headers.iter() {
+        fields.take(field.name.as_bytes(), field.value)?;
+    }
+    let body = fields.body(is_http11)?;
+    if fields.hosts > 1 || (is_http11 && fields.hosts == 0) {
+        return Err(Rejection::BadRequest);
+    }
+    Ok(Head {
+        method,
+        target,
+        is_http11,
+        body,
+        close: fields.close || (!is_http11 && !fields.keep_alive),
+        accepts_html: fields.accepts_html,
+        is_unusual: fields.is_unusual || body != Body::None,
+    })
+}
+
+/// HTTP/2 and later are refused as versions; what is no version at all is malformed.
+fn version_rejection(bytes: &[u8]) -> Rejection {
+    let line = bytes.split(|&b| b == b'\r').next().unwrap_or_default();
+    let version = line.rsplit(|&b| b == b' ').next().unwrap_or_default();
+    let named = version.len() == 8
+        && version.starts_with(b"HTTP/")
+        && !version.starts_with(b"HTTP/1.")
+        && version[5].is_ascii_digit()
+        && version[6] == b'.'
+        && version[7].is_ascii_digit();
+    if named { Rejection::VersionNotSupported } else { Rejection::BadRequest }
+}
+
+/// What the fields of one head say, gathered one by one.
+#[derive(Default)]
+struct Fields {
+    hosts: u32,
+    content_length: Option<u64>,
+    chunked: bool,
+    close: bool,
+    keep_alive: bool,
+    accepts_html: bool,
+    is_unusual: bool,
+}
+
+impl Fields {
+    #[inline]
+    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), Rejection> {
+        // The length tells most names apart, so that most fields cost one comparison of a number.
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                self.hosts += 1;
+                if !is_host(value) {
+                    return Err(Rejection::BadRequest);
+                }
+            }
+            6 if name.eq_ignore_ascii_case(b"accept") => self.accepts_html |= accepts_html(value),
+            6 if name.eq_ignore_ascii_case(b"expect") => {
+                if !value.eq_ignore_ascii_case(b"100-continue") {
+                    return Err(Rejection::ExpectationFailed);
+                }
+                self.is_unusual = true;
+            }
+            7 if name.eq_ignore_ascii_case(b"upgrade") => self.is_unusual = true,
+            10 if name.eq_ignore_ascii_case(b"connection") => self.take_connection(value),
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                if self.content_length.replace(content_length(value)?).is_some() {
+                    return Err(Rejection::BadRequest);
+                }
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                if self.chunked {
+                    return Err(Rejection::BadRequest);
+                }
+                transfer_encoding(value)?;
+                self.chunked = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_connection(&mut self, value: &[u8]) {
+        for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+            if option.eq_ignore_ascii_case(b"close") {
+                self.close = true;
+            } else if option.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            } else {
+                self.is_unusual = true;
+            }
+        }
+    }
+
+    fn body(&self, is_http11: bool) -> Result<Body, Rejection> {
+        match (self.content_length, self.chunked) {
+            (Some(_), true) => Err(Rejection::BadRequest),
+            (None, true) if !is_http11 => Err(Rejection::BadRequest),
+            (None, true) => Ok(Body::Chunked),
+            (Some(len), false) => Ok(Body::Length(len)),
+            (None, false) => Ok(Body::None),
+        }
+    }
+}
+
+/// One or more digits and nothing else: no sign, no list, no `0x`.
+fn content_length(value: &[u8]) -> Result<u64, Rejection> {
+    if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
+        return Err(Rejection::BadRequest);
+    }
+    Ok(value.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
+}
+
+/// Exactly `chunked`. Another well-formed list that ends in `chunked` is a coding we do not have; the rest is an attempt
+/// to be read in two ways.
+fn transfer_encoding(value: &[u8]) -> Result<(), Rejection> {
+    if value.eq_ignore_ascii_case(b"chunked") {
+        return Ok(());
+    }
+    let mut codings = value.split(|&b| b == b',').map(<[u8]>::trim_ascii);
+    let known = |coding: &[u8]| {
+        [&b"gzip"[..], b"deflate", b"compress", b"x-gzip"].iter().any(|k| coding.eq_ignore_ascii_case(k))
+    };
+    let last = codings.next_back().unwrap_or_default();
+    if last.eq_ignore_ascii_case(b"chunked") && codings.all(known) {
+        Err(Rejection::NotImplemented)
+    } else {
+        Err(Rejection::BadRequest)
+    }
+}
+
+/// A host and perhaps a port: no user, no path, no space, no list.
+fn is_host(value: &[u8]) -> bool {
+    !value.is_empty()
+        && value.len() <= 255 + 6
+        && value.iter().all(|&b| b.is_ascii_alphanumeric() || b".-_~:[]%!$&'()*+;=".contains(&b) || b >= 0x80)
+}
+
+/// Whether `text/html` or `application/xhtml+xml` is in the list: browsers name them, programs mostly do not.
+#[inline]
+pub fn accepts_html(value: &[u8]) -> bool {
+    value.split(|&b| b == b',').any(|range| {
+        let media = range.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+        media.eq_ignore_ascii_case(b"text/html") || media.eq_ignore_ascii_case(b"application/xhtml+xml")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rejected(head: &str) -> Rejection {
+        let mut scan = HeadScan::default();
+        match scan.find_end(head.as_bytes()) {
+            Err(rejection) => rejection,
+            Ok(None) => panic!("no end in {head:?}"),
+            Ok(Some(end)) => parse(&head.as_bytes()[..end]).expect_err(head),
+        }
+    }
+
+    #[test]
+    fn a_browser_head_is_plain() {
+        let head = "GET /abc?x=1 HTTP/1.1\r\nHost: s.example:8080\r\nAccept: text/html,*/*;q=0.8\r\nConnection: keep-alive\r\nCookie: a=b\r\n\r\n";
+        let head = parse(head.as_bytes()).unwrap();
+        assert_eq!(head.target, b"/abc?x=1");
+        assert!(head.is_http11 && head.accepts_html && !head.close && !head.is_unusual);
+        assert_eq!(head.body, Body::None);
+    }
+
+    #[test]
+    fn shapes_that_two_programs_read_in_two_ways_are_refused() {
+        for (what, fields) in [
+            ("two lengths that differ", "Host: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n"),
+            ("two lengths that agree", "Host: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n"),
+            ("a list of lengths", "Host: a\r\nContent-Length: 5, 5\r\n"),
+            ("a signed length", "Host: a\r\nContent-Length: +5\r\n"),
+            ("a negative length", "Host: a\r\nContent-Length: -5\r\n"),
+            ("a hexadecimal length", "Host: a\r\nContent-Length: 0x5\r\n"),
+            ("an empty length", "Host: a\r\nContent-Length: \r\n"),
+            ("a huge length", "Host: a\r\nContent-Length: 99999999999999999999\r\n"),
+            ("length and chunked", "Host: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+            ("chunked and length", "Host: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n"),
+            ("chunked twice", "Host: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
+            ("chunked then something", "Host: a\r\nTransfer-Encoding: chunked, identity\r\n"),
+            ("nearly chunked", "Host: a\r\nTransfer-Encoding: xchunked\r\n"),
+            ("quoted chunked", "Host: a\r\nTransfer-Encoding: \"chunked\"\r\n"),
+            ("vertical tab before chunked", "Host: a\r\nTransfer-Encoding: \x0bchunked\r\n"),
+            ("space before the colon", "Host: a\r\nTransfer-Encoding : chunked\r\n"),
+            ("space before the host's colon", "Host : a\r\n"),
+            ("a folded line", "Host: a\r\nX: b\r\n c\r\n"),
+            ("a line without a colon", "Host: a\r\nnothing\r\n"),
+            ("an empty name", "Host: a\r\n: b\r\n"),
+            ("a bare CR in a value", "Host: a\r\nX: b\rc\r\n"),
+            ("a bare LF", "Host: a\nX: b\r\n"),
+            ("a NUL in a value", "Host: a\r\nX: b\0c\r\n"),
+            ("no host", "Accept: */*\r\n"),
+            ("two hosts", "Host: a\r\nHost: a\r\n"),
+            ("an empty host", "Host: \r\n"),
+            ("a host with a user", "Host: a@b\r\n"),
+            ("a host with a path", "Host: a/b\r\n"),
+            ("a host with a space", "Host: a b\r\n"),
+        ] {
+            assert_eq!(rejected(&format!("POST /x HTTP/1.1\r\n{fields}\r\n")), Rejection::BadRequest, "{what}");
+        }
+    }
+
+    #[test]
+    fn bad_request_lines_are_refused() {
+        for line in [
+            "GET  /x HTTP/1.1",
+            "GET /x  HTTP/1.1",
+            "GET /x",
+            "GET /x HTTP/1.1 ",
+            " GET /x HTTP/1.1",
+            "get /x HTTP/1.1",
+            "GET /\u{e9} HTTP/1.1",
+            "GET /x\ty HTTP/1.1",
+            "GET  HTTP/1.1",
+            "G@T /x HTTP/1.1",
+            "GET /x http/1.1",
+            "\r\nGET /x HTTP/1.1",
+        ] {
+            let rejection = rejected(&format!("{line}\r\nHost: a\r\n\r\n"));
+            assert_eq!(rejection, Rejection::BadRequest, "{line:?}");
+        }
+        assert_eq!(rejected("GET /x HTTP/2.0\r\nHost: a\r\n\r\n"), Rejection::VersionNotSupported);
+        assert_eq!(rejected("GET /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), Rejection::BadRequest);
+        assert_eq!(
+            rejected("POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"),
+            Rejection::NotImplemented
+        );
+        assert_eq!(rejected("POST /x HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n"), Rejection::ExpectationFailed);
+    }
+
+    #[test]
+    fn too_large_heads_are_refused_before_their_end() {
+        let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(HEAD_LEN_MAX));
+        assert_eq!(HeadScan::default().find_end(long.as_bytes()), Err(Rejection::HeadTooLarge));
+        let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(HEADERS_MAX));
+        assert_eq!(rejected(&many), Rejection::HeadTooLarge);
+    }
+
+    #[test]
+    fn the_largest_head_is_taken() {
+        let start = "GET / HTTP/1.1\r\nHost: a\r\nX: ";
+        let head = format!("{start}{}\r\n\r\n", "b".repeat(HEAD_LEN_MAX - start.len() - 4));
+        assert_eq!(head.len(), HEAD_LEN_MAX);
+        assert_eq!(HeadScan::default().find_end(head.as_bytes()), Ok(Some(HEAD_LEN_MAX)));
+        assert!(parse(head.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn old_clients_close_unless_they_ask_otherwise() {
+        assert!(parse(b"GET /x HTTP/1.0\r\n\r\n").unwrap().close);
+        assert!(!parse(b"GET /x HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").unwrap().close);
+        assert!(parse(b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap().close);
+    }
+}

@@ -1,0 +1,13 @@
+//! HTTP/1.1 as bytes: request heads, message framing, the connection machine and prebuilt answers.
+//!
+//! Nothing here does I/O, reads a clock or knows of sockets, rings or stores: bytes and instants come in, bytes and
+//! actions go out. So every part is tested and fuzzed by itself. Read [`connection`] first.
+
+pub mod answer;
+pub mod chunked;
+pub mod connection;
+pub mod head;
+pub mod pages;
+
+pub use connection::{Action, Ask, Connection};
+pub use head::Rejection;

@@ -1,0 +1,502 @@
+//! What a reviewer would otherwise repeat: the shape of files, who may depend on whom, and that links lead somewhere.
+//!
+//! Each rule is a function of a path and a text, so that planted violations can show that it bites. The tables at the top
+//! are the architecture; a change of them is a decision.
+
+use std::path::{Path, PathBuf};
+
+use carom::{config, exit};
+
+/// The only files with `unsafe`: the ring, and the one place where glommio takes a descriptor from it.
+const UNSAFE_FILES: &[&str] = &["src/core/ring.rs", "src/core/executor.rs"];
+
+/// Longer files are split by meaning.
+const LINES_MAX: usize = 700;
+
+/// Modules at the root of `src/` that everybody may use, and that use each other only.
+const LEAVES: &[&str] = &["limits", "link", "mail", "stats", "exit", "desk"];
+
+/// What else each room and module of `src/` may use of the others. `main` may use all.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("main", &["cli", "config", "preflight", "space_key", "control", "core", "api", "store", "wire"]),
+    ("cli", &["config"]),
+    ("config", &[]),
+    ("preflight", &[]),
+    ("space_key", &["config"]),
+    ("control", &["wire", "store", "config"]),
+    ("core", &["wire", "store", "api", "config"]),
+    ("api", &["wire", "store", "config"]),
+    ("store", &[]),
+    ("wire", &[]),
+];
+
+/// The door of each third-party crate into `src/`: files, or rooms with a slash at the end.
+const DOORS: &[(&str, &[&str])] = &[
+    ("glommio", &["src/core/executor.rs"]),
+    ("io_uring", &["src/core/ring.rs", "src/preflight.rs"]),
+    ("hyper", &["src/api/", "src/core/"]),
+    ("http_body_util", &["src/api/", "src/core/"]),
+    ("fjall", &["src/store/links.rs"]),
+    ("sled", &["src/store/ids.rs"]),
+    ("httparse", &["src/wire/head.rs"]),
+    ("toml", &["src/config/"]),
+    ("clap", &["src/cli.rs"]),
+    ("url", &["src/api/long_url.rs", "src/config/value.rs"]),
+    ("jiff", &["src/api/dates.rs"]),
+    ("socket2", &["src/core/listen.rs"]),
+];
+
+/// Crates that come in through one file, whichever it is.
+const ONE_FILE_CRATES: &[&str] = &["hdrhistogram", "signal_hook"];
+
+/// What the pure core of `shards/` must not know.
+const IMPURE: &[&str] = &["std::fs", "std::net", "std::thread", "std::time::Instant", "std::time::SystemTime"];
+
+/// Words that mark unfinished work, taken apart so that this file does not hold them.
+const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
+
+/// Macros and attributes that must not stay.
+const LEFTOVERS: &[&str] = &["dbg!", "todo!", "unimplemented!", "#[ignore"];
+
+/// Places that exist on the machine of one person only.
+const FOREIGN_PLACES: &[&str] = &[concat!("../", "shared"), concat!("/wo", "rk/")];
+
+/// Folders with nothing that we wrote.
+const SKIPPED: &[&str] =
+    &["target", ".git", "carom-data", "tests/data", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
+
+// What is checked.
+
+#[test]
+fn every_module_says_what_it_is_for() {
+    check_rust(opens_with_doc);
+}
+
+#[test]
+fn nothing_unfinished_is_left() {
+    check_rust(leftovers);
+    check_texts(unfinished);
+}
+
+#[test]
+fn unsafe_stays_in_its_files() {
+    check_rust(unsafe_elsewhere);
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    check_rust(rooms);
+    check_rust(purity);
+    check_rust(uses_of_bench);
+}
+
+#[test]
+fn each_crate_has_one_door() {
+    check_rust(doors);
+    for name in ONE_FILE_CRATES {
+        let files = rust_files();
+        let users: Vec<&String> =
+            files.iter().filter(|(path, text)| enters(path, text, name)).map(|(path, _)| path).collect();
+        assert!(users.len() <= 1, "{name} has several doors: {users:?}");
+    }
+}
+
+#[test]
+fn files_are_short_enough_to_read() {
+    check_rust(length);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    check_texts(|path, text| broken_links(path, text, &|target| root().join(target).exists()));
+}
+
+#[test]
+fn nothing_refers_to_places_outside() {
+    check_texts(foreign_places);
+}
+
+#[test]
+fn the_readme_lists_every_exit_code_and_every_setting() {
+    // A source package may come without it.
+    let Ok(readme) = std::fs::read_to_string(root().join("README.md")) else { return };
+    let tables = [exit::markdown_table(), config::keys::markdown_table()];
+    let missing: Vec<&str> =
+        tables.iter().flat_map(|table| table.lines()).filter(|row| !readme.contains(row)).collect();
+    assert!(missing.is_empty(), "README.md lacks these rows:\n{}", missing.join("\n"));
+}
+
+// The rules.
+
+fn opens_with_doc(_: &str, text: &str) -> Vec<String> {
+    let opens = text.trim_start().starts_with("//! ");
+    if opens { vec![] } else { vec!["does not open with `//!`".into()] }
+}
+
+fn leftovers(_: &str, text: &str) -> Vec<String> {
+    let code = code_only(text);
+    LEFTOVERS.iter().filter(|word| has_word(&code, word)).map(|word| format!("holds `{word}`")).collect()
+}
+
+fn unfinished(_: &str, text: &str) -> Vec<String> {
+    UNFINISHED.iter().filter(|word| has_word(text, word)).map(|word| format!("holds {word}")).collect()
+}
+
+fn unsafe_elsewhere(path: &str, text: &str) -> Vec<String> {
+    let allowed = UNSAFE_FILES.contains(&path) || !has_word(&code_only(text), "unsafe");
+    if allowed { vec![] } else { vec!["uses unsafe, and is not one of the files for it".into()] }
+}
+
+fn rooms(path: &str, text: &str) -> Vec<String> {
+    let Some(room) = room_of(path) else { return vec![] };
+    let allowed: &[&str] = match ROOMS.iter().find(|(name, _)| *name == room) {
+        Some((_, allowed)) => allowed,
+        None if LEAVES.contains(&room) => &[],
+        None => return vec![format!("{room} is in no table of tests/tidy.rs: say what it may use")],
+    };
+    let own = if room == "main" { "carom::" } else { "crate::" };
+    let mut used: Vec<String> = paths(&product(text))
+        .iter()
+        .filter_map(|path| path.strip_prefix(own))
+        .map(|path| first(path).to_owned())
+        // A name with a capital is an item of the root, not a room.
+        .filter(|used| used.starts_with(|c: char| c.is_lowercase() || c == '*'))
+        .filter(|used| used != room && !LEAVES.contains(&used.as_str()) && !allowed.contains(&used.as_str()))
+        .collect();
+    used.sort();
+    used.dedup();
+    used.iter().map(|used| format!("{room} must not use {used}")).collect()
+}
+
+fn purity(path: &str, text: &str) -> Vec<String> {
+    if !path.starts_with("shards/src/") {
+        return vec![];
+    }
+    let paths = paths(&product(text));
+    let below = |path: &String, room: &str| path == room || path.starts_with(&format!("{room}::"));
+    let used = IMPURE.iter().filter(|impure| paths.iter().any(|path| below(path, impure)));
+    let mut found: Vec<String> = used.map(|impure| format!("shards must not use {impure}")).collect();
+    if paths.iter().any(|path| ["std::time", "std::time::*", "std::*"].contains(&path.as_str())) {
+        found.push("shards must name what it uses of std".into());
+    }
+    found
+}
+
+fn uses_of_bench(path: &str, text: &str) -> Vec<String> {
+    let used = !path.starts_with("bench/") && paths(&code_only(text)).iter().any(|path| first(path) == "carom_bench");
+    if used { vec!["uses carom_bench, which nothing may depend on".into()] } else { vec![] }
+}
+
+fn doors(path: &str, text: &str) -> Vec<String> {
+    let through = |door: &&str| path == *door || door.ends_with('/') && path.starts_with(*door);
+    let closed = DOORS.iter().filter(|(name, doors)| !doors.iter().any(through) && enters(path, text, name));
+    closed.map(|(name, doors)| format!("uses {name}, whose door is {doors:?}")).collect()
+}
+
+/// Whether a file of the server uses a crate, tests aside.
+fn enters(path: &str, text: &str, name: &str) -> bool {
+    path.starts_with("src/") && paths(&product(text)).iter().any(|path| first(path) == name)
+}
+
+fn length(_: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    if lines <= LINES_MAX { vec![] } else { vec![format!("has {lines} lines, more than {LINES_MAX}")] }
+}
+
+fn foreign_places(_: &str, text: &str) -> Vec<String> {
+    FOREIGN_PLACES.iter().filter(|place| text.contains(*place)).map(|place| format!("refers to {place}")).collect()
+}
+
+fn broken_links(path: &str, text: &str, exists: &dyn Fn(&Path) -> bool) -> Vec<String> {
+    if !path.ends_with(".md") {
+        return vec![];
+    }
+    // Every other piece is between fences, then between backticks: code, where brackets mean something else.
+    let prose: String = text.split("```").step_by(2).flat_map(|prose| prose.split('`').step_by(2)).collect();
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+    let elsewhere =
+        |target: &str| target.contains("://") || target.starts_with(['#', '<']) || target.starts_with("mailto:");
+    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+    let file = |target: &str| folder.join(target.split('#').next().unwrap_or_default());
+    targets
+        .filter(|target| !elsewhere(target) && !exists(&file(target)))
+        .map(|target| format!("links to {target}, which is not there"))
+        .collect()
+}
+
+// Reading Rust.
+
+/// The room or root module that a file of the server belongs to.
+fn room_of(path: &str) -> Option<&str> {
+    let name = path.strip_prefix("src/")?.split('/').next()?.trim_end_matches(".rs");
+    (name != "lib").then_some(name)
+}
+
+/// The code that is built into the product: without the module of tests at the end of a file.
+fn product(text: &str) -> String {
+    let code = code_only(text);
+    let tests = code.match_indices("#[cfg(test)]").find(|(at, mark)| {
+        let after = code[at + mark.len()..].trim_start();
+        let brace = after.find('{');
+        // `mod tests;` is a file of its own, and the code goes on after it.
+        after.starts_with("mod ") && brace.is_some_and(|brace| after.find(';').is_none_or(|end| brace < end))
+    });
+    code[..tests.map_or(code.len(), |(at, _)| at)].to_owned()
+}
+
+/// Every path in the code with `::` in it, and every one that a `use` brings in, with groups written out.
+fn paths(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = code;
+    while let Some(start) = rest.find(is_word) {
+        rest = &rest[start..];
+        let path_end = rest.find(|c: char| !is_word(c) && c != ':').unwrap_or(rest.len());
+        let end = match &rest[..path_end] {
+            "use" => {
+                let end = rest.find(';').unwrap_or(rest.len());
+                expand("", &rest["use".len()..end], &mut found);
+                end
+            }
+            path => {
+                let path = path.trim_end_matches(':');
+                found.extend(path.contains("::").then(|| path.to_owned()));
+                path_end
+            }
+        };
+        rest = &rest[end..];
+    }
+    found
+}
+
+/// Writes out one tree of a `use`.
+fn expand(prefix: &str, tree: &str, found: &mut Vec<String>) {
+    let tree = tree.trim().trim_start_matches("::");
+    let Some((head, group)) = tree.split_once('{') else {
+        let name = tree.split_whitespace().next().unwrap_or_default();
+        found.push(format!("{prefix}{name}").trim_end_matches("::self").to_owned());
+        return;
+    };
+    let prefix = format!("{prefix}{}", head.trim());
+    let group = group.rsplit_once('}').map_or(group, |(group, _)| group);
+    let mut depth = 0;
+    let parts = group.split(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    for part in parts.filter(|part| !part.trim().is_empty()) {
+        expand(&prefix, part, found);
+    }
+}
+
+fn first(path: &str) -> &str {
+    path.split("::").next().unwrap_or_default()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Whether a word stands in a text, and not as a part of a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let joined = |a: Option<char>, b: Option<char>| a.is_some_and(is_word) && b.is_some_and(is_word);
+    text.match_indices(word).any(|(at, _)| {
+        let (before, after) = (text[..at].chars().next_back(), text[at + word.len()..].chars().next());
+        !joined(before, word.chars().next()) && !joined(word.chars().next_back(), after)
+    })
+}
+
+/// The code of a file: comments, strings and characters become blanks, lines stay lines.
+fn code_only(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let in_word = code.chars().next_back().is_some_and(is_word);
+        let skipped = match c {
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            '/' if rest.starts_with("/*") => block_comment(rest),
+            '"' => quoted(rest, '"'),
+            'r' if !in_word || code.ends_with('b') => raw_string(rest),
+            '\'' if is_character(rest) => quoted(rest, '\''),
+            _ => 0,
+        };
+        let kept = if skipped == 0 { c.len_utf8() } else { 0 };
+        code.push_str(&rest[..kept]);
+        code.extend(rest[kept..kept + skipped].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+        rest = &rest[kept + skipped..];
+    }
+    code
+}
+
+/// Bytes of a comment between `/*` and `*/`, which nests.
+fn block_comment(text: &str) -> usize {
+    let mut depth = 0;
+    let mut at = 0;
+    while at < text.len() {
+        match &text.as_bytes()[at..] {
+            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
+            [b'*', b'/', ..] => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// Bytes of a string or character that opens with `quote`.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return at + c.len_utf8(),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Bytes of a raw string that opens at `r`; 0 if it is none.
+fn raw_string(text: &str) -> usize {
+    let hashes = text[1..].len() - text[1..].trim_start_matches('#').len();
+    let open = 1 + hashes;
+    if !text[open..].starts_with('"') {
+        return 0;
+    }
+    let close = format!("\"{}", "#".repeat(hashes));
+    text[open + 1..].find(&close).map_or(text.len(), |at| open + 1 + at + close.len())
+}
+
+/// Whether a quote opens a character and not a lifetime.
+fn is_character(text: &str) -> bool {
+    let mut rest = text.chars().skip(1);
+    let (one, two) = (rest.next(), rest.next());
+    one == Some('\\') || two == Some('\'')
+}
+
+// Reading files.
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn check_rust(rule: impl Fn(&str, &str) -> Vec<String>) {
+    check(&rust_files(), rule);
+}
+
+fn check_texts(rule: impl Fn(&str, &str) -> Vec<String>) {
+    check(&files(), rule);
+}
+
+fn check(files: &[(String, String)], rule: impl Fn(&str, &str) -> Vec<String>) {
+    assert!(!files.is_empty(), "no files found below {}", root().display());
+    let mut broken = Vec::new();
+    for (path, text) in files {
+        broken.extend(rule(path, text).iter().map(|what| format!("{path}: {what}")));
+    }
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+fn rust_files() -> Vec<(String, String)> {
+    files().into_iter().filter(|(path, _)| path.ends_with(".rs")).collect()
+}
+
+/// Every text file of ours, with its path from the root.
+fn files() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = vec![root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of the repository can be read") {
+            let path = entry.expect("an entry of the repository can be read").path();
+            let name = path.strip_prefix(root()).expect("it is below the root").to_string_lossy().into_owned();
+            if path.is_dir() && !SKIPPED.contains(&name.as_str()) {
+                folders.push(path);
+            } else if path.is_file() && name != "Cargo.lock" {
+                // What is no text is no concern of these rules.
+                found.extend(std::fs::read_to_string(&path).ok().map(|text| (name, text)));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+// The rules bite.
+
+type Rule = fn(&str, &str) -> Vec<String>;
+
+#[test]
+fn planted_violations_are_found() {
+    let unfinished_comment = format!("//! A.\n// {}: later\n", UNFINISHED[0]);
+    let foreign = format!("see {}/page.md", FOREIGN_PLACES[0]);
+    let long = "\n".repeat(LINES_MAX + 1);
+    let planted: &[(Rule, &str, &str)] = &[
+        (opens_with_doc, "src/a.rs", "// A comment.\nfn a() {}"),
+        (leftovers, "src/a.rs", "fn a() { dbg!(1); }"),
+        (leftovers, "src/a.rs", "fn a() { todo!() }"),
+        (leftovers, "src/a.rs", "#[ignore = \"slow\"]\nfn a() {}"),
+        (leftovers, "src/a.rs", "const A: &[u8] = br#\"x\"#; fn a<'a>() { let b = '\"'; dbg!(b); }"),
+        (unfinished, "README.md", &unfinished_comment),
+        (unsafe_elsewhere, "src/api/mod.rs", "fn a() { unsafe { b() } }"),
+        (rooms, "src/wire/head.rs", "use crate::store::links;"),
+        (rooms, "src/wire/head.rs", "use crate::{limits, core::{ring, mesh}};"),
+        (rooms, "src/wire/head.rs", "use crate::*;"),
+        (rooms, "src/store/links.rs", "fn a() { crate::api::b() }"),
+        (rooms, "src/limits.rs", "use crate::config::Settings;"),
+        (rooms, "src/attic/a.rs", ""),
+        (purity, "shards/src/map.rs", "use std::{collections::HashMap, fs::File};"),
+        (purity, "shards/src/map.rs", "fn a() { std::time::Instant::now(); }"),
+        (purity, "shards/src/map.rs", "use std::time;"),
+        (uses_of_bench, "src/a.rs", "use carom_bench::run;"),
+        (doors, "src/api/mod.rs", "use glommio::Task;"),
+        (doors, "src/core/serve.rs", "use ::io_uring::IoUring;"),
+        (doors, "src/store/mod.rs", "fn a(b: fjall::Database) {}"),
+        (doors, "src/main.rs", "use clap::Parser;"),
+        (length, "src/a.rs", &long),
+        (foreign_places, "README.md", &foreign),
+    ];
+    for (rule, path, text) in planted {
+        assert!(!rule(path, text).is_empty(), "not found in {path}: {text}");
+    }
+}
+
+#[test]
+fn what_is_right_is_left_alone() {
+    let right: &[(Rule, &str, &str)] = &[
+        (opens_with_doc, "src/a.rs", "//! What it is for.\n"),
+        (leftovers, "src/a.rs", "// no dbg!() here\nconst A: &str = r#\"todo!() \"dbg!()\"#;"),
+        (
+            unsafe_elsewhere,
+            "src/a.rs",
+            "#![forbid(unsafe_code)]\n/* unsafe /* twice */ unsafe */ const A: &str = \"unsafe\";",
+        ),
+        (unsafe_elsewhere, "src/core/ring.rs", "unsafe fn a() {}"),
+        (rooms, "src/wire/head.rs", "use crate::limits::HEAD_LEN_MAX;\nuse crate::wire::Head;"),
+        (rooms, "src/main.rs", "use carom::{cli, config::Settings};"),
+        (rooms, "src/wire/head.rs", "fn a() {}\n#[cfg(test)]\nmod tests { use crate::store::links; }"),
+        (purity, "shards/src/map.rs", "use std::time::Duration;\n#[cfg(test)]\nmod tests { use std::time::Instant; }"),
+        (purity, "src/a.rs", "use std::fs;"),
+        (doors, "src/config/file.rs", "use toml::Spanned;"),
+        (doors, "src/a.rs", "fn a(url: &str) { b(url, ':', 'x'); crate::url::c(); }"),
+        (doors, "loadgen/src/main.rs", "use clap::Parser;"),
+    ];
+    for (rule, path, text) in right {
+        assert_eq!(rule(path, text), Vec::<String>::new(), "{path}: {text}");
+    }
+}
+
+#[test]
+fn links_are_followed_from_the_folder_of_their_page() {
+    let exists = |path: &Path| path == Path::new("docs/there.md");
+    let text = "[a](there.md#part) [b](https://example.org/x) [c](#here) `[d](code.md)`\n```\n[e](fenced.md)\n```\n[f](gone.md)";
+    assert_eq!(broken_links("docs/page.md", text, &exists), ["links to gone.md, which is not there"]);
+    assert_eq!(broken_links("page.md", "[a](there.md)", &exists).len(), 1);
+}
+
+#[test]
+fn a_test_module_in_a_file_of_its_own_does_not_hide_what_follows() {
+    let text = "#[cfg(test)]\nmod tests;\nuse glommio::Task;\nfn a() {}\n";
+    assert_eq!(doors("src/api/mod.rs", text).len(), 1);
+}
