@@ -14,6 +14,7 @@ pub mod link;
 pub mod logging;
 pub mod mail;
 pub mod node;
+pub mod offline;
 pub mod preflight;
 pub mod space_key;
 pub mod stats;

@@ -407,7 +407,7 @@ fn base_url(settings: &Settings, first: SocketAddr) -> String {
 }
 
 /// The hosts and ports that lead to this service.
-fn own_authorities(base_url: &str, listening: &[SocketAddr]) -> Vec<Authority> {
+pub fn own_authorities(base_url: &str, listening: &[SocketAddr]) -> Vec<Authority> {
     let mut urls = vec![base_url.to_owned()];
     for address in listening {
         urls.push(format!("http://{address}"));

@@ -1,0 +1,153 @@
+//! The commands that work without a node: import, export, keys, and the check of settings.
+
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::path::Path;
+
+use crate::cli::{KeyPlace, Source};
+use crate::config::{Flags, Settings, Warning, environment};
+use crate::control::export::{self, ExportError};
+use crate::control::import::{self, ImportError, ImportSetup};
+use crate::exit::{Exit, Reason};
+use crate::node::{lock, open_store, own_authorities, store_exit};
+use crate::{logging, preflight, space_key};
+
+/// Reads links into a data directory.
+///
+/// # Errors
+/// When it could not go on, or lines were left out.
+pub fn import(data_dir: String, file: &Source) -> Result<(), Exit> {
+    let settings = settings_of(data_dir)?;
+    preflight::data_dir(&settings.data_dir)?;
+    let _lock = lock(&settings.data_dir)?;
+    let (mut input, total_bytes) = open_input(file)?;
+    let (links, space) = open_store(&settings)?;
+    let base_url = settings.base_url.as_ref().map(|url| url.as_str().to_owned());
+    let setup = ImportSetup {
+        links,
+        data_dir: settings.data_dir.clone(),
+        space,
+        length: settings.code_length,
+        own: own_authorities(base_url.as_deref().unwrap_or_default(), &settings.listen),
+        threads: settings.cores.cpus.len(),
+        total_bytes,
+        terminal: io::stderr().is_terminal(),
+    };
+    let summary = import::import(&setup, &mut *input, &mut io::stderr().lock()).map_err(|error| match error {
+        ImportError::Store(error) => store_exit(&error),
+        ImportError::DiskFull => Exit::new(Reason::DiskFull, "the disk of the data directory is full"),
+        error => Exit::new(Reason::Incomplete, error.to_string()),
+    })?;
+    if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.refused, "lines were refused")) }
+}
+
+/// Writes every link of a data directory.
+///
+/// # Errors
+/// When it could not go on, or records could not be read.
+pub fn export(data_dir: String, file: &Source) -> Result<(), Exit> {
+    let settings = settings_of(data_dir)?;
+    let folder = settings.data_dir.join("links");
+    if !folder.is_dir() {
+        let what = format!("there are no links in {}", settings.data_dir.display());
+        return Err(Exit::new(Reason::Usage, what).with_remedy("name the data directory of a node with --data-dir"));
+    }
+    let _lock = lock(&settings.data_dir)?;
+    let (links, _) = open_store(&settings)?;
+    let mut output = open_output(file)?;
+    let messages = &mut io::stderr().lock();
+    let terminal = io::stderr().is_terminal();
+    let summary = export::export(&links, settings.cores.cpus.len(), &mut *output, messages, terminal).map_err(
+        |error| match error {
+            ExportError::Store(error) => store_exit(&error),
+            error => Exit::new(Reason::Incomplete, error.to_string()),
+        },
+    )?;
+    if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.damaged, "records could not be read")) }
+}
+
+/// Prints a new key.
+///
+/// # Errors
+/// When the system gives no randomness.
+pub fn new_key() -> Result<(), Exit> {
+    print(&format!("{}\n", space_key::generate()?.to_hex()));
+    Ok(())
+}
+
+/// Prints the fingerprint of a key.
+///
+/// # Errors
+/// When there is no key, or it may be read by others.
+pub fn show_fingerprint(place: &KeyPlace) -> Result<(), Exit> {
+    let path = place.file(space_key::FILE_NAME);
+    let key = space_key::read(&path)?
+        .ok_or_else(|| Exit::new(Reason::SpaceKey, format!("there is no key at {}", path.display())))?;
+    print(&format!("{}\n", key.fingerprint()));
+    Ok(())
+}
+
+/// Checks settings and prints those that hold.
+///
+/// # Errors
+/// Every mistake in them.
+pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
+    let (settings, warnings) = Settings::load(file, environment(), Flags::default())?;
+    for Warning(warning) in warnings {
+        let _ = writeln!(io::stderr(), "warning: {warning}");
+    }
+    print(&settings.describe());
+    Ok(())
+}
+
+/// The settings of a command that listens nowhere: a data directory, the rest from the environment.
+fn settings_of(data_dir: String) -> Result<Settings, Exit> {
+    let flags = Flags { data_dir: Some(data_dir), ..Flags::default() };
+    let (settings, warnings) = Settings::load_offline(None, environment(), flags)?;
+    logging::start(settings.log_level.as_str());
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(settings)
+}
+
+type Input = (Box<dyn Read + Send>, Option<u64>);
+
+fn open_input(file: &Source) -> Result<Input, Exit> {
+    match file {
+        Source::Standard => Ok((Box::new(io::stdin()), None)),
+        Source::File(path) => {
+            let refused =
+                |error: io::Error| Exit::new(Reason::Usage, format!("cannot read {}: {error}", path.display()));
+            let opened = File::open(path).map_err(refused)?;
+            let meta = opened.metadata().map_err(refused)?;
+            if meta.is_dir() {
+                return Err(Exit::new(
+                    Reason::Usage,
+                    format!("{} is a directory, not a file of links", path.display()),
+                ));
+            }
+            Ok((Box::new(BufReader::new(opened)), meta.is_file().then_some(meta.len())))
+        }
+    }
+}
+
+fn open_output(file: &Source) -> Result<Box<dyn Write>, Exit> {
+    match file {
+        Source::Standard => Ok(Box::new(io::stdout())),
+        Source::File(path) => match File::create(path) {
+            Ok(file) => Ok(Box::new(file)),
+            Err(error) => Err(Exit::new(Reason::Usage, format!("cannot write {}: {error}", path.display()))),
+        },
+    }
+}
+
+fn incomplete(count: u64, what: &str) -> Exit {
+    Exit::new(Reason::Incomplete, format!("{count} {what}"))
+        .with_remedy("see the messages above: each names its line or key and the reason; the rest was taken")
+}
+
+/// Writes to standard output; that nobody reads it is no error of ours.
+fn print(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
