@@ -22,8 +22,13 @@ use crate::desk::Desk;
 /// of 10 MiB would exceed the usual limit on locked memory.
 pub const IO_MEMORY: usize = 64 * 1024;
 
-/// How long a task may run before it is asked to yield. The default of 100 ms is meant for batch work.
-const PREEMPT_TIMER: Duration = Duration::from_millis(5);
+/// How long tasks may run before glommio asks them to yield: practically for ever.
+///
+/// Nothing on a core needs glommio's turn in between: the loop takes everything from its own ring, and gives way to other
+/// tasks by itself. A short timer does harm: when it fires between glommio's last look at its rings and its run of the
+/// task queues, `LocalExecutor::run` (0.12.0) takes the queues for empty and parks with tasks that could run. On a busy
+/// machine that stopped a core for good.
+const PREEMPT_TIMER: Duration = Duration::from_secs(24 * 3_600);
 
 /// A running core.
 pub type Running = ExecutorJoinHandle<()>;
@@ -51,12 +56,8 @@ pub(super) fn spawn_task(task: impl Future<Output = ()> + 'static) {
 }
 
 /// Gives other tasks of the core their turn.
-pub(super) async fn breathe(tasks_were_woken: bool) {
-    if tasks_were_woken {
-        glommio::executor().yield_now().await;
-    } else {
-        glommio::yield_if_needed().await;
-    }
+pub(super) async fn breathe() {
+    glommio::executor().yield_now().await;
 }
 
 /// The doorbell of a core, as its loop waits for it.

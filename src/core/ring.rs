@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering, fence};
 use std::time::Duration;
 
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, Timespec};
@@ -296,7 +296,14 @@ impl Ring {
     /// Lets the kernel ring the eventfd at the next completion, or not.
     pub(super) fn set_bell(&mut self, on: bool) {
         let completion = self.uring.0.completion();
-        if on { completion.enable_eventfd() } else { completion.disable_eventfd() }
+        if on {
+            completion.enable_eventfd();
+            // The kernel says that there is work and then looks whether to ring; we say that it shall ring and then look
+            // for work (`has_work`). Each must see the other's word, so ours must be out before we look.
+            fence(Ordering::SeqCst);
+        } else {
+            completion.disable_eventfd();
+        }
     }
 
     /// Moves what has completed into `into`, at most [`TURN_COMPLETIONS`].

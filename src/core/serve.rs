@@ -180,9 +180,9 @@ impl Core {
             if self.phase == Phase::Finished && self.work.data.as_ref().is_none_or(|data| data.mesh.all_finished()) {
                 return Ok(());
             }
-            if worked {
-                executor::breathe(std::mem::take(&mut self.work.tasks_woken)).await;
-            } else {
+            if std::mem::take(&mut self.work.tasks_woken) {
+                executor::breathe().await;
+            } else if !worked {
                 self.sleep().await;
             }
         }
