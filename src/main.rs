@@ -7,10 +7,9 @@ use carom::cli::{Cli, Command, KeyCommand, ServeArgs};
 use carom::config::{Settings, environment};
 use carom::exit::Exit;
 use carom::{logging, node, offline};
-use clap::Parser;
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let done = match Cli::read().command {
         Command::Serve(arguments) => serve(arguments),
         Command::CheckConfig { file } => offline::check_config(file.as_deref()),
         Command::Import { data_dir, file } => offline::import(data_dir, &file),

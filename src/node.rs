@@ -13,15 +13,16 @@ use std::thread::JoinHandle;
 
 use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use socket2::Socket;
 
-use crate::api::{self, Authority, Site};
+use crate::api::{self, Site};
 use crate::config::Settings;
 use crate::control::replenisher::{self, CodeSource, Replenisher, ReplenisherSetup};
 use crate::control::{loader, readers, writer};
-use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, listen};
+use crate::core::listen::{self, Socket};
+use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds};
 use crate::desk::{Codes, Counters};
 use crate::exit::{Exit, Reason};
+use crate::long_url::Authority;
 use crate::mail::{Mailbox, Post, ToCore};
 use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::IdTable;

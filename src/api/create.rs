@@ -3,9 +3,9 @@
 use carom_shards::{Code, Policy, RedirectStatus};
 use serde_json::{Map, Value};
 
-use super::dates;
-use super::long_url::{Authority, LongUrl};
 use super::problem::Invalid;
+use crate::dates;
+use crate::long_url::{Authority, LongUrl};
 
 /// Longest time that a client may be told to keep a redirect: what HTTP caches understand (RFC 9111, section 1.2.2).
 const CACHE_SECONDS_MAX: u64 = 2_147_483_647;

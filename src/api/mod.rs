@@ -14,18 +14,15 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
 use crate::desk::Desk;
+use crate::long_url::Authority;
 
 pub mod admin;
 mod create;
-pub mod dates;
-pub mod long_url;
 mod page;
 mod problem;
 pub mod public;
 mod short_urls;
 mod status;
-
-pub use long_url::Authority;
 
 /// A whole answer.
 pub type Answer = Response<Full<Bytes>>;

@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::create::Create;
 use super::problem::Problem;
-use super::{Answer, Context, dates, empty, json as json_answer};
+use super::{Answer, Context, empty, json as json_answer};
+use crate::dates;
 use crate::limits::BODY_LEN_MAX;
 use crate::link::{Link, Origin};
 use crate::mail::{StoreAnswer, StoreRequest};

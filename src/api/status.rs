@@ -10,7 +10,8 @@ use hyper::StatusCode;
 use hyper::header;
 use serde_json::{Value, json};
 
-use super::{Answer, answer, dates, with};
+use super::{Answer, answer, with};
+use crate::dates;
 use crate::desk::Desk;
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
 

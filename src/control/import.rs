@@ -21,9 +21,9 @@ use carom_shards::{Code, CodeLength, CodeSpace, Counter, GeneratedCode, Issuer, 
 use super::disk::DiskGuard;
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
 use super::progress::{Progress, rate};
-use crate::api::long_url::Authority;
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use crate::link::Link;
+use crate::long_url::Authority;
 use crate::store::links::{Links, StoreError};
 use crate::store::record;
 

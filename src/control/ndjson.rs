@@ -10,9 +10,9 @@ use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeError, Policy, RedirectStatus};
 use serde::Deserialize;
 
-use crate::api::dates::{self, DateError};
-use crate::api::long_url::{Authority, LongUrl, LongUrlError};
+use crate::dates::{self, DateError};
 use crate::link::Origin;
+use crate::long_url::{Authority, LongUrl, LongUrlError};
 use crate::store::record::LinkRef;
 
 /// What a line says, checked.

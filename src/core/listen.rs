@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+pub use socket2::Socket;
+use socket2::{Domain, Protocol, SockFilter, Type};
 
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;

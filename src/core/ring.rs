@@ -248,6 +248,7 @@ impl Ring {
         self.push(entry.user_data((Kind::Ignored as u64) << 56));
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "an entry is pushed once")]
     fn push(&mut self, entry: squeue::Entry) {
         loop {
             // SAFETY: every entry is built above from memory that this type owns until the operation completes (buffer

@@ -9,11 +9,10 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use carom_shards::{CodeHasher, CoreCount, CoreId};
-use socket2::Socket;
 
 use super::conn::Stage;
 use super::executor::{self, Bell, Running};
-use super::listen;
+use super::listen::{self, Socket};
 use super::mesh::{self, Mesh};
 use super::ring::{Completion, Ring};
 use super::shard::Shard;

@@ -81,12 +81,15 @@ impl Stream {
         state.reader.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Says that nothing more comes.
-    pub(super) fn end(&self) {
-        self.change(|state| state.ended = true);
+    /// Says that nothing more comes. A body that breaks off must not look like one that ended.
+    pub(super) fn end(&self, in_body: bool) {
+        self.change(|state| {
+            state.ended = true;
+            state.broken |= in_body;
+        });
     }
 
-    /// Says that the connection is gone, or that a body broke off.
+    /// Says that the connection is gone.
     pub(super) fn break_off(&self) {
         self.change(|state| state.broken = true);
     }

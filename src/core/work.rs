@@ -252,11 +252,7 @@ impl Work {
         match &conn.slow {
             Some(stream) => {
                 // hyper answers what came whole before; a body that broke off must not look like one that ended.
-                if conn.machine.expects(0) == Expects::Body {
-                    stream.break_off()
-                } else {
-                    stream.end()
-                }
+                stream.end(conn.machine.expects(0) == Expects::Body);
                 conn.rejection = Some(rejection);
                 self.tasks_woken = true;
             }
@@ -283,12 +279,7 @@ impl Work {
         }
         match &conn.slow {
             Some(stream) => {
-                let in_body = conn.machine.expects(conn.unconsumed.len()) == Expects::Body;
-                if in_body {
-                    stream.break_off()
-                } else {
-                    stream.end()
-                }
+                stream.end(conn.machine.expects(conn.unconsumed.len()) == Expects::Body);
                 self.tasks_woken = true;
             }
             None => conn.stage = Stage::Finishing,
@@ -522,7 +513,7 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         match &conn.slow {
             Some(stream) => {
-                stream.end();
+                stream.end(false);
                 self.tasks_woken = true;
             }
             None => conn.stage = Stage::Finishing,

@@ -238,11 +238,7 @@ impl Fields {
             }
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.is_unusual = true,
             10 if name.eq_ignore_ascii_case(b"connection") => self.take_connection(value),
-            14 if name.eq_ignore_ascii_case(b"content-length") => {
-                if self.content_length.replace(content_length(value)?).is_some() {
-                    return Err(Rejection::BadRequest);
-                }
-            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => self.take_length(value)?,
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 if self.chunked {
                     return Err(Rejection::BadRequest);
@@ -253,6 +249,13 @@ impl Fields {
             _ => {}
         }
         Ok(())
+    }
+
+    fn take_length(&mut self, value: &[u8]) -> Result<(), Rejection> {
+        match self.content_length.replace(content_length(value)?) {
+            None => Ok(()),
+            Some(_) => Err(Rejection::BadRequest),
+        }
     }
 
     fn take_connection(&mut self, value: &[u8]) {
