@@ -27,14 +27,8 @@ test: packages rust ## Install what tests need (as root), then run every test
 	else \
 		cargo test --workspace --locked --no-fail-fast; \
 	fi
-	@if sed -n '/^\[features\]/,/^\[[^f]/p' Cargo.toml | grep -q '^faults *='; then \
-		echo 'again, with faults that can be switched on:'; \
-		if cargo nextest --version >/dev/null 2>&1; then \
-			cargo nextest run --package carom --features faults --locked --no-fail-fast; \
-		else \
-			cargo test --package carom --features faults --locked --no-fail-fast; \
-		fi; \
-	fi
+	@echo 'with faults that can be switched on: a loss of power, and the control that must lose something'
+	cargo test --package carom --features faults --locked --no-fail-fast power_loss
 
 .PHONY: lint
 lint: rust ## Check formatting and lints; warnings are errors

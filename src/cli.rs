@@ -111,6 +111,13 @@ pub enum Source {
     File(PathBuf),
 }
 
+impl Cli {
+    /// Reads the command line of this process; ends the process where it is wrong, or asks for help.
+    pub fn read() -> Cli {
+        Cli::parse()
+    }
+}
+
 impl From<OsString> for Source {
     fn from(name: OsString) -> Source {
         if name == "-" { Source::Standard } else { Source::File(PathBuf::from(name)) }
