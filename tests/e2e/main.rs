@@ -4,3 +4,4 @@
 mod http;
 mod node;
 mod quickstart;
+mod urls;

@@ -120,7 +120,7 @@ impl Setup {
             }
         };
         let (public, admin) = addresses(&line);
-        let node = Node { setup: self.clone(), child, log, lines, public, admin, ended: false };
+        let node = Node { setup: self.clone(), child, log, lines: Mutex::new(lines), public, admin, ended: false };
         wait_until("a node that is ready", || node.is_ready());
         node
     }
@@ -171,7 +171,7 @@ pub(crate) struct Node {
     setup: Setup,
     child: Child,
     log: Log,
-    lines: Receiver<String>,
+    lines: Mutex<Receiver<String>>,
     /// Where redirects and the API are served.
     pub(crate) public: SocketAddr,
     /// Where health and status are served.
@@ -251,7 +251,11 @@ impl Node {
 
     fn end(&mut self) -> Setup {
         self.ended = true;
-        assert_eq!(self.lines.try_iter().count(), 0, "the announcement is all that standard output gets");
+        assert_eq!(
+            self.lines.lock().unwrap().try_iter().count(),
+            0,
+            "the announcement is all that standard output gets"
+        );
         self.log.check(&self.setup.expected);
         self.setup.clone()
     }
