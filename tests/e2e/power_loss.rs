@@ -58,7 +58,8 @@ fn a_node_that_acknowledges_too_early_is_caught() {
     let data = tempfile::tempdir().unwrap();
     let mut dice = Dice::new();
     let mut ledger = Ledger::new(CLIENTS, &mut dice);
-    let setup = setup(&data).env("CAROM_FAULT", "ack-before-sync");
+    // The settings know nothing of faults, and say so.
+    let setup = setup(&data).env("CAROM_FAULT", "ack-before-sync").expect("CAROM_FAULT has no meaning");
     let mut lost_in_all = 0;
     for _ in 0..CONTROL_ROUNDS {
         let (broken, lost) = lose_power(&setup, &mut ledger, &mut dice);
