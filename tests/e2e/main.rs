@@ -2,6 +2,7 @@
 //! enemies would.
 
 mod crash;
+mod hostile;
 mod http;
 mod ledger;
 mod node;
