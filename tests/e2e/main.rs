@@ -7,5 +7,6 @@ mod http;
 mod ledger;
 mod node;
 mod power_loss;
+mod pressure;
 mod quickstart;
 mod urls;
