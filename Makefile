@@ -28,7 +28,7 @@ test: packages rust ## Install what tests need (as root), then run every test
 		cargo test --workspace --locked --no-fail-fast; \
 	fi
 	@echo 'with faults that can be switched on: a loss of power, and the control that must lose something'
-	cargo test --package carom --features faults --locked --no-fail-fast power_loss
+	cargo test --package carom --features faults --locked --no-fail-fast fault
 
 .PHONY: lint
 lint: rust ## Check formatting and lints; warnings are errors
