@@ -10,7 +10,6 @@ use std::fmt;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::limits::TARGET_LEN_MAX;
 use crate::link::{Link, Origin};
 
 /// The version that this program writes, and the only one that it reads.
