@@ -161,6 +161,8 @@ impl Node {
     /// Lets clients in when all links are in memory, waits for the end, and brings it about.
     fn run(mut self, inbox: &Receiver<Event>) -> Result<(), Exit> {
         let mut loading = self.cores.get();
+        // The cores and the admin listener.
+        let mut opening = self.cores.get() + 1;
         let mut ended = 0;
         let mut failure = None;
         while ended < self.cores.get() {
@@ -168,10 +170,16 @@ impl Node {
                 Event::Core(CoreEvent::Loaded(core)) if core.index() < self.cores.get() => {
                     loading -= 1;
                     if loading == 0 && !self.stats.draining.load(Ordering::Relaxed) {
-                        self.open();
+                        self.cores.cores().for_each(|core| self.post.to(core).post(ToCore::Open));
                     }
                 }
                 Event::Core(CoreEvent::Loaded(_)) => {}
+                Event::Core(CoreEvent::Opened(_)) => {
+                    opening -= 1;
+                    if opening == 0 {
+                        self.announce();
+                    }
+                }
                 Event::Stop(signal) => self.drain(signal),
                 Event::Core(CoreEvent::Ended(core, Err(error))) => {
                     let what = format!("core {core} ended: {error}");
@@ -189,10 +197,8 @@ impl Node {
         failure.map_or(Ok(()), Err)
     }
 
-    fn open(&mut self) {
-        for core in self.cores.cores() {
-            self.post.to(core).post(ToCore::Open);
-        }
+    /// Says that clients are let in: whoever connects from now on finds somebody who listens.
+    fn announce(&self) {
         self.stats.ready.store(true, Ordering::Release);
         // Whoever started us may have closed the pipe; that is no reason to end.
         let mut out = io::stdout().lock();

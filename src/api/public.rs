@@ -79,7 +79,9 @@ impl Context {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
                 let now_ms = crate::stats::unix_ms();
                 let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
-                let answer = with(empty(status), header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
+                // For HEAD hyper would leave the length out, which GET and the fast way have.
+                let answer = with(empty(status), header::CONTENT_LENGTH, "0");
+                let answer = with(answer, header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
                 with(answer, header::LOCATION, std::str::from_utf8(&target).unwrap_or_default())
             }
             Some(Looked::Missing) => page(request, &pages::NOT_FOUND),

@@ -67,6 +67,8 @@ pub struct CoreParts {
 pub enum CoreEvent {
     /// It has all its links.
     Loaded(CoreId),
+    /// Its listeners let clients in.
+    Opened(CoreId),
     /// It has ended: after a drain, or because its ring failed.
     Ended(CoreId, io::Result<()>),
 }
@@ -322,6 +324,8 @@ impl Core {
         }
         self.is_open = true;
         self.arm_accepts();
+        // Whoever starts the node may have given up by now.
+        let _ = self.events.send(CoreEvent::Opened(self.work.desk.core()));
     }
 
     fn arm_accepts(&mut self) {

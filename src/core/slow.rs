@@ -158,7 +158,6 @@ async fn drive(stream: Rc<Stream>, service: Service) {
     });
     let connection = http1::Builder::new()
         .half_close(true)
-        .pipeline_flush(true)
         .max_headers(HEADERS_MAX)
         .max_buf_size(2 * HEAD_LEN_MAX)
         .serve_connection(End(Rc::clone(&stream)), handler);
