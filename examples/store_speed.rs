@@ -10,9 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carom::api::long_url::Authority;
 use carom::control::{export, import, loader, writer};
 use carom::link::{Link, Origin};
+use carom::long_url::Authority;
 use carom::mail::{Mailbox, Post, StoreRequest, Ticket, ToCore};
 use carom::stats::NodeStats;
 use carom::store::links::Links;

@@ -2,6 +2,8 @@
 
 use carom_shards::{Code, Policy};
 
+use crate::limits::TARGET_LEN_MAX;
+
 /// How a link came by its code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
@@ -24,4 +26,12 @@ pub struct Link {
     pub created_ms: u64,
     /// How it came by its code.
     pub origin: Origin,
+}
+
+/// Whether a link may lead there: 1 to [`TARGET_LEN_MAX`] printable ASCII characters without a space, so that nothing in
+/// it can end the `Location` header.
+pub fn is_target(target: &[u8]) -> bool {
+    // Without `all`, which stops early, the loop becomes vector instructions; targets are nearly always good.
+    (1..=TARGET_LEN_MAX).contains(&target.len())
+        && target.iter().fold(true, |good, byte| good & (0x21..=0x7e).contains(byte))
 }

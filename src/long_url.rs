@@ -103,7 +103,7 @@ impl LongUrl {
             return Err(LongUrlError::TooLong);
         }
         // What the library leaves unescaped in a host or query could in theory be more than printable ASCII.
-        if !crate::store::record::is_target(text.as_bytes()) {
+        if !crate::link::is_target(text.as_bytes()) {
             return Err(LongUrlError::Control);
         }
         Ok(LongUrl(text))
@@ -147,7 +147,7 @@ mod tests {
         fn parsing_is_total_and_settles(text in any::<String>(), near in "(https?|ftp)://[^/]{0,20}(/.{0,40})?") {
             for text in [text, near] {
                 if let Ok(url) = parse(&text) {
-                    prop_assert!(crate::store::record::is_target(url.as_bytes()));
+                    prop_assert!(crate::link::is_target(url.as_bytes()));
                     prop_assert_eq!(parse(&url), Ok(url.clone()));
                 }
             }

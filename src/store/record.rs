@@ -10,7 +10,6 @@ use std::fmt;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::limits::TARGET_LEN_MAX;
 use crate::link::{Link, Origin};
 
 /// The version that this program writes, and the only one that it reads.
@@ -116,19 +115,12 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// Whether a store may hold this target: what [`decode`] would accept.
-pub fn is_target(target: &[u8]) -> bool {
-    // Without `all`, which stops early, the loop becomes vector instructions; targets are nearly always good.
-    (1..=TARGET_LEN_MAX).contains(&target.len())
-        && target.iter().fold(true, |good, byte| good & (0x21..=0x7e).contains(byte))
-}
-
 /// Writes the stored form of a link behind what is in `out`.
 ///
 /// # Panics
 /// When the target or the expiry are not what [`Link`] promises: the caller has checked them.
 pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
-    assert!(is_target(link.target.as_bytes()), "a target that was not checked came to the store");
+    assert!(crate::link::is_target(link.target.as_bytes()), "a target that was not checked came to the store");
     assert!(link.policy.valid_until_ms.is_none_or(|ms| ms <= INSTANT_MS_MAX));
     let mut writer = Writer::begin(out);
     writer.field(tag::CREATED_MS, &link.created_ms.to_le_bytes());
@@ -241,7 +233,7 @@ impl<'a> Fields<'a> {
     /// Takes one field; `None` where it is not valid or stood there before.
     fn take(&mut self, tag: u8, bytes: &'a [u8]) -> Option<()> {
         match tag {
-            tag::TARGET if is_target(bytes) => once(&mut self.target, std::str::from_utf8(bytes).ok()),
+            tag::TARGET if crate::link::is_target(bytes) => once(&mut self.target, std::str::from_utf8(bytes).ok()),
             tag::CREATED_MS => once(&mut self.created_ms, number(bytes)),
             tag::ORIGIN => once(&mut self.origin, origin(bytes)),
             tag::STATUS => {

@@ -1,0 +1,105 @@
+//! What must hold for any bytes. Used by the fuzz targets beside this file, and by `tests/replay.rs`, which runs the same
+//! checks over the committed seeds and their mutations without a fuzzer.
+#![allow(dead_code, reason = "each fuzz target uses one of these")]
+
+use carom::store::record::{self, RecordRef};
+use carom::wire::head::{self, HeadScan, Rejection};
+use carom::wire::{Action, Ask, Connection};
+use carom_shards::{Code, GeneratedCode};
+
+/// A head is found at the same place whatever the pieces it comes in, and one that is taken is sound.
+pub fn check_head(input: &[u8]) {
+    let whole = HeadScan::default().find_end(input);
+    let mut scan = HeadScan::default();
+    let piecewise = (1..=input.len()).find_map(|len| match scan.find_end(&input[..len]) {
+        Ok(None) => None,
+        found => Some(found),
+    });
+    // Fewer bytes may end in the same rejection earlier, and in no other outcome.
+    match (whole, piecewise) {
+        (Ok(Some(end)), found) => assert_eq!(found, Some(Ok(Some(end)))),
+        (Ok(None), found) => assert_eq!(found, None),
+        (Err(_), found) => assert!(matches!(found, Some(Err(_))), "{found:?}"),
+    }
+    if let Ok(Some(end)) = whole
+        && let Ok(head) = head::parse(&input[..end])
+    {
+        assert!(head.target.iter().all(u8::is_ascii_graphic));
+        assert!(head.is_http11 || head.body != head::Body::Chunked);
+    }
+}
+
+/// What a connection did with a stream.
+#[derive(PartialEq, Eq, Debug)]
+enum Seen {
+    Asked(Ask),
+    HandedOver,
+    Passed(Vec<u8>),
+    Rejected(Rejection),
+}
+
+/// The same stream gives the same actions, whole or in the pieces that its own first bytes choose.
+pub fn check_connection(input: &[u8]) {
+    let (cuts, stream) = input.split_at(input.len().min(4));
+    let whole = drive([stream].into_iter());
+    let mut pieces = Vec::new();
+    let mut rest = stream;
+    for &cut in cuts.iter().cycle().take(if cuts.is_empty() { 0 } else { 64 }) {
+        let (piece, behind) = rest.split_at((usize::from(cut) + 1).min(rest.len()));
+        pieces.push(piece);
+        rest = behind;
+    }
+    pieces.push(rest);
+    assert_eq!(drive(pieces.into_iter()), whole);
+    assert_eq!(drive(stream.chunks(1)), whole);
+}
+
+fn drive<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Seen> {
+    let mut connection = Connection::fast();
+    let mut unconsumed = Vec::new();
+    let mut seen = Vec::new();
+    for piece in pieces {
+        unconsumed.extend_from_slice(piece);
+        loop {
+            let step = connection.step(&unconsumed);
+            let taken: Vec<u8> = unconsumed.drain(..step.consumed).collect();
+            match step.action {
+                Action::Read => break,
+                Action::Lookup(ask) => seen.push(Seen::Asked(ask)),
+                Action::HandOver => seen.push(Seen::HandedOver),
+                Action::Pass => match seen.last_mut() {
+                    Some(Seen::Passed(bytes)) => bytes.extend(taken),
+                    _ => seen.push(Seen::Passed(taken)),
+                },
+                Action::Reject(rejection) => {
+                    seen.push(Seen::Rejected(rejection));
+                    return seen;
+                }
+            }
+        }
+    }
+    seen
+}
+
+/// No bytes make the decoder panic, and what it takes is encoded to something that it takes again.
+pub fn check_record(input: &[u8]) {
+    let (key, value) = input.split_at(input.len().min(7));
+    if let (Ok(RecordRef::Link(link)), Ok(code)) = (record::decode(key, value), Code::parse(key)) {
+        let mut again = Vec::new();
+        record::encode_link(key, &link.to_link(code), &mut again);
+        assert_eq!(record::decode(key, &again), Ok(RecordRef::Link(link)));
+    }
+}
+
+/// Parsing is total, and what it takes comes back unchanged.
+pub fn check_code(input: &[u8]) {
+    if let Ok(code) = Code::parse(input) {
+        assert_eq!(code.to_string().as_bytes(), input);
+        assert_eq!(Code::from_packed(code.len(), code.packed()), Some(code));
+    }
+    if let Some(bits) = input.first_chunk::<8>()
+        && let Some(code) = GeneratedCode::from_bits(u64::from_le_bytes(*bits))
+    {
+        assert_eq!(Code::parse(code.to_code().to_string().as_bytes()), Ok(code.to_code()));
+    }
+}

@@ -1,0 +1,50 @@
+//! The checks of the fuzz targets over the committed seeds, and over every truncation and a few changes of each byte of
+//! them: what a fuzzer would try first, in every run of the tests.
+
+#[path = "../fuzz/checks.rs"]
+mod checks;
+
+use std::path::Path;
+
+/// Runs a check over every seed of a target and its neighbours.
+fn replay(target: &str, check: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let mut seeds = 0;
+    for entry in std::fs::read_dir(&folder).expect("each target has seeds") {
+        let seed = std::fs::read(entry.expect("a seed can be listed").path()).expect("a seed can be read");
+        seeds += 1;
+        check(&seed);
+        for at in 0..seed.len() {
+            check(&seed[..at]);
+            for byte in [0, b'\n', b'\r', b' ', b':', b'0', 0xff, seed[at] ^ 0x20, seed[at] ^ 1] {
+                let mut changed = seed.clone();
+                changed[at] = byte;
+                check(&changed);
+            }
+            let mut doubled = seed.clone();
+            doubled.insert(at, seed[at]);
+            check(&doubled);
+        }
+    }
+    assert!(seeds > 0, "{} has no seeds", folder.display());
+}
+
+#[test]
+fn heads() {
+    replay("head", checks::check_head);
+}
+
+#[test]
+fn connections() {
+    replay("connection", checks::check_connection);
+}
+
+#[test]
+fn records() {
+    replay("record", checks::check_record);
+}
+
+#[test]
+fn codes() {
+    replay("code", checks::check_code);
+}
