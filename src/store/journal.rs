@@ -7,7 +7,8 @@
 //! preallocated file. All numbers are little-endian (fjall 3, `journal/entry.rs`).
 //!
 //! Where a batch is broken and whole ones follow, or the file ends in one, the journal is written anew without it; its
-//! items whose own checksum holds are kept. The old file stays beside it. This module knows the form of the files and
+//! items whose own checksum holds are kept. Of others whose code can still be read, what is left is kept as a damaged
+//! record, so that whoever reads it names it and nobody else gets the code. The old file stays beside it. This module knows the form of the files and
 //! nothing of the library that writes them.
 
 use std::fs::{self, File};
@@ -15,6 +16,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::record;
@@ -32,6 +34,8 @@ const END_LEN: usize = 1 + 8 + TRAILER.len();
 const SEQNO_STEP_MAX: u64 = 1 << 40;
 /// Kinds of item that carry a value under a key.
 const KIND_VALUE: u8 = 0;
+/// Values as they are.
+const UNCOMPRESSED: u8 = 0;
 
 /// What was wrong with one journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +48,8 @@ pub struct Repair {
     pub only_tail: bool,
     /// Records in broken batches that were kept.
     pub salvaged: usize,
+    /// Records in broken batches of which little more than the code could be read: they are kept as damaged ones.
+    pub unreadable: usize,
     /// Where the journal as it was is kept, where it was worth keeping.
     pub kept: Option<PathBuf>,
 }
@@ -59,9 +65,10 @@ impl std::fmt::Display for Repair {
         }
         write!(
             f,
-            "the journal {path} was damaged in {} places; {} records in them were kept",
+            "the journal {path} was damaged in {} places; {} records in them were kept, and {} that cannot be read are named",
             self.broken.len(),
-            self.salvaged
+            self.salvaged,
+            self.unreadable
         )?;
         match &self.kept {
             Some(kept) => write!(f, "; the journal as it was is kept as {}", kept.display()),
@@ -219,6 +226,7 @@ fn whole_batch(bytes: &[u8], start: usize) -> Option<Batch> {
 
 /// One item of a batch, where its parts stand.
 struct Item {
+    keyspace: u64,
     key: Range<usize>,
     value: Range<usize>,
     end: usize,
@@ -226,52 +234,96 @@ struct Item {
 
 fn item(bytes: &[u8], at: usize) -> Option<Item> {
     let head = bytes.get(at..at + ITEM_HEAD_LEN).filter(|head| head[0] == TAG_ITEM)?;
+    let keyspace = u64::from_le_bytes(head[3..11].try_into().ok()?);
     let key_len = usize::from(u16::from_le_bytes(head[11..13].try_into().ok()?));
     let value_len = u32::from_le_bytes(head[17..21].try_into().ok()?) as usize;
     let key = at + ITEM_HEAD_LEN..at + ITEM_HEAD_LEN + key_len;
     let value = key.end..key.end.checked_add(value_len)?;
     let end = value.end;
-    (end <= bytes.len()).then_some(Item { key, value, end })
+    (end <= bytes.len()).then_some(Item { keyspace, key, value, end })
 }
 
-/// Items of a broken batch whose record says by itself that it is whole.
-fn salvage(bytes: &[u8], broken: &Range<usize>) -> Vec<Range<usize>> {
-    let mut kept = Vec::new();
+/// What is left of a broken batch, as items.
+#[derive(Default)]
+struct Salvage {
+    /// Those whose record says by itself that it is whole.
+    whole: Vec<Vec<u8>>,
+    /// Those with a code, and a value that is not what was written.
+    unreadable: Vec<Vec<u8>>,
+}
+
+/// Looks for items in a broken batch. `links` is the keyspace of records, if items are to be kept that cannot be read.
+fn salvage(bytes: &[u8], broken: &Range<usize>, links: Option<u64>) -> Salvage {
+    let mut found = Salvage::default();
     let mut at = broken.start;
     while at < broken.end {
-        let whole = item(bytes, at).filter(|item| {
-            item.end <= broken.end
-                && bytes[at + 1] == KIND_VALUE
-                && record::decode(&bytes[item.key.clone()], &bytes[item.value.clone()]).is_ok()
-        });
-        match whole {
-            Some(item) => {
-                kept.push(at..item.end);
-                at = item.end;
+        let item = item(bytes, at).filter(|item| item.end <= broken.end);
+        at = match item {
+            Some(item) if bytes[at + 1] == KIND_VALUE && is_record(bytes, &item) => {
+                found.whole.push(bytes[at..item.end].to_vec());
+                item.end
             }
-            None => at += 1,
-        }
+            Some(item) if links == Some(item.keyspace) && is_legible(bytes, &item) => {
+                found.unreadable.push(unreadable(bytes, &item));
+                item.end
+            }
+            _ => at + 1,
+        };
     }
-    kept
+    found
+}
+
+fn is_record(bytes: &[u8], item: &Item) -> bool {
+    record::decode(&bytes[item.key.clone()], &bytes[item.value.clone()]).is_ok()
+}
+
+/// Whether an item has a code, and ends where another item or the end of a batch begins.
+fn is_legible(bytes: &[u8], item: &Item) -> bool {
+    Code::parse(&bytes[item.key.clone()]).is_ok()
+        && bytes.get(item.end).is_some_and(|next| [TAG_ITEM, TAG_END].contains(next))
+}
+
+/// The item of a damaged record. A removal becomes one as well: nothing shows that its code is the right one.
+fn unreadable(bytes: &[u8], item: &Item) -> Vec<u8> {
+    let mut out = vec![TAG_ITEM, KIND_VALUE, UNCOMPRESSED];
+    out.extend_from_slice(&item.keyspace.to_le_bytes());
+    out.extend_from_slice(&(item.key.len() as u16).to_le_bytes());
+    let value_len = (item.value.len() as u32).to_le_bytes();
+    out.extend_from_slice(&value_len);
+    out.extend_from_slice(&value_len);
+    out.extend_from_slice(&bytes[item.key.start..item.value.end]);
+    out
+}
+
+/// The keyspace of records, as a whole batch shows it.
+fn links_keyspace(bytes: &[u8], batches: &[Batch]) -> Option<u64> {
+    batches.iter().find_map(|batch| {
+        let first = item(bytes, batch.bytes.start + START_LEN)?;
+        is_record(bytes, &first).then_some(first.keyspace)
+    })
 }
 
 fn rewrite(path: &Path, bytes: &[u8], walk: Walk) -> io::Result<Repair> {
     let Walk { batches, broken } = walk;
     let whole_end = batches.last().map_or(0, |batch| batch.bytes.end);
     let only_tail = broken.iter().all(|range| range.start >= whole_end);
+    let links = links_keyspace(bytes, &batches);
     let mut out = Vec::with_capacity(bytes.len());
-    let (mut salvaged, mut seqno) = (0, 0);
+    let (mut salvaged, mut unreadable, mut seqno) = (0, 0, 0);
     let mut whole = batches.into_iter().peekable();
     for range in &broken {
         while let Some(batch) = whole.next_if(|batch| batch.bytes.end <= range.start) {
             out.extend_from_slice(&bytes[batch.bytes]);
             seqno = batch.seqno + 1;
         }
-        let items = salvage(bytes, range);
+        // What a crash cut off at the end was never acknowledged, and is no damage.
+        let found = salvage(bytes, range, links.filter(|_| range.start < whole_end));
+        let items = [&found.whole[..], &found.unreadable].concat();
         // The number must lie between those of the neighbours; the broken batch had one that did.
         if !items.is_empty() && whole.peek().is_none_or(|next| seqno < next.seqno) {
-            salvaged += items.len();
-            push_batch(&mut out, bytes, &items, seqno);
+            salvaged += found.whole.len();
+            unreadable += found.unreadable.len();
+            push_batch(&mut out, &items, seqno);
             seqno += 1;
         }
     }
@@ -279,17 +331,15 @@ fn rewrite(path: &Path, bytes: &[u8], walk: Walk) -> io::Result<Repair> {
         out.extend_from_slice(&bytes[batch.bytes]);
     }
     let kept = replace(path, &out, !only_tail)?;
-    Ok(Repair { path: path.to_owned(), broken, only_tail, salvaged, kept })
+    Ok(Repair { path: path.to_owned(), broken, only_tail, salvaged, unreadable, kept })
 }
 
-fn push_batch(out: &mut Vec<u8>, bytes: &[u8], items: &[Range<usize>], seqno: u64) {
+fn push_batch(out: &mut Vec<u8>, items: &[Vec<u8>], seqno: u64) {
     out.push(TAG_START);
     out.extend_from_slice(&u32::try_from(items.len()).expect("a journal has fewer items").to_le_bytes());
     out.extend_from_slice(&seqno.to_le_bytes());
     let first = out.len();
-    for item in items {
-        out.extend_from_slice(&bytes[item.clone()]);
-    }
+    items.iter().for_each(|item| out.extend_from_slice(item));
     let sum = xxh3_64(&out[first..]);
     out.push(TAG_END);
     out.extend_from_slice(&sum.to_le_bytes());
@@ -319,34 +369,32 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn push_item(out: &mut Vec<u8>, key: &[u8]) -> Range<usize> {
+    fn an_item(key: &[u8]) -> Vec<u8> {
         let mut value = Vec::new();
         record::encode_tombstone(key, 1, &mut value);
-        let start = out.len();
-        out.extend_from_slice(&[TAG_ITEM, KIND_VALUE, 0]);
+        let mut out = vec![TAG_ITEM, KIND_VALUE, UNCOMPRESSED];
         out.extend_from_slice(&1u64.to_le_bytes());
         out.extend_from_slice(&(key.len() as u16).to_le_bytes());
         out.extend_from_slice(&(value.len() as u32).to_le_bytes());
         out.extend_from_slice(&(value.len() as u32).to_le_bytes());
         out.extend_from_slice(key);
         out.extend_from_slice(&value);
-        start..out.len()
+        out
     }
 
     /// Three batches of two items, then zeros.
     fn journal() -> Vec<u8> {
         let mut out = Vec::new();
         for batch in 0..3u64 {
-            let mut items = Vec::new();
-            let ranges: Vec<_> = (0..2).map(|n| push_item(&mut items, format!("key{batch}{n}").as_bytes())).collect();
-            push_batch(&mut out, &items, &ranges, 10 + 2 * batch);
+            let items: Vec<_> = (0..2).map(|n| an_item(format!("key{batch}{n}").as_bytes())).collect();
+            push_batch(&mut out, &items, 10 + 2 * batch);
         }
         out.resize(out.len() + 5_000, 0);
         out
     }
 
     fn keys(bytes: &[u8]) -> usize {
-        salvage(bytes, &(0..bytes.len())).len()
+        salvage(bytes, &(0..bytes.len()), None).whole.len()
     }
 
     proptest! {
@@ -374,6 +422,31 @@ mod tests {
             prop_assert!(numbers.is_sorted_by(|a, b| a < b), "{:?}", numbers);
             prop_assert!(repair_all(dir.path()).unwrap().is_empty());
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_kept_under_its_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.jnl");
+        let mut bytes = journal();
+        let key = bytes.windows(5).position(|window| window == b"key11").unwrap();
+        bytes[key + 5 + 12] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let repair = repair_all(dir.path()).unwrap().remove(0);
+        assert_eq!((repair.salvaged, repair.unreadable, repair.only_tail), (1, 1, false));
+        let repaired = fs::read(&path).unwrap();
+        assert!(walk(&repaired).broken.is_empty());
+        let kept = repaired.windows(5).position(|window| window == b"key11").unwrap();
+        let value = &bytes[key + 5..][..an_item(b"key11").len() - ITEM_HEAD_LEN - 5];
+        assert!(repaired[kept + 5..].starts_with(value), "what is left of it is there");
+        assert!(record::decode(b"key11", value).is_err());
+        // The same damage behind the last whole batch is what a crash leaves.
+        let mut bytes = journal();
+        let key = bytes.windows(5).position(|window| window == b"key21").unwrap();
+        bytes[key + 5 + 12] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let repair = repair_all(dir.path()).unwrap().remove(0);
+        assert_eq!((repair.salvaged, repair.unreadable, repair.only_tail), (1, 0, true));
     }
 
     #[test]
