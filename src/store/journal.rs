@@ -252,7 +252,7 @@ struct Salvage {
     unreadable: Vec<Vec<u8>>,
 }
 
-/// Looks for items in a broken batch. `links` is the keyspace of records, if items are to be kept that cannot be read.
+/// Looks for items in a broken batch. `links` is the keyspace of records, where that is known.
 fn salvage(bytes: &[u8], broken: &Range<usize>, links: Option<u64>) -> Salvage {
     let mut found = Salvage::default();
     let mut at = broken.start;
@@ -260,11 +260,11 @@ fn salvage(bytes: &[u8], broken: &Range<usize>, links: Option<u64>) -> Salvage {
         let item = item(bytes, at).filter(|item| item.end <= broken.end);
         at = match item {
             Some(item) if bytes[at + 1] == KIND_VALUE && is_record(bytes, &item) => {
-                found.whole.push(bytes[at..item.end].to_vec());
+                found.whole.push(written_anew(bytes, &item, links));
                 item.end
             }
             Some(item) if links == Some(item.keyspace) && is_legible(bytes, &item) => {
-                found.unreadable.push(unreadable(bytes, &item));
+                found.unreadable.push(written_anew(bytes, &item, links));
                 item.end
             }
             _ => at + 1,
@@ -283,10 +283,11 @@ fn is_legible(bytes: &[u8], item: &Item) -> bool {
         && bytes.get(item.end).is_some_and(|next| [TAG_ITEM, TAG_END].contains(next))
 }
 
-/// The item of a damaged record. A removal becomes one as well: nothing shows that its code is the right one.
-fn unreadable(bytes: &[u8], item: &Item) -> Vec<u8> {
+/// The item with a head that fits it: the store would not survive one that does not. A removal becomes a damaged record,
+/// because nothing shows that its code is the right one.
+fn written_anew(bytes: &[u8], item: &Item, links: Option<u64>) -> Vec<u8> {
     let mut out = vec![TAG_ITEM, KIND_VALUE, UNCOMPRESSED];
-    out.extend_from_slice(&item.keyspace.to_le_bytes());
+    out.extend_from_slice(&links.unwrap_or(item.keyspace).to_le_bytes());
     out.extend_from_slice(&(item.key.len() as u16).to_le_bytes());
     let value_len = (item.value.len() as u32).to_le_bytes();
     out.extend_from_slice(&value_len);
@@ -316,8 +317,11 @@ fn rewrite(path: &Path, bytes: &[u8], walk: Walk) -> io::Result<Repair> {
             out.extend_from_slice(&bytes[batch.bytes]);
             seqno = batch.seqno + 1;
         }
-        // What a crash cut off at the end was never acknowledged, and is no damage.
-        let found = salvage(bytes, range, links.filter(|_| range.start < whole_end));
+        let mut found = salvage(bytes, range, links);
+        if range.start >= whole_end {
+            // What a crash cut off at the end was never acknowledged, and is no damage.
+            found.unreadable.clear();
+        }
         let items = [&found.whole[..], &found.unreadable].concat();
         // The number must lie between those of the neighbours; the broken batch had one that did.
         if !items.is_empty() && whole.peek().is_none_or(|next| seqno < next.seqno) {
@@ -440,6 +444,16 @@ mod tests {
         let value = &bytes[key + 5..][..an_item(b"key11").len() - ITEM_HEAD_LEN - 5];
         assert!(repaired[kept + 5..].starts_with(value), "what is left of it is there");
         assert!(record::decode(b"key11", value).is_err());
+        // A head that does not fit what is whole otherwise is put right: a length, a keyspace, a kind of compression.
+        for at in [2, 3, 13] {
+            let mut bytes = journal();
+            let key = bytes.windows(5).position(|window| window == b"key11").unwrap();
+            bytes[key - ITEM_HEAD_LEN + at] ^= 0x40;
+            fs::write(&path, &bytes).unwrap();
+            assert_eq!(repair_all(dir.path()).unwrap()[0].salvaged, 2);
+            let repaired = fs::read(&path).unwrap();
+            assert!(repaired.windows(an_item(b"key11").len()).any(|window| window == an_item(b"key11")), "byte {at}");
+        }
         // The same damage behind the last whole batch is what a crash leaves.
         let mut bytes = journal();
         let key = bytes.windows(5).position(|window| window == b"key21").unwrap();
