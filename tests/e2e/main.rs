@@ -2,6 +2,7 @@
 //! enemies would.
 
 mod crash;
+mod faults;
 mod hostile;
 mod http;
 mod ledger;
