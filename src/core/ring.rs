@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::net::{Shutdown, shutdown};
 
 /// Submissions that fit one turn before the ring must be entered early.
 const SUBMISSIONS: u32 = 1_024;
@@ -211,15 +212,18 @@ impl Ring {
     }
 
     /// Tells the peer that nothing more will be sent, and goes on receiving.
-    pub(super) fn shut_down_sending(&mut self, socket: &OwnedFd) {
-        let entry = opcode::Shutdown::new(Fd(socket.as_raw_fd()), libc::SHUT_WR).build();
-        self.push(entry.user_data((Kind::Ignored as u64) << 56));
+    ///
+    /// This and [`Ring::shut_down`] are system calls: as entries they would go to a worker thread of the kernel, which
+    /// looks the descriptor up when its turn comes, and by then the number may be that of another connection.
+    pub(super) fn shut_down_sending(socket: &OwnedFd) {
+        // A connection that is broken needs no goodbye.
+        let _ = shutdown(socket, Shutdown::Write);
     }
 
     /// Ends both directions: whatever is in flight on the socket completes.
-    pub(super) fn shut_down(&mut self, socket: &OwnedFd) {
-        let entry = opcode::Shutdown::new(Fd(socket.as_raw_fd()), libc::SHUT_RDWR).build();
-        self.push(entry.user_data((Kind::Ignored as u64) << 56));
+    pub(super) fn shut_down(socket: &OwnedFd) {
+        // A connection that is broken completes by itself.
+        let _ = shutdown(socket, Shutdown::Both);
     }
 
     /// Completes a [`Completion::Tick`] each interval.

@@ -440,7 +440,7 @@ impl Core {
                 conn.stage = Stage::Dead;
                 return self.bury(slot);
             }
-            self.ring.shut_down_sending(&conn.socket);
+            Ring::shut_down_sending(&conn.socket);
             conn.stage = Stage::Lingering;
             conn.since = self.work.now.tick;
             conn.slow = None;
@@ -466,7 +466,7 @@ impl Core {
         if conn.receiving || conn.sending {
             if !conn.stopping || conn.sending {
                 conn.stopping = true;
-                self.ring.shut_down(&conn.socket);
+                Ring::shut_down(&conn.socket);
                 if conn.receiving {
                     self.ring.cancel_receive(conn.tag);
                 }

@@ -2,9 +2,13 @@
 //! enemies would.
 
 mod crash;
+mod hostile;
 mod http;
 mod ledger;
+mod lifecycle;
 mod node;
 mod power_loss;
+mod pressure;
 mod quickstart;
+mod refusals;
 mod urls;

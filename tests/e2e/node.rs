@@ -96,6 +96,13 @@ impl Setup {
         self
     }
 
+    /// The same, with mounts of its own that nobody else sees and that go with the node.
+    pub(crate) fn unshared(self, command: &str) -> Setup {
+        assert!(!command.contains('\''), "it stands in single quotes");
+        let flags = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
+        self.shell(format!("exec unshare {flags} sh -ec '{command}' sh \"$@\""))
+    }
+
     /// Warnings and errors with this in them are no surprise.
     pub(crate) fn expect(mut self, text: &str) -> Setup {
         self.expected.push(text.to_owned());
@@ -139,7 +146,7 @@ impl Setup {
         let (mut child, log) = self.spawn();
         let status = wait_for_end(&mut child);
         let code = status.code().unwrap_or_else(|| panic!("ended by signal {:?}", status.signal()));
-        (code, log.text())
+        (code, log.whole())
     }
 
     fn spawn(&self) -> (Child, Log) {
@@ -299,12 +306,17 @@ impl Log {
         self.text.lock().unwrap().clone()
     }
 
-    /// Reads to the end of a process that has ended, and looks for what should not be there.
-    fn check(&self, expected: &[String]) {
+    /// All of it, once the process has ended.
+    fn whole(&self) -> String {
         if let Some(reader) = self.reader.lock().unwrap().take() {
             reader.join().expect("the reader of a log does not panic");
         }
-        let text = self.text();
+        self.text()
+    }
+
+    /// Looks in the log of a process that has ended for what should not be there.
+    fn check(&self, expected: &[String]) {
+        let text = self.whole();
         let is_bad = |line: &&str| line.contains(" WARN ") || line.contains("ERROR ") || line.contains("panicked");
         let is_expected = |line: &str| expected.iter().any(|text| line.contains(text.as_str()));
         let surprises: Vec<&str> = text.lines().filter(is_bad).filter(|line| !is_expected(line)).collect();

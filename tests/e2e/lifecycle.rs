@@ -1,0 +1,229 @@
+//! The end of a node, and what it tells while it lives: a drain answers whoever has asked, and the status adds up.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::http::{SHORT_URLS, Wire, create_request, request};
+use crate::node::{Node, Setup, wait_for, wait_until};
+
+const TARGET: &str = "https://example.org/target";
+
+/// The sum of a number over all cores; `path` is a JSON pointer.
+fn sum(status: &Value, path: &str) -> u64 {
+    let cores = status["cores"].as_array().expect("a list of cores");
+    cores.iter().map(|core| core.pointer(path).and_then(Value::as_u64).expect("a number")).sum()
+}
+
+/// Clients that come and go until the node is gone. Whoever gets in must be answered: returns how many were, and what
+/// happened to those who were not.
+fn visit_until_gone(address: SocketAddr, over: &AtomicBool, visits: &AtomicU64) -> Vec<String> {
+    let mut unanswered = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        // Nobody listens any more, or the node takes nobody new: that client goes elsewhere.
+        let Ok(mut wire) = Wire::try_open(address) else { return unanswered };
+        match wire.try_ask("GET", "/kept", "", b"") {
+            Ok(reply) if (reply.status, reply.location()) == (302, TARGET) => {
+                _ = visits.fetch_add(1, Ordering::Relaxed)
+            }
+            Ok(reply) => unanswered.push(format!("{reply:?}")),
+            Err(error) => unanswered.push(error.to_string()),
+        }
+    }
+    unanswered
+}
+
+/// Drains a node by a signal while clients visit, requests are half sent, and others sit idle.
+fn drain(signal: Signal, cores: usize) {
+    let data = tempfile::tempdir().unwrap();
+    let node = Setup::new(data.path()).cores(cores).start();
+    node.wire().shorten_as("kept", TARGET);
+    let post = create_request(&json!({"longUrl": TARGET, "customSlug": "in-flight"}));
+    let (mut posting, mut asking, mut idle) = (node.wire(), node.wire(), node.wire());
+    posting.send(&post[..post.len() - 5]);
+    let head = request("GET", "/kept", "", b"");
+    asking.send(&head[..20]);
+    assert_eq!(idle.get("/kept").status, 302);
+    let (address, admin) = (node.public, node.admin);
+    let (over, visits) = (AtomicBool::new(false), AtomicU64::new(0));
+    let setup = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| visit_until_gone(address, &over, &visits))).collect();
+        wait_until("visitors", || visits.load(Ordering::Relaxed) > 100);
+        node.signal(signal);
+        // Requests in flight hold the drain up, so that this can be seen without a race.
+        wait_until("a node that says that it drains", || Wire::open(admin).get("/readyz").status == 503);
+        assert_eq!(Wire::open(admin).get("/healthz").status, 200);
+        assert_eq!(idle.try_reply(false).unwrap_err().kind(), ErrorKind::UnexpectedEof, "idle clients are let go");
+        posting.send(&post[post.len() - 5..]);
+        assert_eq!(posting.reply().code(), "in-flight");
+        asking.send(&head[20..]);
+        assert_eq!(asking.reply().location(), TARGET);
+        let setup = node.drained();
+        over.store(true, Ordering::Relaxed);
+        for client in clients {
+            let unanswered = client.join().expect("a client does not panic");
+            assert_eq!(unanswered, Vec::<String>::new(), "of {visits:?} visits");
+        }
+        setup
+    });
+    assert!(Wire::try_open(address).is_err() && Wire::try_open(admin).is_err(), "somebody still listens");
+    let node = setup.start();
+    for slug in ["/kept", "/in-flight"] {
+        assert_eq!(node.wire().get(slug).location(), TARGET);
+    }
+    node.terminate();
+}
+
+#[test]
+fn sigterm_lets_everybody_finish() {
+    drain(Signal::TERM, 2);
+}
+
+#[test]
+fn sigint_lets_everybody_finish() {
+    drain(Signal::INT, 1);
+}
+
+#[test]
+fn a_second_signal_changes_nothing() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Setup::new(data.path()).start();
+    let mut asking = node.wire();
+    asking.send(b"GET /x HTTP/1.1\r\n");
+    wait_until("the connection", || sum(&node.status(), "/connections") == 1);
+    node.signal(Signal::TERM);
+    node.signal(Signal::INT);
+    wait_until("the drain", || Wire::open(node.admin).get("/readyz").status == 503);
+    node.signal(Signal::TERM);
+    asking.send(b"Host: a\r\n\r\n");
+    assert_eq!(asking.reply().status, 404);
+    node.drained();
+}
+
+/// Checks that the status has every promised field with its type.
+fn has_every_field(status: &Value, cores: usize) {
+    let numbers = [
+        "/uptimeSeconds",
+        "/cache/hit",
+        "/cache/miss",
+        "/cache/error",
+        "/store/update",
+        "/store/select",
+        "/store/error",
+        "/lock/get",
+        "/lock/error",
+        "/issuer/current",
+        "/issuer/remaining",
+        "/issuer/error",
+        "/redis/error",
+    ];
+    for path in numbers {
+        assert!(status.pointer(path).is_some_and(Value::is_u64), "{path} in {status}");
+    }
+    assert_eq!(status["version"], json!(env!("CARGO_PKG_VERSION")));
+    assert_eq!(status["ready"], json!(true));
+    assert_eq!((&status["redis"]["configured"], &status["redis"]["connected"]), (&json!(false), &json!(false)));
+    let list = status["cores"].as_array().expect("a list of cores");
+    assert_eq!(list.len(), cores);
+    for (index, core) in list.iter().enumerate() {
+        assert_eq!(core["core"], json!(index));
+        let numbers = [
+            "/cpu",
+            "/links",
+            "/linkBytes",
+            "/connections",
+            "/redirects",
+            "/misses",
+            "/forwardedOut",
+            "/forwardedIn",
+            "/codes/remaining",
+            "/codes/capacity",
+            "/codes/refills",
+            "/codes/errors",
+        ];
+        for path in numbers {
+            assert!(core.pointer(path).is_some_and(Value::is_u64), "{path} in {core}");
+        }
+        for path in ["/p50", "/p80", "/p99", "/p999", "/max"] {
+            let value = core["latencyMicros"].pointer(path);
+            assert!(value.is_some_and(Value::is_number), "{path} in {core}");
+        }
+    }
+}
+
+/// Known traffic over connections that reach every core, and what the status makes of it.
+fn adds_up(cores: usize) {
+    const LINKS: u64 = 60;
+    let data = tempfile::tempdir().unwrap();
+    let node = Setup::new(data.path()).cores(cores).start();
+    has_every_field(&node.status(), cores);
+    let ready = |status: &Value| sum(status, "/codes/remaining");
+    wait_until("codes for every core", || {
+        node.status()["cores"].as_array().unwrap().iter().all(|core| core["codes"]["remaining"].as_u64() > Some(5_000))
+    });
+    let before = node.status();
+    let mut wires: Vec<Wire> = (0..16).map(|_| node.wire()).collect();
+    wait_until("all connections", || sum(&node.status(), "/connections") == 16);
+    let codes: Vec<String> = (0..LINKS).map(|at| wires[at as usize % 8].shorten(&format!("{TARGET}/{at}"))).collect();
+    for wire in &mut wires {
+        for code in &codes {
+            assert_eq!(wire.get(&format!("/{code}")).status, 302);
+        }
+        assert_eq!(wire.get("/missing").status, 404);
+    }
+    assert_eq!(wires[0].delete(&codes[0]).status, 204);
+    assert_eq!(wires[0].get(&format!("{SHORT_URLS}/{}", codes[1])).status, 200);
+    // Counters are read while cores go on, so the last of them may be a moment late.
+    let status = wait_for("counters that add up", || {
+        let status = node.status();
+        let forwarded = sum(&status, "/forwardedOut");
+        let settled = forwarded == sum(&status, "/forwardedIn") && ready(&before) - ready(&status) == LINKS;
+        settled.then_some(status)
+    });
+    has_every_field(&status, cores);
+    assert_eq!(sum(&status, "/redirects"), 16 * LINKS);
+    assert_eq!(sum(&status, "/misses"), 16);
+    assert_eq!((&status["cache"]["hit"], &status["cache"]["miss"]), (&json!(16 * LINKS), &json!(16)));
+    assert_eq!(sum(&status, "/links"), LINKS - 1);
+    let bytes: usize = (1..LINKS).map(|at| 7 + TARGET.len() + 1 + at.to_string().len()).sum();
+    assert_eq!(sum(&status, "/linkBytes"), bytes as u64);
+    assert_eq!(status["store"]["update"], json!(LINKS + 1));
+    assert_eq!(status["store"]["error"], json!(0));
+    assert!(status["store"]["select"].as_u64() >= Some(1), "{status}");
+    assert_eq!(status["alarms"], json!([]));
+    // Redirects over the eight connections that spoke to the API are counted, and not timed.
+    assert_eq!(sum(&status, "/latencyMicros/count"), 8 * (LINKS + 1));
+    assert_eq!(sum(&status, "/forwardedOut") > 0, cores > 1, "cores ask each other when there are others");
+    same_status_for_everybody(&node);
+    node.terminate();
+}
+
+/// The other forms and names of the status.
+fn same_status_for_everybody(node: &Node) {
+    let mut wire = Wire::open(node.admin);
+    assert_eq!(wire.get("/shorturl_status").json()["links"], wire.get("/status").json()["links"]);
+    let page = wire.ask("GET", "/status", "Accept: text/html\r\n", b"");
+    assert_eq!((page.status, page.field("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(page.text().contains("<td>0</td>") && !page.text().contains("<script"));
+    assert_eq!(wire.get("/healthz").status, 200);
+    assert_eq!(wire.get("/none").status, 404);
+    assert_eq!(wire.ask("POST", "/status", "", b"").status, 405);
+    // What is for the operator is not for the public, nor the other way round.
+    for path in ["/status", "/healthz", "/readyz", "/metrics"] {
+        assert_eq!(node.wire().get(path).status, 404, "{path}");
+    }
+    assert_eq!(wire.create(&json!({"longUrl": TARGET})).status, 405);
+}
+
+#[test]
+fn the_status_of_one_core_adds_up() {
+    adds_up(1);
+}
+
+#[test]
+fn the_status_of_two_cores_adds_up() {
+    adds_up(2);
+}
