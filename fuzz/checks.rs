@@ -8,7 +8,7 @@ use carom::wire::{Action, Ask, Connection};
 use carom_shards::{Code, GeneratedCode};
 
 /// A head is found at the same place whatever the pieces it comes in, and one that is taken is sound.
-pub fn check_head(input: &[u8]) {
+pub(crate) fn check_head(input: &[u8]) {
     let whole = HeadScan::default().find_end(input);
     let mut scan = HeadScan::default();
     let piecewise = (1..=input.len()).find_map(|len| match scan.find_end(&input[..len]) {
@@ -39,7 +39,7 @@ enum Seen {
 }
 
 /// The same stream gives the same actions, whole or in the pieces that its own first bytes choose.
-pub fn check_connection(input: &[u8]) {
+pub(crate) fn check_connection(input: &[u8]) {
     let (cuts, stream) = input.split_at(input.len().min(4));
     let whole = drive([stream].into_iter());
     let mut pieces = Vec::new();
@@ -82,7 +82,7 @@ fn drive<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Seen> {
 }
 
 /// No bytes make the decoder panic, and what it takes is encoded to something that it takes again.
-pub fn check_record(input: &[u8]) {
+pub(crate) fn check_record(input: &[u8]) {
     let (key, value) = input.split_at(input.len().min(7));
     if let (Ok(RecordRef::Link(link)), Ok(code)) = (record::decode(key, value), Code::parse(key)) {
         let mut again = Vec::new();
@@ -92,7 +92,7 @@ pub fn check_record(input: &[u8]) {
 }
 
 /// Parsing is total, and what it takes comes back unchanged.
-pub fn check_code(input: &[u8]) {
+pub(crate) fn check_code(input: &[u8]) {
     if let Ok(code) = Code::parse(input) {
         assert_eq!(code.to_string().as_bytes(), input);
         assert_eq!(Code::from_packed(code.len(), code.packed()), Some(code));

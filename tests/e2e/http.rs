@@ -147,11 +147,6 @@ impl Wire {
         self.try_reply(false).unwrap_or_else(|error| panic!("no answer: {error}"))
     }
 
-    /// The next answer to a `HEAD`.
-    pub(crate) fn head_reply(&mut self) -> Reply {
-        self.try_reply(true).unwrap_or_else(|error| panic!("no answer: {error}"))
-    }
-
     /// The next answer; an error of kind `UnexpectedEof` where the connection ended before it began.
     pub(crate) fn try_reply(&mut self, to_head: bool) -> io::Result<Reply> {
         loop {

@@ -27,7 +27,7 @@ fn visit_until_gone(address: SocketAddr, over: &AtomicBool, visits: &AtomicU64) 
         let Ok(mut wire) = Wire::try_open(address) else { return unanswered };
         match wire.try_ask("GET", "/kept", "", b"") {
             Ok(reply) if (reply.status, reply.location()) == (302, TARGET) => {
-                _ = visits.fetch_add(1, Ordering::Relaxed)
+                _ = visits.fetch_add(1, Ordering::Relaxed);
             }
             Ok(reply) => unanswered.push(format!("{reply:?}")),
             Err(error) => unanswered.push(error.to_string()),

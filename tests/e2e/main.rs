@@ -1,5 +1,11 @@
 //! End-to-end tests: each starts the real binary on free ports and speaks to it as its clients, its operator and its
 //! enemies would.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "helpers of tests, which the lint does not take for tests"
+)]
 
 mod crash;
 mod faults;
