@@ -28,7 +28,7 @@ test: packages rust ## Install what tests need (as root), then run every test
 		cargo test --workspace --locked --no-fail-fast; \
 	fi
 	@echo 'with faults that can be switched on: a loss of power, and the control that must lose something'
-	cargo test --package carom --features faults --locked --no-fail-fast fault
+	cargo test --package carom --features faults --locked --no-fail-fast --lib --test e2e -- fault_tests power_loss
 
 .PHONY: lint
 lint: rust ## Check formatting and lints; warnings are errors
