@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential curl
+PACKAGES := build-essential curl mount util-linux
 # How long `make fuzz` works on each target, in seconds.
 TIME ?= 600
 # How many cases `make soak` tries for each property; the usual number is 256.
@@ -67,7 +67,7 @@ packages:
 			echo "install them: sudo apt-get install $${missing[*]}" >&2; exit 1; \
 		fi; \
 	else \
-		for command in cc curl; do \
+		for command in cc curl mount setpriv unshare; do \
 			command -v "$$command" >/dev/null || { echo "missing: $$command" >&2; exit 1; }; \
 		done; \
 	fi

@@ -418,15 +418,43 @@ mod tests {
         replenisher.stop();
     }
 
+    /// The alarm that the codes of a length come to an end: whether it was raised, and whether it is over.
+    fn ending(node: &TestNode) -> (bool, bool) {
+        let alarms = node.stats.alarms.list();
+        let alarm = alarms.iter().find(|alarm| alarm.name == "codes_used_up");
+        (alarm.is_some(), alarm.is_some_and(|alarm| alarm.cleared_ms.is_some()))
+    }
+
     #[test]
     fn a_length_that_ends_is_announced_and_followed() {
+        const ALL: u64 = 62 * 62 * 62;
         let dir = tempfile::tempdir().unwrap();
-        let node = TestNode::new(dir.path(), 1);
-        let mut replenisher = begin(&node, dir.path(), 2);
-        let codes = take(&mut replenisher.sources[0], 10_000);
-        assert_eq!(codes.iter().collect::<HashSet<_>>().len(), 10_000);
-        assert!(codes.iter().any(|code| code.to_code().len() == 3));
-        assert_eq!(node.stats.issuer_length.get(), 3);
+        // Segments double: 10, 10, 20, 20, 40, 40 and 80 thousand are 92 % of all.
+        let node = TestNode::new(dir.path(), 2);
+        let mut replenisher = begin(&node, dir.path(), 3);
+        let mut seen = HashSet::new();
+        let mut taken: Vec<GeneratedCode> = Vec::new();
+        let longer = |codes: &[GeneratedCode]| codes.last().is_some_and(|code| code.to_code().len() == 4);
+        let mut grown = [false; 2];
+        while grown != [true; 2] {
+            for (source, grown) in replenisher.sources.iter_mut().zip(&mut grown).filter(|(_, grown)| !**grown) {
+                taken.extend(take(source, 1_000));
+                *grown = longer(&taken);
+            }
+            // Counters are published after the alarm that they give rise to.
+            let (length, remaining) = (node.stats.issuer_length.get(), node.stats.issuer_remaining.get());
+            let (raised, over) = ending(&node);
+            assert!(raised || remaining > ALL / 10, "no alarm with {remaining} codes left");
+            assert!(length == 3 || over, "the alarm is still on with longer codes");
+        }
+        assert_eq!(ending(&node), (true, true));
+        let text = node.stats.alarms.list()[0].text.clone();
+        assert!(text.starts_with("9") && text.contains("% of the codes of 3 characters"), "{text}");
+        assert!(taken.iter().all(|code| seen.insert(*code)), "a code came twice");
+        // Every one of them is used before the first longer one, but for `api`, which no link may have.
+        let short = taken.iter().filter(|code| code.to_code().len() == 3).count() as u64;
+        let reserved_in_any_case = 8;
+        assert_eq!(short, ALL - reserved_in_any_case);
         replenisher.stop();
     }
 }
