@@ -1,2 +1,3 @@
-//! placeholder
+//! The place of the benchmarks, which run carom beside its peers. Not built yet.
+
 fn main() {}
