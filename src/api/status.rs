@@ -152,7 +152,7 @@ fn render_cards(page: &mut String, status: &Value) {
         (grouped(&status["store"]["update"]), "creates and deletes"),
         (format!("{:.0} µs", status["store"]["syncMicrosMean"].as_f64().unwrap_or(0.0)), "mean sync"),
         (writable.to_owned(), "store"),
-        (grouped(&status["issuer"]["remaining"]), "codes never given out"),
+        (rounded(&status["issuer"]["remaining"]), "codes never given out"),
     ];
     page.push_str("<div class=\"cards\">");
     for (number, label) in cards {
@@ -232,6 +232,17 @@ fn grouped(value: &Value) -> String {
     text
 }
 
+/// A number that may be too long for its place: three digits and a word.
+fn rounded(value: &Value) -> String {
+    let number = value.as_u64().unwrap_or(0) as f64;
+    match number {
+        1e15.. => format!("{:.1} quadrillion", number / 1e15),
+        1e12.. => format!("{:.2} trillion", number / 1e12),
+        1e9.. => format!("{:.1} billion", number / 1e9),
+        _ => grouped(value),
+    }
+}
+
 fn uptime(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -249,6 +260,7 @@ mod tests {
     fn numbers_and_texts_are_fit_for_people_and_browsers() {
         assert_eq!(grouped(&json!(1_234_567)), "1\u{202f}234\u{202f}567");
         assert_eq!(grouped(&json!(999)), "999");
+        assert_eq!(rounded(&json!(3_521_614_586_208_u64)), "3.52 trillion");
         assert_eq!(escaped(&json!("<b>\"&")), "&lt;b&gt;&quot;&amp;");
         assert_eq!(uptime(90_000), "1 d 1 h");
     }
