@@ -105,6 +105,8 @@ fn not_followed(node: &Node, links: &BTreeMap<String, String>) -> BTreeMap<Strin
 /// Checks that a code is answered as damaged on every way, that the log and the status name it, and that it is not given
 /// to anybody else.
 fn is_reported(node: &Node, code: &str) {
+    let is_named = |line: &str| line.contains("ERROR") && line.contains(code);
+    wait_until("a log that names the code", || node.log().lines().any(is_named));
     let mut wire = node.wire();
     for accept in ["", "Accept: text/html\r\n"] {
         let page = wire.ask("GET", &format!("/{code}"), accept, b"");
@@ -115,7 +117,6 @@ fn is_reported(node: &Node, code: &str) {
     assert_eq!(problem["shortCode"], json!(code));
     assert_eq!(wire.get(&format!("/{code}")).status, 500, "over a connection that hyper drives");
     wire.create(&json!({"longUrl": TARGET, "customSlug": code})).problem(400, "/non-unique-slug");
-    assert!(node.log().lines().any(|line| line.contains("ERROR") && line.contains(code)), "{}", node.log());
     let status = node.status();
     assert_eq!(alarms(&status), ["store_damaged"]);
     assert!(status["store"]["damaged"].as_u64() >= Some(1), "{status}");
