@@ -147,6 +147,19 @@ impl Wire {
         self.try_reply(false).unwrap_or_else(|error| panic!("no answer: {error}"))
     }
 
+    /// The next answer, if it begins to come within that time.
+    pub(crate) fn reply_within(&mut self, time: Duration) -> Option<Reply> {
+        let set = |time| self.stream.set_read_timeout(Some(time)).expect("a time that is not zero");
+        set(time);
+        let mut first = [0];
+        let peeked = self.stream.peek(&mut first);
+        set(PATIENCE);
+        match peeked {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            _ => Some(self.reply()),
+        }
+    }
+
     /// The next answer; an error of kind `UnexpectedEof` where the connection ended before it began.
     pub(crate) fn try_reply(&mut self, to_head: bool) -> io::Result<Reply> {
         loop {

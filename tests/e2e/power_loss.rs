@@ -37,7 +37,7 @@ fn lose_power(setup: &Setup, ledger: &mut Ledger, dice: &mut Dice) -> (Vec<Strin
 
 fn setup(data: &tempfile::TempDir) -> Setup {
     // What a loss of power leaves behind the last sync is noise, in the middle of a write or after it.
-    Setup::new(data.path()).cores(2).expect("ended in the middle of a write")
+    Setup::new(data.path()).cores(2).expect("ended in the middle of a write").expect("the id table could not be opened")
 }
 
 #[test]
