@@ -13,7 +13,7 @@ use crate::limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use crate::mail::{LoadBatch, LoadCredit, Post, ToCore};
 use crate::stats::NodeStats;
 use crate::store::links::{DamagedRange, Links, Part, StoreError, parts};
-use crate::store::record::{self, RecordError, RecordRef};
+use crate::store::record::{self, RecordRef};
 
 /// How long a loader sleeps while the cores have enough to do: a few batches' time.
 const WAIT: Duration = Duration::from_micros(500);
@@ -29,15 +29,6 @@ pub struct LoadReport {
     pub damaged: Vec<DamagedRange>,
     /// How long it took, up to the last batch being posted.
     pub time: Duration,
-}
-
-/// Says that a record is damaged: logs it, counts it, raises the alarm. Called by whoever decodes, which at start is the
-/// owner of the code.
-pub fn report_damaged(stats: &NodeStats, key: &[u8], error: &RecordError) {
-    let key = key.escape_ascii();
-    stats.store_damaged.add_shared(1);
-    tracing::error!(%key, %error, "a stored record is damaged");
-    stats.alarms.raise("store_damaged", format!("the record of {key} is damaged ({error}); see the log for others"));
 }
 
 /// Reads everything and returns when the last batch is posted, followed by [`ToCore::LoadDone`] for every core.

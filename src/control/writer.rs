@@ -294,7 +294,7 @@ fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
             Ok(RecordRef::Link(link)) => Stored::Link(link.origin),
             Ok(RecordRef::Tombstone { .. }) => Stored::Tombstone,
             Err(error) => {
-                super::loader::report_damaged(stats, code.to_string().as_bytes(), &error);
+                stats.report_damaged(code.to_string().as_bytes(), &error);
                 Stored::Damaged
             }
         },
