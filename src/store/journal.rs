@@ -359,13 +359,24 @@ fn replace(path: &Path, bytes: &[u8], keep_old: bool) -> io::Result<Option<PathB
     file.sync_all()?;
     let mut kept = None;
     if keep_old {
-        let old = path.with_extension(format!("damaged-{}", crate::stats::unix_ms()));
-        fs::hard_link(path, &old)?;
-        kept = Some(old);
+        kept = Some(set_aside(path)?);
     }
     fs::rename(&fresh, path)?;
     File::open(dir)?.sync_all()?;
     Ok(kept)
+}
+
+/// Keeps `path` under a second name that nothing has yet: two repairs can fall into one millisecond.
+fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let mut stamp = crate::stats::unix_ms();
+    loop {
+        let old = path.with_extension(format!("damaged-{stamp}"));
+        match fs::hard_link(path, &old) {
+            Ok(()) => return Ok(old),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => stamp += 1,
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[cfg(test)]
