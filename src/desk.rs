@@ -78,6 +78,37 @@ pub struct Counters {
     pub node: Arc<NodeStats>,
 }
 
+/// A task's place in the list of those that wait. A task that is dropped takes it with it.
+struct Place<'a> {
+    desk: &'a Desk,
+    token: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.desk.waiters.borrow_mut().remove(&self.token);
+    }
+}
+
+impl Place<'_> {
+    /// Waits for the reply; `None` when its time is over.
+    async fn reply(self) -> Option<Reply> {
+        poll_fn(|context: &mut Context<'_>| {
+            let mut waiters = self.desk.waiters.borrow_mut();
+            let waiter = waiters.get_mut(&self.token).expect("the place keeps its waiter");
+            match waiter.reply.take() {
+                Some(reply) => Poll::Ready(Some(reply)),
+                None if Instant::now() >= waiter.deadline => Poll::Ready(None),
+                None => {
+                    waiter.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
 /// The desk of one core.
 pub struct Desk {
     me: CoreId,
@@ -139,20 +170,19 @@ impl Desk {
 
     /// Makes a change in the store and waits until it is durable and visible, or reads a record.
     pub async fn store(&self, request: impl FnOnce(Ticket) -> StoreRequest) -> StoreAnswer {
-        let token = self.expect_reply();
-        let request = request(Ticket { core: self.me, token });
+        let place = self.expect_reply_within(ANSWER_TIME_MAX);
+        let request = request(Ticket { core: self.me, token: place.token });
         let sent = match &request {
             StoreRequest::Read { .. } => self.counters.reader.try_send(request),
             _ => self.counters.writer.try_send(request),
         };
         if let Err(error) = sent {
-            self.waiters.borrow_mut().remove(&token);
             return StoreAnswer::Refused(match error {
                 TrySendError::Full(_) => "too many requests wait for the disk",
                 TrySendError::Disconnected(_) => "the node is shutting down",
             });
         }
-        match self.reply(token).await {
+        match place.reply().await {
             Some(Reply::Store(answer)) => answer,
             _ => StoreAnswer::Refused("the store did not answer in time"),
         }
@@ -160,10 +190,10 @@ impl Desk {
 
     /// Looks a code up in the memory of its owner. `None` when the owner did not answer in time.
     pub async fn look_up(&self, code: Code) -> Option<Looked> {
-        let token = self.expect_reply();
-        self.look_ups.borrow_mut().push_back((token, code));
+        let place = self.expect_reply_within(ANSWER_TIME_MAX);
+        self.look_ups.borrow_mut().push_back((place.token, code));
         self.call_loop();
-        match self.reply(token).await {
+        match place.reply().await {
             Some(Reply::Looked(looked)) => Some(looked),
             _ => None,
         }
@@ -202,13 +232,13 @@ impl Desk {
     /// Asks every core but the admin's for its latency quantiles; `None` for one that does not answer in time.
     pub async fn latencies(&self, within: Duration) -> Vec<Option<LatencySummary>> {
         let cores = self.counters.cores.len() - 1;
-        let tokens: Vec<u64> = (0..cores).map(|_| self.expect_reply_within(within)).collect();
-        for (mailbox, &token) in self.counters.post.all().iter().zip(&tokens) {
-            mailbox.post(ToCore::Report(Ticket { core: self.me, token }));
+        let places: Vec<Place<'_>> = (0..cores).map(|_| self.expect_reply_within(within)).collect();
+        for (mailbox, place) in self.counters.post.all().iter().zip(&places) {
+            mailbox.post(ToCore::Report(Ticket { core: self.me, token: place.token }));
         }
         let mut latencies = Vec::with_capacity(cores);
-        for token in tokens {
-            latencies.push(match self.reply(token).await {
+        for place in places {
+            latencies.push(match place.reply().await {
                 Some(Reply::Latency(latency)) => Some(latency),
                 _ => None,
             });
@@ -222,41 +252,12 @@ impl Desk {
         self.call_loop();
     }
 
-    fn expect_reply(&self) -> u64 {
-        self.expect_reply_within(ANSWER_TIME_MAX)
-    }
-
-    fn expect_reply_within(&self, within: Duration) -> u64 {
+    fn expect_reply_within(&self, within: Duration) -> Place<'_> {
         let token = self.next_token.get();
         self.next_token.set(token + 1);
         let waiter = Waiter { reply: None, waker: None, deadline: Instant::now() + within };
         self.waiters.borrow_mut().insert(token, waiter);
-        token
-    }
-
-    /// Waits for the reply; `None` when its time is over.
-    async fn reply(&self, token: u64) -> Option<Reply> {
-        // A task that is dropped while it waits takes its place in the list with it.
-        struct Place<'a>(&'a Desk, u64);
-        impl Drop for Place<'_> {
-            fn drop(&mut self) {
-                self.0.waiters.borrow_mut().remove(&self.1);
-            }
-        }
-        let _place = Place(self, token);
-        poll_fn(|context: &mut Context<'_>| {
-            let mut waiters = self.waiters.borrow_mut();
-            let Some(waiter) = waiters.get_mut(&token) else { return Poll::Ready(None) };
-            match waiter.reply.take() {
-                Some(reply) => Poll::Ready(Some(reply)),
-                None if Instant::now() >= waiter.deadline => Poll::Ready(None),
-                None => {
-                    waiter.waker = Some(context.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await
+        Place { desk: self, token }
     }
 
     fn call_loop(&self) {

@@ -29,8 +29,12 @@ pub const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
 /// How long one answer of the API may take to be made before the client is told 503.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long a drain waits for requests in flight before it closes what is left.
-pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a drain waits for requests in flight before it closes what is left. With the time for the admin listener and
+/// the last sync a node ends within 10 seconds.
+pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(8);
+
+/// The same for the admin listener, which stays until the cores have ended.
+pub const ADMIN_DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Codes a core holds ready. 10,000 creates a second on one core leave the replenisher more than a second to answer.
 pub const CODES_QUEUE_LEN: usize = 16_384;

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::time::Duration;
 
 use carom_shards::{Code, CoreId};
 
@@ -174,7 +175,10 @@ pub enum ToCore {
     /// All cores have their links: let clients in.
     Open,
     /// Stop accepting, finish what is in flight, then end.
-    Drain,
+    Drain {
+        /// How long requests in flight may take; then what is left is broken.
+        within: Duration,
+    },
 }
 
 /// The sending end of a core's mailbox. Cheap to clone.

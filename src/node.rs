@@ -22,6 +22,7 @@ use crate::core::listen::{self, Socket};
 use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds};
 use crate::desk::{Codes, Counters};
 use crate::exit::{Exit, Reason};
+use crate::limits::{ADMIN_DRAIN_TIME_MAX, DRAIN_TIME_MAX};
 use crate::long_url::Authority;
 use crate::mail::{Mailbox, Post, ToCore};
 use crate::stats::{CoreStats, NodeStats};
@@ -212,14 +213,14 @@ impl Node {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
         tracing::info!("{name}: finishing what is in flight, then ending");
         for core in self.cores.cores() {
-            self.post.to(core).post(ToCore::Drain);
+            self.post.to(core).post(ToCore::Drain { within: DRAIN_TIME_MAX });
         }
     }
 
     /// Ends what the cores needed, in the opposite order of the start.
     fn take_down(self) {
         self.threads.replenisher.stop();
-        self.post.to(CoreId(self.cores.get() as u16)).post(ToCore::Drain);
+        self.post.to(CoreId(self.cores.get() as u16)).post(ToCore::Drain { within: ADMIN_DRAIN_TIME_MAX });
         for running in self.running {
             let _ = running.join();
         }

@@ -23,6 +23,7 @@ const NEUTRAL: &[(&str, &[&str])] = &[
     ("crawlable", &["null", "false"]),
     ("validateUrl", &["null", "false"]),
     ("private", &["null", "false"]),
+    ("shortCodeLength", &["null"]),
 ];
 
 /// A request to shorten, checked.
@@ -53,6 +54,8 @@ impl Create {
             match name.as_str() {
                 "longUrl" => {}
                 _ if value.is_null() && is_known(name) => {}
+                // What the forms of Shlink's clients send for a field that was left empty.
+                "customSlug" | "validUntil" if value == "" => {}
                 "customSlug" => take(name, custom_slug(value).map(|code| slug = Some(code))),
                 "validUntil" => take(name, valid_until(value).map(|ms| policy.valid_until_ms = Some(ms))),
                 "redirectStatus" => take(name, redirect_status(value).map(|status| policy.status = status)),
@@ -127,6 +130,7 @@ mod tests {
         let create = read(&json!({
             "longUrl": "HTTP://Example.com", "customSlug": "my-slug_1", "validUntil": "2027-01-31T12:00:00+01:00",
             "redirectStatus": 308, "cacheSeconds": 60, "tags": [], "title": null, "findIfExists": false,
+            "shortCodeLength": null,
         }))
         .unwrap();
         assert_eq!(create.target.as_str(), "http://example.com/");
@@ -134,6 +138,12 @@ mod tests {
         assert_eq!(create.policy.status, RedirectStatus::PermanentRedirect);
         assert_eq!(create.policy.cache_seconds, Some(60));
         assert_eq!(create.policy.valid_until_ms, Some(1_801_393_200_000));
+    }
+
+    #[test]
+    fn fields_that_were_left_empty_ask_for_nothing() {
+        let create = read(&json!({"longUrl": "http://a/", "customSlug": "", "validUntil": "", "title": ""})).unwrap();
+        assert_eq!((create.slug, create.policy.valid_until_ms), (None, None));
     }
 
     #[test]

@@ -96,6 +96,11 @@ impl Conn {
             || !self.out.is_empty()
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
     }
+
+    /// Whether it may send a request, none of which has come yet.
+    pub(super) fn awaits_request(&self) -> bool {
+        self.stage == Stage::Open && self.machine.expects(self.unconsumed.len()) == Expects::Request
+    }
 }
 
 /// The connections of a core by slot.

@@ -19,7 +19,6 @@ use super::shard::Shard;
 use super::slow::{STREAM_LEN_MAX, Service};
 use super::work::{Data, Now, TICKS_PER_SECOND, Work};
 use crate::desk::{Codes, Counters, Desk};
-use crate::limits::DRAIN_TIME_MAX;
 use crate::mail::ToCore;
 use crate::stats::unix_ms;
 
@@ -125,9 +124,9 @@ enum Phase {
     /// Not draining.
     Serving,
     /// New clients are kept out; those on their way come in.
-    Closing { since: Instant },
+    Closing { since: Instant, until: Instant },
     /// Listeners are closed; connections finish.
-    Finishing { since: Instant },
+    Finishing { until: Instant },
     /// No connections are left; other cores may still ask for our links.
     Finished,
 }
@@ -203,7 +202,7 @@ impl Core {
         }
         self.completions = completions;
         worked |= self.work.serve_mesh();
-        worked |= self.take_mail();
+        worked |= self.take_mail()?;
         worked |= self.work.serve_desk();
         self.settle_all();
         self.work.record_turn();
@@ -293,7 +292,10 @@ impl Core {
     }
 
     /// Takes some of the mail.
-    fn take_mail(&mut self) -> bool {
+    ///
+    /// # Errors
+    /// When a listener cannot be opened.
+    fn take_mail(&mut self) -> io::Result<bool> {
         let mut worked = false;
         for _ in 0..self.work.mail_per_turn() {
             let Ok(message) = self.mail.try_recv() else { break };
@@ -303,29 +305,24 @@ impl Core {
                     // Whoever starts the node may have given up by now.
                     let _ = self.events.send(CoreEvent::Loaded(self.work.desk.core()));
                 }
-                ToCore::Open => self.open(),
-                ToCore::Drain => self.begin_drain(),
+                ToCore::Open => self.open()?,
+                ToCore::Drain { within } => self.begin_drain(within),
                 message => self.work.take_mail(message),
             }
         }
-        worked
+        Ok(worked)
     }
 
-    fn open(&mut self) {
+    fn open(&mut self) -> io::Result<()> {
         for socket in self.listeners.iter().flatten() {
-            if let Err(error) = listen::open(socket) {
-                self.work
-                    .desk
-                    .counters()
-                    .node
-                    .alarms
-                    .raise("listener", format!("a listener cannot be opened: {error}"));
-            }
+            listen::open(socket)
+                .map_err(|error| io::Error::new(error.kind(), format!("a listener cannot be opened: {error}")))?;
         }
         self.is_open = true;
         self.arm_accepts();
         // Whoever starts the node may have given up by now.
         let _ = self.events.send(CoreEvent::Opened(self.work.desk.core()));
+        Ok(())
     }
 
     fn arm_accepts(&mut self) {
@@ -356,7 +353,7 @@ impl Core {
         self.go_on_draining();
     }
 
-    fn begin_drain(&mut self) {
+    fn begin_drain(&mut self, within: Duration) {
         if self.phase != Phase::Serving {
             return;
         }
@@ -367,18 +364,19 @@ impl Core {
                 }
             }
         }
-        self.phase = Phase::Closing { since: self.work.now.instant };
+        let since = self.work.now.instant;
+        self.phase = Phase::Closing { since, until: since + within };
         self.work.drain();
     }
 
     fn go_on_draining(&mut self) {
         match self.phase {
-            Phase::Closing { since } if since.elapsed() >= DRAIN_GRACE => {
+            Phase::Closing { since, until } if since.elapsed() >= DRAIN_GRACE => {
+                // Whoever came in just now has until the next tick to ask.
                 self.close_listeners();
-                self.work.close_all_idle();
-                self.phase = Phase::Finishing { since };
+                self.phase = Phase::Finishing { until };
             }
-            Phase::Finishing { since } if since.elapsed() >= DRAIN_TIME_MAX => self.work.break_all(),
+            Phase::Finishing { until } if self.work.now.instant >= until => self.work.break_all(),
             Phase::Finishing { .. } => self.work.close_all_idle(),
             _ => {}
         }
@@ -449,7 +447,7 @@ impl Core {
             conn.stage = Stage::Dead;
             return self.bury(slot);
         }
-        let full = conn.unconsumed.len() >= STREAM_LEN_MAX;
+        let full = conn.stage == Stage::Open && conn.unconsumed.len() >= STREAM_LEN_MAX;
         if conn.receiving && full && !conn.stopping {
             conn.stopping = true;
             self.ring.cancel_receive(conn.tag);

@@ -6,13 +6,14 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -26,6 +27,21 @@ pub(super) const STREAM_LEN_MAX: usize = 64 * 1024;
 
 /// Answers the requests of a core.
 pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Full<Bytes>>>>>>;
+
+/// Why nothing more comes in for hyper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ending {
+    /// What hyper has is all there is; its last answer is the connection's last.
+    Last,
+    /// The same, but the loop has something to say after hyper's last answer.
+    Followed,
+    /// The last message broke off or is not sound. hyper answers what came whole before it, and not that one.
+    Cut,
+}
+
+/// Whether a message had its answer, although it was not whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Answered(bool);
 
 /// The stream between the loop and hyper.
 #[derive(Debug)]
@@ -41,69 +57,86 @@ struct State {
     /// Bytes of `inbound` that hyper has read.
     read: usize,
     /// Nothing more comes in; hyper finishes the requests it has.
-    ended: bool,
-    /// The connection broke, or what came in is not sound: hyper must not take it for an end.
-    broken: bool,
+    ending: Option<Ending>,
+    /// hyper has been told that the last message broke off; with whether its answer was out by then.
+    cut: Option<Answered>,
+    /// The connection is gone.
+    gone: bool,
     outbound: Vec<u8>,
     /// The loop has more unsent bytes than is good; hyper must wait.
     congested: bool,
+    /// hyper had something to write and could not.
+    write_blocked: bool,
+    /// Heads that the loop has put in, heads that hyper has asked a handler about, and heads whose answer is made. They
+    /// count from the connection's beginning, and wrap.
+    put_heads: u32,
+    asked_heads: u32,
+    answered_heads: u32,
     /// Requests that a handler has not answered yet.
     in_flight: u32,
     /// hyper has ended.
     finished: bool,
-    /// The node is on its way out: the next answer is the last.
-    draining: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
 
+impl State {
+    /// Whether hyper should write no more for now.
+    fn is_congested(&self) -> bool {
+        self.congested || self.outbound.len() >= STREAM_LEN_MAX
+    }
+
+    /// Whether nothing will follow the request that hyper asked about last.
+    fn is_at_last(&self) -> bool {
+        self.ending == Some(Ending::Last) && self.asked_heads == self.put_heads
+    }
+
+    fn wake(&mut self) {
+        self.reader.take().into_iter().for_each(Waker::wake);
+        self.writer.take().into_iter().for_each(Waker::wake);
+    }
+}
+
 impl Stream {
-    /// Starts hyper on a new stream for the connection in `slot`.
+    /// Starts hyper on a new stream for the connection in `slot`, of which `heads` heads were answered without it.
     pub(super) fn start(
         slot: u32,
+        heads: u32,
         desk: Rc<Desk>,
         service: &Service,
     ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
-        let stream = Rc::new(Stream { slot, desk, state: RefCell::default() });
+        let state =
+            RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
+        let stream = Rc::new(Stream { slot, desk, state });
         (Rc::clone(&stream), drive(stream, Rc::clone(service)))
     }
 
     // For the loop.
 
-    /// Hands bytes to hyper.
-    pub(super) fn put(&self, bytes: &[u8]) {
+    /// Hands bytes to hyper; with them, the connection has sent `heads` heads.
+    pub(super) fn put(&self, bytes: &[u8], heads: u32) {
         let mut state = self.state.borrow_mut();
         if state.read > 0 {
             let read = std::mem::take(&mut state.read);
             state.inbound.drain(..read);
         }
         state.inbound.extend_from_slice(bytes);
+        state.put_heads = heads;
         state.reader.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Says that nothing more comes. A body that breaks off must not look like one that ended.
-    pub(super) fn end(&self, in_body: bool) {
-        self.change(|state| {
-            state.ended = true;
-            state.broken |= in_body;
-        });
+    /// Says that nothing more comes.
+    pub(super) fn end(&self, ending: Ending) {
+        let mut state = self.state.borrow_mut();
+        state.ending = Some(ending);
+        state.wake();
     }
 
     /// Says that the connection is gone.
     pub(super) fn break_off(&self) {
-        self.change(|state| state.broken = true);
-    }
-
-    /// Says that the next answer is the last.
-    pub(super) fn drain(&self) {
-        self.change(|state| state.draining = true);
-    }
-
-    fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.borrow_mut();
-        change(&mut state);
-        state.reader.take().into_iter().for_each(Waker::wake);
-        state.writer.take().into_iter().for_each(Waker::wake);
+        state.gone = true;
+        state.wake();
     }
 
     /// Takes what hyper has written, and lets it write on.
@@ -115,7 +148,7 @@ impl Stream {
             into.append(&mut state.outbound);
         }
         state.congested = false;
-        state.writer.take().into_iter().for_each(Waker::wake);
+        state.wake();
     }
 
     /// Makes hyper wait: the loop still has a lot unsent.
@@ -135,6 +168,11 @@ impl Stream {
         state.in_flight > 0 || state.inbound.len() > state.read
     }
 
+    /// Whether the message that broke off was answered before its end came.
+    pub(super) fn answered_the_cut(&self) -> bool {
+        self.state.borrow().cut == Some(Answered(true))
+    }
+
     /// Whether hyper has ended.
     pub(super) fn is_finished(&self) -> bool {
         self.state.borrow().finished
@@ -143,35 +181,48 @@ impl Stream {
     fn kick(&self) {
         self.desk.kick(self.slot);
     }
+
+    /// Waits until hyper may write, or nobody is left to write to.
+    fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.borrow_mut();
+        if !state.is_congested() || state.gone {
+            return Poll::Ready(());
+        }
+        state.writer = Some(context.waker().clone());
+        drop(state);
+        self.kick();
+        Poll::Pending
+    }
 }
 
 /// Runs hyper until the connection ends, one way or the other.
 async fn drive(stream: Rc<Stream>, service: Service) {
     let handler = service_fn(|request| {
-        let (stream, answer) = (Rc::clone(&stream), service(request));
-        stream.state.borrow_mut().in_flight += 1;
+        let (stream, service) = (Rc::clone(&stream), Rc::clone(&service));
+        let mut state = stream.state.borrow_mut();
+        state.in_flight += 1;
+        state.asked_heads = state.asked_heads.wrapping_add(1);
+        drop(state);
         async move {
-            let response = answer.await;
-            stream.state.borrow_mut().in_flight -= 1;
+            // hyper collects answers however much waits to be sent. Nothing is made that the client does not take.
+            poll_fn(|context| stream.poll_room(context)).await;
+            let mut response = service(request).await;
+            let mut state = stream.state.borrow_mut();
+            state.in_flight -= 1;
+            state.answered_heads = state.answered_heads.wrapping_add(1);
+            if state.is_at_last() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok::<_, std::convert::Infallible>(response)
         }
     });
-    let connection = http1::Builder::new()
+    // An error here is the client's (it went away, or its body broke off): there is nobody left to tell.
+    let _ = http1::Builder::new()
         .half_close(true)
         .max_headers(HEADERS_MAX)
         .max_buf_size(2 * HEAD_LEN_MAX)
-        .serve_connection(End(Rc::clone(&stream)), handler);
-    let mut connection = pin!(connection);
-    let mut told = false;
-    // An error here is the client's (it went away, or its body broke off): there is nobody left to tell.
-    let _ = poll_fn(|context| {
-        if !told && stream.state.borrow().draining {
-            told = true;
-            connection.as_mut().graceful_shutdown();
-        }
-        connection.as_mut().poll(context)
-    })
-    .await;
+        .serve_connection(End(Rc::clone(&stream)), handler)
+        .await;
     let mut state = stream.state.borrow_mut();
     state.finished = true;
     state.in_flight = 0;
@@ -205,30 +256,37 @@ impl Read for End {
             }
             return Poll::Ready(Ok(()));
         }
-        if state.broken {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        match state.ending {
+            _ if state.gone => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            // Told of the cut, hyper drops what it has not written: the answers before it go first.
+            Some(Ending::Cut) if !state.write_blocked => {
+                state.cut = Some(Answered(state.answered_heads == state.put_heads));
+                Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+            }
+            Some(Ending::Last | Ending::Followed) => Poll::Ready(Ok(())),
+            _ => {
+                state.reader = Some(context.waker().clone());
+                Poll::Pending
+            }
         }
-        if state.ended {
-            return Poll::Ready(Ok(()));
-        }
-        state.reader = Some(context.waker().clone());
-        Poll::Pending
     }
 }
 
 impl Write for End {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.0.state.borrow_mut();
-        if state.broken {
+        if state.gone || state.cut.is_some() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        if state.congested || state.outbound.len() >= STREAM_LEN_MAX {
+        state.write_blocked = state.is_congested();
+        if state.write_blocked {
             state.writer = Some(context.waker().clone());
             drop(state);
             self.0.kick();
             return Poll::Pending;
         }
         state.outbound.extend_from_slice(bytes);
+        state.reader.take().into_iter().for_each(Waker::wake);
         drop(state);
         self.0.kick();
         Poll::Ready(Ok(bytes.len()))

@@ -12,7 +12,7 @@ use super::executor;
 use super::mesh::{Mesh, Question};
 use super::serve::Limits;
 use super::shard::Shard;
-use super::slow::{STREAM_LEN_MAX, Service, Stream};
+use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
 use crate::desk::{Desk, Looked};
 use crate::limits::{BODY_TIME_MAX, SEND_TIME_MAX};
 use crate::mail::ToCore;
@@ -112,24 +112,24 @@ impl Work {
 
     /// Takes a new connection. Returns its slot.
     pub(super) fn open(&mut self, socket: std::os::fd::OwnedFd) -> u32 {
-        let machine = if self.data.is_some() { Connection::fast() } else { Connection::slow() };
+        let is_slow = self.data.is_none();
+        let mut machine = if is_slow { Connection::slow() } else { Connection::fast() };
+        if self.draining {
+            machine.close_after_next();
+        }
         let slot = self.conns.insert(socket, machine, self.now.tick);
         self.stats.accepted.add(1);
         self.stats.connections.set(self.conns.len() as u64);
-        if machine.is_slow() {
+        if is_slow {
             self.start_stream(slot);
         }
         slot
     }
 
     fn start_stream(&mut self, slot: u32) {
-        let (stream, task) = Stream::start(slot, Rc::clone(&self.desk), &self.service);
-        if self.draining {
-            stream.drain();
-        }
-        if let Some(conn) = self.conns.get(slot) {
-            conn.slow = Some(stream);
-        }
+        let Some(conn) = self.conns.get(slot) else { return };
+        let (stream, task) = Stream::start(slot, conn.machine.heads(), Rc::clone(&self.desk), &self.service);
+        conn.slow = Some(stream);
         executor::spawn_task(task);
         self.tasks_woken = true;
     }
@@ -196,8 +196,7 @@ impl Work {
             at += step.consumed;
             match step.action {
                 Action::Read => return at,
-                Action::Lookup(mut ask) => {
-                    ask.close |= self.draining;
+                Action::Lookup(ask) => {
                     let data = self.data.as_mut().expect("only cores with a shard have fast connections");
                     let (hash, owner) = data.shard.locate(&ask.code);
                     if owner == data.shard.me {
@@ -228,7 +227,10 @@ impl Work {
                 }
                 Action::Pass => {
                     if let Some(stream) = &conn.slow {
-                        stream.put(taken);
+                        stream.put(taken, conn.machine.heads());
+                        if conn.machine.is_ended() {
+                            stream.end(Ending::Last);
+                        }
                         self.tasks_woken = true;
                     }
                     if !may_step(conn) {
@@ -251,8 +253,8 @@ impl Work {
         conn.unconsumed = Vec::new();
         match &conn.slow {
             Some(stream) => {
-                // hyper answers what came whole before; a body that broke off must not look like one that ended.
-                stream.end(conn.machine.expects(0) == Expects::Body);
+                let in_body = conn.machine.expects(0) == Expects::Body;
+                stream.end(if in_body { Ending::Cut } else { Ending::Followed });
                 conn.rejection = Some(rejection);
                 self.tasks_woken = true;
             }
@@ -279,7 +281,8 @@ impl Work {
         }
         match &conn.slow {
             Some(stream) => {
-                stream.end(conn.machine.expects(conn.unconsumed.len()) == Expects::Body);
+                let in_body = conn.machine.expects(conn.unconsumed.len()) == Expects::Body;
+                stream.end(if in_body { Ending::Cut } else { Ending::Last });
                 self.tasks_woken = true;
             }
             None => conn.stage = Stage::Finishing,
@@ -318,7 +321,9 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         self.tasks_woken = true;
         if stream.is_finished() && conn.stage == Stage::Open && !(conn.out.len() >= STREAM_LEN_MAX && conn.sending) {
-            if let Some(rejection) = conn.rejection.take() {
+            if let Some(rejection) = conn.rejection.take()
+                && !stream.answered_the_cut()
+            {
                 self.answers.reject(&mut conn.out, rejection);
             }
             conn.stage = Stage::Finishing;
@@ -442,7 +447,7 @@ impl Work {
                 self.tasks_woken = true;
             }
             // These concern listeners; the loop handles them.
-            ToCore::LoadDone | ToCore::Open | ToCore::Drain => {}
+            ToCore::LoadDone | ToCore::Open | ToCore::Drain { .. } => {}
         }
     }
 
@@ -507,26 +512,28 @@ impl Work {
         }
     }
 
-    /// Ends a connection on which nothing is under way.
+    /// Takes no further request of a connection: it ends with the answers to those it has.
     fn close_idle(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         match &conn.slow {
             Some(stream) => {
-                stream.end(false);
+                conn.machine.end();
+                stream.end(Ending::Last);
                 self.tasks_woken = true;
             }
             None => conn.stage = Stage::Finishing,
         }
     }
 
-    /// Lets every connection end after its next answer.
+    /// Lets every connection end after its next answer: the one under way where there is one.
     pub(super) fn drain(&mut self) {
         self.draining = true;
         for slot in 0..self.conns.slots() as u32 {
-            if let Some(stream) = self.conns.get(slot).and_then(|conn| conn.slow.clone()) {
-                stream.drain();
-                self.tasks_woken = true;
+            let Some(conn) = self.conns.get(slot) else { continue };
+            conn.machine.close_after_next();
+            if conn.slow.is_some() && conn.is_busy() && conn.awaits_request() {
+                self.close_idle(slot);
             }
         }
     }
@@ -534,12 +541,7 @@ impl Work {
     /// Ends the connections that wait for a request that has not begun to arrive.
     pub(super) fn close_all_idle(&mut self) {
         for slot in 0..self.conns.slots() as u32 {
-            let idle = self.conns.get(slot).is_some_and(|conn| {
-                conn.stage == Stage::Open
-                    && !conn.is_busy()
-                    && conn.machine.expects(conn.unconsumed.len()) == Expects::Request
-            });
-            if idle {
+            if self.conns.get(slot).is_some_and(|conn| !conn.is_busy() && conn.awaits_request()) {
                 self.close_idle(slot);
             }
         }

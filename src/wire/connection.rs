@@ -66,6 +66,8 @@ pub struct Connection {
     scan: HeadScan,
     mode: Mode,
     heads: u32,
+    /// The message under way, or else the next one, is the last.
+    last: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,17 +90,27 @@ enum Part {
 impl Connection {
     /// A connection that starts on the fast way.
     pub fn fast() -> Connection {
-        Connection { scan: HeadScan::default(), mode: Mode::Fast, heads: 0 }
+        Connection { scan: HeadScan::default(), mode: Mode::Fast, heads: 0, last: false }
     }
 
     /// A connection that hyper drives from its first byte.
     pub fn slow() -> Connection {
-        Connection { scan: HeadScan::default(), mode: Mode::Slow(Part::Head), heads: 0 }
+        Connection { scan: HeadScan::default(), mode: Mode::Slow(Part::Head), heads: 0, last: false }
     }
 
-    /// Whether hyper drives it.
-    pub fn is_slow(&self) -> bool {
-        matches!(self.mode, Mode::Slow(_))
+    /// Makes the next message that ends the last one.
+    pub fn close_after_next(&mut self) {
+        self.last = true;
+    }
+
+    /// Whether it takes nothing any more. Bytes that come nevertheless are no request, and no fault either.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.mode, Mode::Ended { .. })
+    }
+
+    /// Takes nothing any more: hyper's last answer ends the connection.
+    pub fn end(&mut self) {
+        self.mode = Mode::Ended { in_body: false };
     }
 
     /// How many whole heads it has seen; wraps. A change says that another message has begun.
@@ -110,7 +122,7 @@ impl Connection {
     pub fn expects(&self, unconsumed: usize) -> Expects {
         match self.mode {
             Mode::Slow(Part::Length { .. } | Part::Chunked(_)) | Mode::Ended { in_body: true } => Expects::Body,
-            _ if unconsumed > 0 => Expects::Head,
+            Mode::Fast | Mode::Slow(Part::Head) if unconsumed > 0 => Expects::Head,
             _ => Expects::Request,
         }
     }
@@ -126,12 +138,12 @@ impl Connection {
             Mode::Slow(Part::Length { left }) => {
                 let consumed = left.min(input.len() as u64);
                 let left = left - consumed;
-                self.mode = Mode::Slow(if left == 0 { Part::Head } else { Part::Length { left } });
+                self.mode = if left == 0 { self.between() } else { Mode::Slow(Part::Length { left }) };
                 Step { consumed: consumed as usize, action: Action::Pass }
             }
             Mode::Slow(Part::Chunked(mut chunked)) => match chunked.advance(input) {
                 Ok((consumed, ended)) => {
-                    self.mode = Mode::Slow(if ended { Part::Head } else { Part::Chunked(chunked) });
+                    self.mode = if ended { self.between() } else { Mode::Slow(Part::Chunked(chunked)) };
                     Step { consumed, action: Action::Pass }
                 }
                 Err(rejection) => self.reject(rejection),
@@ -151,7 +163,8 @@ impl Connection {
             Err(rejection) => return self.reject(rejection),
         };
         if self.mode == Mode::Fast {
-            if let Some(ask) = fast_ask(&head) {
+            if let Some(mut ask) = fast_ask(&head) {
+                ask.close |= self.last;
                 self.scan = HeadScan::default();
                 self.heads = self.heads.wrapping_add(1);
                 return Step { consumed: end, action: Action::Lookup(ask) };
@@ -162,14 +175,19 @@ impl Connection {
         }
         self.scan = HeadScan::default();
         self.heads = self.heads.wrapping_add(1);
-        let part = match head.body {
+        self.last |= head.close;
+        self.mode = match head.body {
             Body::Length(len) if len > BODY_LEN_MAX as u64 => return self.reject(Rejection::BodyTooLarge),
-            Body::None | Body::Length(0) => Part::Head,
-            Body::Length(left) => Part::Length { left },
-            Body::Chunked => Part::Chunked(Chunked::default()),
+            Body::None | Body::Length(0) => self.between(),
+            Body::Length(left) => Mode::Slow(Part::Length { left }),
+            Body::Chunked => Mode::Slow(Part::Chunked(Chunked::default())),
         };
-        self.mode = Mode::Slow(part);
         Step { consumed: end, action: Action::Pass }
+    }
+
+    /// Behind a message on the slow way.
+    fn between(&self) -> Mode {
+        if self.last { Mode::Ended { in_body: false } } else { Mode::Slow(Part::Head) }
     }
 
     fn reject(&mut self, rejection: Rejection) -> Step {
@@ -255,7 +273,7 @@ mod tests {
             "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
             "GET /a/b HTTP/1.1\r\nHost: a\r\n\r\n",
             "GET http://a/abc HTTP/1.1\r\nHost: a\r\n\r\n",
-            "GET /abc HTTP/1.0\r\n\r\n",
+            "GET /abc HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
             "GET /abc HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
             "GET /abc HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
             "GET /%61bc HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -268,6 +286,28 @@ mod tests {
                 "{request:?}"
             );
         }
+    }
+
+    #[test]
+    fn nothing_is_taken_behind_the_last_message() {
+        for last in [
+            "GET /abc HTTP/1.0\r\n\r\n",
+            "GET /rest/health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            "POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}",
+            "POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        ] {
+            for behind in ["\r\n", "GET /abc HTTP/1.1\r\nHost: a\r\n\r\n", "\0"] {
+                let stream = format!("{last}{behind}");
+                let seen = drive(&[stream.as_bytes()]);
+                assert_eq!(seen, [Seen::HandedOver, Seen::Passed(last.as_bytes().to_vec())], "{stream:?}");
+            }
+        }
+        let mut connection = Connection::slow();
+        connection.close_after_next();
+        let head = b"GET /rest/health HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(connection.step(head), Step { consumed: head.len(), action: Action::Pass });
+        assert!(connection.is_ended());
+        assert_eq!(connection.expects(9), Expects::Request, "what follows has no time limit of its own");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 )]
 
 mod crash;
+mod endings;
 mod faults;
 mod hostile;
 mod http;

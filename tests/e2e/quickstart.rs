@@ -148,7 +148,7 @@ fn slugs_are_taken_refused_and_unique() {
     }
     let too_long = "L".repeat(65);
     let reserved = ["rest", "REST", "status", "metrics", "healthz", "readyz", "shorturl_status", "v3", "admin"];
-    for slug in ["", "a/b", "a b", "ä", "a.b", "%41", &too_long].into_iter().chain(reserved) {
+    for slug in ["a/b", "a b", "ä", "a.b", "%41", &too_long].into_iter().chain(reserved) {
         let refused = wire.create(&json!({"longUrl": TARGET, "customSlug": slug}));
         assert_eq!(refused.problem(400, "/invalid-data")["invalidElements"], json!(["customSlug"]), "{slug}");
     }
