@@ -34,6 +34,7 @@ test: packages rust ## Install what tests need (as root), then run every test
 lint: rust ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --package carom --features faults --all-targets --locked -- -D warnings
 
 # The fuzzer needs a compiler flag that is not stable yet; RUSTC_BOOTSTRAP lets the stable compiler take it.
 .PHONY: fuzz

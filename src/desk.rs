@@ -117,6 +117,8 @@ pub struct Desk {
     next_token: Cell<u64>,
     /// Look-ups that the loop has not started yet.
     look_ups: RefCell<VecDeque<(u64, Code)>>,
+    /// How long the look-ups that have ended took; the loop adds them to the core's latencies.
+    look_up_times: RefCell<Vec<Duration>>,
     /// Connections whose stream has something for the loop.
     kicks: RefCell<Vec<u32>>,
     codes: RefCell<Box<dyn Codes>>,
@@ -142,6 +144,7 @@ impl Desk {
             waiters: RefCell::default(),
             next_token: Cell::new(0),
             look_ups: RefCell::default(),
+            look_up_times: RefCell::default(),
             kicks: RefCell::default(),
             codes: RefCell::new(codes),
             code_waiters: RefCell::default(),
@@ -193,7 +196,10 @@ impl Desk {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
         self.look_ups.borrow_mut().push_back((place.token, code));
         self.call_loop();
-        match place.reply().await {
+        let begin = Instant::now();
+        let reply = place.reply().await;
+        self.look_up_times.borrow_mut().push(begin.elapsed());
+        match reply {
             Some(Reply::Looked(looked)) => Some(looked),
             _ => None,
         }
@@ -296,6 +302,11 @@ impl Desk {
     /// The next look-up to start.
     pub fn next_look_up(&self) -> Option<(u64, Code)> {
         self.look_ups.borrow_mut().pop_front()
+    }
+
+    /// How long the look-ups took that have ended since the last call.
+    pub fn take_look_up_times(&self, mut take: impl FnMut(Duration)) {
+        self.look_up_times.borrow_mut().drain(..).for_each(&mut take);
     }
 
     /// Puts a look-up back that could not be started in this turn.

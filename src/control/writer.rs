@@ -403,7 +403,8 @@ mod tests {
     }
 }
 
-#[cfg(all(test, feature = "faults"))]
+#[cfg(test)]
+#[cfg(feature = "faults")]
 mod fault_tests {
     use super::*;
     use crate::control::faults::{Faults, power_loss};

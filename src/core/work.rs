@@ -333,6 +333,7 @@ impl Work {
     /// Looks at what tasks have left: streams with something to say, and look-ups.
     pub(super) fn serve_desk(&mut self) -> bool {
         self.desk.take_calls();
+        self.desk.take_look_up_times(|time| self.latency.saturating_record(time.as_nanos() as u64));
         let desk = Rc::clone(&self.desk);
         let mut kicked = std::mem::take(&mut self.kicked);
         desk.take_kicks(&mut kicked);
