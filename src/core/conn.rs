@@ -4,7 +4,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::ring::Tag;
+use carom_ring::Tag;
+
 use super::slow::Stream;
 use crate::wire::connection::Expects;
 use crate::wire::{Ask, Connection, Rejection};

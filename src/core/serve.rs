@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use carom_ring::{Chunk, Completion, Ring, Tag};
 use carom_shards::{CodeHasher, CoreCount, CoreId};
 
 use super::conn::Stage;
 use super::executor::{self, Bell, Running};
 use super::listen::{self, Socket};
 use super::mesh::{self, Mesh};
-use super::ring::{Completion, Ring};
 use super::shard::Shard;
 use super::slow::{STREAM_LEN_MAX, Service};
 use super::work::{Data, Now, TICKS_PER_SECOND, Work};
@@ -148,7 +148,7 @@ struct Core {
 
 impl Core {
     fn new(CoreSeed { parts, mesh, hasher, cores }: CoreSeed) -> io::Result<Core> {
-        let mut ring = Ring::new(&parts.bell)?;
+        let mut ring = Ring::new(Some(&parts.bell))?;
         ring.start_timer(Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)));
         let stats = Arc::clone(&parts.counters.cores[parts.core.index()]);
         let data = mesh.map(|mesh| {
@@ -239,7 +239,8 @@ impl Core {
             }
             Completion::Sent { tag, result, buffer } => self.sent(tag, result, buffer),
             Completion::Tick => self.tick(),
-            Completion::Bell => {}
+            // A core connects to nobody.
+            Completion::Bell | Completion::Connected { .. } => {}
         }
     }
 
@@ -250,7 +251,7 @@ impl Core {
         }
     }
 
-    fn received(&mut self, tag: super::ring::Tag, result: Result<Option<super::ring::Chunk>, i32>) {
+    fn received(&mut self, tag: Tag, result: Result<Option<Chunk>, i32>) {
         match result {
             Ok(Some(chunk)) => {
                 if self.work.conns.of(tag).is_some() {
@@ -267,7 +268,7 @@ impl Core {
         }
     }
 
-    fn sent(&mut self, tag: super::ring::Tag, result: Result<usize, i32>, mut buffer: Vec<u8>) {
+    fn sent(&mut self, tag: Tag, result: Result<usize, i32>, mut buffer: Vec<u8>) {
         let tick = self.work.now.tick;
         let Some(conn) = self.work.conns.of(tag) else { return };
         conn.sending = false;

@@ -1,11 +1,11 @@
-//! The io_uring of one core, as a safe interface: accepts, receives into a ring of shared buffers, sends, timers and
-//! doorbells.
+//! The io_uring of one thread, as a safe interface: accepts, connects, receives into a ring of shared buffers, sends,
+//! timers and doorbells. The server's cores and the load generator's threads each drive one.
 //!
-//! The one module that names the `io-uring` crate, and one of the two with `unsafe`. What makes it safe as a whole:
+//! Few files of the workspace have `unsafe`; for sockets this is the only one. What makes it safe as a whole:
 //!
-//! * the kernel is only ever given memory that this type owns: the buffer ring, the timer's interval, and the buffers of
-//!   sends, which move in with [`Ring::send`] and out with [`Completion::Sent`]; when the ring is dropped with sends in
-//!   flight, their buffers are leaked rather than freed;
+//! * the kernel is only ever given memory that this type owns: the buffer ring, the timer's interval, the addresses to
+//!   connect to, and the buffers of sends, which move in with [`Ring::send`] and out with [`Completion::Sent`]; when the
+//!   ring is dropped with sends in flight, their buffers are leaked rather than freed;
 //! * a received [`Chunk`] cannot be copied, so the kernel gets each buffer back once;
 //! * descriptors stay open while an operation names them: callers hold the connection's [`OwnedFd`] until its last
 //!   completion, and each completion carries the generation of the slot it belongs to.
@@ -15,14 +15,16 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 use std::time::Duration;
 
-use io_uring::types::{BufRingEntry, CancelBuilder, Fd, Timespec};
+use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::net::{Shutdown, shutdown};
+use socket2::SockAddr;
 
 /// Submissions that fit one turn before the ring must be entered early.
 const SUBMISSIONS: u32 = 1_024;
@@ -34,10 +36,10 @@ const COMPLETIONS: u32 = 8_192;
 const BUFFERS: u16 = 512;
 
 /// Bytes in a buffer: a browser's request head with its cookies.
-pub(super) const BUFFER_LEN: usize = 2_048;
+pub const BUFFER_LEN: usize = 2_048;
 
 /// Completions handled in one turn.
-pub(super) const TURN_COMPLETIONS: usize = BUFFERS as usize / 2;
+pub const TURN_COMPLETIONS: usize = BUFFERS as usize / 2;
 
 /// The one group of buffers.
 const BUFFER_GROUP: u16 = 0;
@@ -47,10 +49,11 @@ const ENTER_GETEVENTS: u32 = 1;
 
 /// Which slot an operation belongs to, and which use of the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Tag {
-    pub(super) slot: u32,
+pub struct Tag {
+    /// The slot.
+    pub slot: u32,
     /// Counts the uses of the slot; 24 bits.
-    pub(super) generation: u32,
+    pub generation: u32,
 }
 
 impl Tag {
@@ -73,6 +76,7 @@ enum Kind {
     Timer = 4,
     /// A doorbell rung by another ring.
     Bell = 5,
+    Connect = 7,
     /// Cancels, shutdowns and doorbells that we rang: their outcome changes nothing.
     Ignored = 6,
 }
@@ -85,6 +89,7 @@ impl Kind {
             3 => Kind::Send,
             4 => Kind::Timer,
             5 => Kind::Bell,
+            7 => Kind::Connect,
             _ => Kind::Ignored,
         }
     }
@@ -93,35 +98,69 @@ impl Kind {
 /// Received bytes in a buffer of the ring. To be given back.
 #[derive(Debug)]
 #[must_use = "the buffer is lost to the ring unless it is given back"]
-pub(super) struct Chunk {
+pub struct Chunk {
     buffer: u16,
     len: u32,
 }
 
 /// Something that happened.
 #[derive(Debug)]
-pub(super) enum Completion {
+pub enum Completion {
     /// A connection, or why there was none. Without `more` the accept has ended and must be armed again.
-    Accepted { listener: u32, result: Result<OwnedFd, i32>, more: bool },
+    Accepted {
+        /// The number given to [`Ring::accept`].
+        listener: u32,
+        /// The connection, or the error number.
+        result: Result<OwnedFd, i32>,
+        /// Whether the accept goes on.
+        more: bool,
+    },
+    /// A connection was made, or the error number.
+    Connected {
+        /// Whose.
+        tag: Tag,
+        /// Whether it was.
+        result: Result<(), i32>,
+    },
     /// Bytes, or the end (`Ok(None)`), or the error number. Without `more` the receive has ended.
-    Received { tag: Tag, result: Result<Option<Chunk>, i32>, more: bool },
+    Received {
+        /// Whose.
+        tag: Tag,
+        /// What came.
+        result: Result<Option<Chunk>, i32>,
+        /// Whether the receive goes on.
+        more: bool,
+    },
     /// How much of the buffer was sent, or the error number, and the buffer.
-    Sent { tag: Tag, result: Result<usize, i32>, buffer: Vec<u8> },
+    Sent {
+        /// Whose.
+        tag: Tag,
+        /// Bytes sent, from the place that was given.
+        result: Result<usize, i32>,
+        /// The buffer, back.
+        buffer: Vec<u8>,
+    },
     /// The interval of the timer is over; it goes on by itself.
     Tick,
     /// Another core has left something.
     Bell,
 }
 
-/// The ring of a core. Made and used on one thread.
+/// An address that connections can be made to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address(usize);
+
+/// The ring of a thread. Made and used on it.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub struct Ring {
     // Dropped before the buffers: the kernel lets go of them with the ring.
     uring: IoUringDebug,
     buffers: BufferRing,
     /// The buffers of the sends in flight, by slot.
     sends: Vec<Option<Vec<u8>>>,
     interval: Box<Timespec>,
+    /// Addresses to connect to. Boxed: the kernel reads them after the push.
+    addresses: Vec<Box<SockAddr>>,
 }
 
 /// `IoUring` has no `Debug` of its own.
@@ -134,11 +173,12 @@ impl std::fmt::Debug for IoUringDebug {
 }
 
 impl Ring {
-    /// Makes the ring. `bell` is the eventfd that the kernel rings when there are completions and nobody looks.
+    /// Makes the ring. `bell` is the eventfd that the kernel rings when there are completions and nobody looks; a thread
+    /// that sleeps in [`Ring::wait`] needs none.
     ///
     /// # Errors
-    /// What the kernel says; `preflight` has explained the likely ones before.
-    pub(super) fn new(bell: &File) -> io::Result<Ring> {
+    /// What the kernel says.
+    pub fn new(bell: Option<&File>) -> io::Result<Ring> {
         let uring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -161,17 +201,20 @@ impl Ring {
             buffers.provide(buffer);
         }
         buffers.publish();
-        uring.submitter().register_eventfd(bell.as_raw_fd())?;
-        Ok(Ring { uring: IoUringDebug(uring), buffers, sends: Vec::new(), interval: Box::new(Timespec::new()) })
+        if let Some(bell) = bell {
+            uring.submitter().register_eventfd(bell.as_raw_fd())?;
+        }
+        let interval = Box::new(Timespec::new());
+        Ok(Ring { uring: IoUringDebug(uring), buffers, sends: Vec::new(), interval, addresses: Vec::new() })
     }
 
     /// The descriptor by which other rings ring this one.
-    pub(super) fn descriptor(&self) -> RawFd {
+    pub fn descriptor(&self) -> RawFd {
         self.uring.0.as_raw_fd()
     }
 
     /// Accepts connections on a listener until cancelled.
-    pub(super) fn accept(&mut self, listener: &impl AsRawFd, index: u32) {
+    pub fn accept(&mut self, listener: &impl AsRawFd, index: u32) {
         let tag = Tag { slot: index, generation: 0 };
         let entry =
             opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK).build();
@@ -179,18 +222,31 @@ impl Ring {
     }
 
     /// Ends the accept of a listener; its last completion comes without `more`.
-    pub(super) fn cancel_accept(&mut self, index: u32) {
+    pub fn cancel_accept(&mut self, index: u32) {
         self.cancel(Tag { slot: index, generation: 0 }.user_data(Kind::Accept));
     }
 
+    /// Keeps an address for [`Ring::connect`].
+    pub fn add_address(&mut self, address: SocketAddr) -> Address {
+        self.addresses.push(Box::new(address.into()));
+        Address(self.addresses.len() - 1)
+    }
+
+    /// Connects a socket.
+    pub fn connect(&mut self, socket: &OwnedFd, tag: Tag, to: Address) {
+        let address = &self.addresses[to.0];
+        let entry = opcode::Connect::new(Fd(socket.as_raw_fd()), address.as_ptr().cast(), address.len()).build();
+        self.push(entry.user_data(tag.user_data(Kind::Connect)));
+    }
+
     /// Receives into buffers of the ring until the end, an error, or a lack of buffers.
-    pub(super) fn receive(&mut self, socket: &OwnedFd, tag: Tag) {
+    pub fn receive(&mut self, socket: &OwnedFd, tag: Tag) {
         let entry = opcode::RecvMulti::new(Fd(socket.as_raw_fd()), BUFFER_GROUP).build();
         self.push(entry.user_data(tag.user_data(Kind::Receive)));
     }
 
     /// Ends the receive of a connection; its last completion comes without `more`.
-    pub(super) fn cancel_receive(&mut self, tag: Tag) {
+    pub fn cancel_receive(&mut self, tag: Tag) {
         self.cancel(tag.user_data(Kind::Receive));
     }
 
@@ -198,7 +254,7 @@ impl Ring {
     ///
     /// # Panics
     /// When one is: a contradiction in the caller.
-    pub(super) fn send(&mut self, socket: &OwnedFd, tag: Tag, buffer: Vec<u8>, from: usize) {
+    pub fn send(&mut self, socket: &OwnedFd, tag: Tag, buffer: Vec<u8>, from: usize) {
         let bytes = &buffer[from..];
         let (start, len) = (bytes.as_ptr(), u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         let slot = tag.slot as usize;
@@ -215,19 +271,19 @@ impl Ring {
     ///
     /// This and [`Ring::shut_down`] are system calls: as entries they would go to a worker thread of the kernel, which
     /// looks the descriptor up when its turn comes, and by then the number may be that of another connection.
-    pub(super) fn shut_down_sending(socket: &OwnedFd) {
+    pub fn shut_down_sending(socket: &OwnedFd) {
         // A connection that is broken needs no goodbye.
         let _ = shutdown(socket, Shutdown::Write);
     }
 
     /// Ends both directions: whatever is in flight on the socket completes.
-    pub(super) fn shut_down(socket: &OwnedFd) {
+    pub fn shut_down(socket: &OwnedFd) {
         // A connection that is broken completes by itself.
         let _ = shutdown(socket, Shutdown::Both);
     }
 
     /// Completes a [`Completion::Tick`] each interval.
-    pub(super) fn start_timer(&mut self, interval: Duration) {
+    pub fn start_timer(&mut self, interval: Duration) {
         *self.interval = Timespec::new().sec(interval.as_secs()).nsec(interval.subsec_nanos());
         self.arm_timer();
     }
@@ -242,7 +298,7 @@ impl Ring {
     }
 
     /// Rings the doorbell of another core's ring.
-    pub(super) fn ring_bell(&mut self, ring: RawFd) {
+    pub fn ring_bell(&mut self, ring: RawFd) {
         let entry = opcode::MsgRingData::new(Fd(ring), 0, (Kind::Bell as u64) << 56, None).build();
         self.push(entry.user_data((Kind::Ignored as u64) << 56).flags(squeue::Flags::SKIP_SUCCESS));
     }
@@ -256,7 +312,7 @@ impl Ring {
     fn push(&mut self, entry: squeue::Entry) {
         loop {
             // SAFETY: every entry is built above from memory that this type owns until the operation completes (buffer
-            // ring, `sends`, `interval`) and from descriptors that the caller keeps open until then.
+            // ring, `sends`, `interval`, `addresses`, which only grow) and from descriptors that the caller keeps open until then.
             if unsafe { self.uring.0.submission().push(&entry) }.is_ok() {
                 return;
             }
@@ -274,7 +330,7 @@ impl Ring {
     ///
     /// # Errors
     /// What the kernel says, apart from passing conditions; the ring is not usable then.
-    pub(super) fn enter(&mut self) -> io::Result<()> {
+    pub fn enter(&mut self) -> io::Result<()> {
         self.buffers.publish();
         let submission = self.uring.0.submission();
         let queued = submission.len() as u32;
@@ -293,13 +349,32 @@ impl Ring {
         }
     }
 
+    /// Submits what was pushed and waits for a completion, at most for that long.
+    ///
+    /// # Errors
+    /// What the kernel says, apart from passing conditions; the ring is not usable then.
+    pub fn wait(&mut self, at_most: Duration) -> io::Result<()> {
+        if at_most.is_zero() || self.has_work() {
+            return self.enter();
+        }
+        self.buffers.publish();
+        let time = Timespec::from(at_most);
+        match self.uring.0.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time)) {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
     /// Whether a completion waits, or the kernel has deferred work for us.
-    pub(super) fn has_work(&mut self) -> bool {
+    pub fn has_work(&mut self) -> bool {
         !self.uring.0.completion().is_empty() || self.uring.0.submission().taskrun()
     }
 
     /// Lets the kernel ring the eventfd at the next completion, or not.
-    pub(super) fn set_bell(&mut self, on: bool) {
+    pub fn set_bell(&mut self, on: bool) {
         let completion = self.uring.0.completion();
         if on {
             completion.enable_eventfd();
@@ -312,7 +387,7 @@ impl Ring {
     }
 
     /// Moves what has completed into `into`, at most [`TURN_COMPLETIONS`].
-    pub(super) fn take_completions(&mut self, into: &mut Vec<Completion>) {
+    pub fn take_completions(&mut self, into: &mut Vec<Completion>) {
         let mut timer_ended = false;
         for entry in self.uring.0.completion().take(TURN_COMPLETIONS) {
             let data = entry.user_data();
@@ -324,6 +399,9 @@ impl Ring {
                     let accepted = |number| unsafe { OwnedFd::from_raw_fd(number) };
                     let result = result(entry.result()).map(accepted);
                     into.push(Completion::Accepted { listener: tag.slot, result, more });
+                }
+                Kind::Connect => {
+                    into.push(Completion::Connected { tag, result: result(entry.result()).map(|_| ()) });
                 }
                 Kind::Receive => {
                     let buffer = cqueue::buffer_select(entry.flags());
@@ -349,20 +427,20 @@ impl Ring {
     }
 
     /// The bytes of a chunk.
-    pub(super) fn bytes(&self, chunk: &Chunk) -> &[u8] {
+    pub fn bytes(&self, chunk: &Chunk) -> &[u8] {
         self.buffers.bytes(chunk)
     }
 
     /// Gives a chunk's buffer back to the kernel, with the next [`Ring::enter`].
     #[expect(clippy::needless_pass_by_value, reason = "a chunk is given back once")]
-    pub(super) fn give_back(&mut self, chunk: Chunk) {
+    pub fn give_back(&mut self, chunk: Chunk) {
         self.buffers.provide(chunk.buffer);
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // The kernel may still read from these; a core ends once in the life of a process.
+        // The kernel may still read from these. Rings end with their threads, which is seldom.
         self.sends.drain(..).flatten().for_each(std::mem::forget);
     }
 }
