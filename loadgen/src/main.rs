@@ -1,3 +1,207 @@
-//! The place of the load generator: an open-loop client that reports what every request waited. Not built yet.
+//! `carom-loadgen`: an open-loop load generator for redirect servers.
+//!
+//! The pure parts are `schedule` (when), `traffic`, `popularity` and `links` (what), `request` and `response` (bytes), `check`
+//! (right or wrong), `record` (counts and histograms) and `verdict` (objectives). `crew` puts them together for the
+//! connections of one thread without I/O; `worker` drives it with a ring; `run` starts the workers; `report` shows what
+//! they found.
 
-fn main() {}
+mod check;
+mod cli;
+mod crew;
+mod find_rate;
+mod links;
+mod plan;
+mod popularity;
+mod random;
+mod record;
+mod report;
+mod request;
+mod response;
+mod run;
+mod schedule;
+mod tls;
+mod traffic;
+mod units;
+mod verdict;
+mod worker;
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::cli::{Arguments, Order, Source};
+use crate::links::Links;
+use crate::plan::{Loop, Plan};
+use crate::record::{Interval, Summary};
+use crate::report::Report;
+use crate::run::{Outcome, RunError};
+use crate::traffic::Kind;
+
+/// Wrong options or files.
+const USAGE: u8 = 2;
+
+/// The target cannot be reached.
+const UNREACHABLE: u8 = 4;
+
+/// A reason to end, with its exit code.
+struct Failure {
+    code: u8,
+    text: String,
+}
+
+impl Failure {
+    fn usage(text: impl Into<String>) -> Failure {
+        Failure { code: USAGE, text: text.into() }
+    }
+}
+
+fn main() -> ExitCode {
+    // clap itself ends with 2 where options are unknown.
+    let code = match Arguments::parse().check().map_err(|wrong| Failure::usage(wrong.join("\n"))).and_then(carry_out) {
+        Ok(code) => code,
+        Err(failure) => {
+            say(&failure.text);
+            failure.code
+        }
+    };
+    ExitCode::from(code)
+}
+
+/// One line to standard error. Whoever reads it may be gone.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+fn carry_out(order: Order) -> Result<u8, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    let links = Arc::new(prepare_links(&order, &stop)?);
+    let console = Console { quiet: order.quiet, is_terminal: io::stderr().is_terminal() };
+    if order.find_rate {
+        return find_rate::search(&order, &links, &stop, &console);
+    }
+    let outcome = measure(&order.plan, &links, &stop, &console)?;
+    let report = Report::new(&order.plan, &outcome, &order.objectives, links.len());
+    finish(&order, &report, &outcome)
+}
+
+/// Writes what was asked for, and says how it ended.
+fn finish(order: &Order, report: &Report, outcome: &Outcome) -> Result<u8, Failure> {
+    report.write_files(&order.files, outcome).map_err(Failure::usage)?;
+    if !order.quiet {
+        // Whoever reads it may be gone.
+        let _ = io::stdout().write_all(report.table().as_bytes());
+    }
+    Ok(report.verdict.exit_code())
+}
+
+/// Runs a plan with a line of progress.
+fn measure(plan: &Plan, links: &Arc<Links>, stop: &Arc<AtomicBool>, console: &Console) -> Result<Outcome, Failure> {
+    let seconds = plan.duration.as_secs_f64();
+    let outcome = run::run(&Arc::new(plan.clone()), links, stop, |interval| console.show_second(interval, seconds));
+    console.end_line();
+    outcome.map_err(|error| match error {
+        RunError::Unreachable(reason) => {
+            Failure { code: UNREACHABLE, text: format!("{} cannot be reached: {reason}", plan.targets[0].name) }
+        }
+        RunError::Failed(error) => Failure::usage(format!("the generator cannot work here: {error}")),
+    })
+}
+
+/// Reads the links, or makes them.
+fn prepare_links(order: &Order, stop: &Arc<AtomicBool>) -> Result<Links, Failure> {
+    match &order.source {
+        Source::None => Ok(Links::default()),
+        Source::File(path) => {
+            let show = |lines| {
+                if !order.quiet {
+                    say(&format!("{} links read", units::show_count(lines as u64)));
+                }
+            };
+            Links::read(path, show).map_err(|reason| Failure::usage(format!("--codes: {reason}")))
+        }
+        Source::Create(count) => create(order, *count, stop),
+    }
+}
+
+/// Makes links through the API, as fast as the server takes them.
+fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>) -> Result<Links, Failure> {
+    let plan = Plan {
+        pace: Loop::Closed,
+        mix: cli::creating(),
+        warmup: Duration::ZERO,
+        duration: Duration::from_secs(24 * 3_600),
+        renew: None,
+        pipeline: 1,
+        create_only: Some(count),
+        ..order.plan.clone()
+    };
+    let console = Console { quiet: true, is_terminal: false };
+    let outcome = measure(&plan, &Arc::new(Links::default()), stop, &console)?;
+    let record = outcome.record;
+    if record.created.len() as u64 != count {
+        let answered = record.created.len();
+        return Err(Failure {
+            code: 1,
+            text: format!(
+                "{answered} of {count} links were made; {} errors. Does {} have carom's API, and does it ask for an --api-key?",
+                record.errors(),
+                plan.targets[0].name
+            ),
+        });
+    }
+    let mut links = Links::default();
+    for (code, target) in &record.created {
+        links.push(code.as_bytes(), target.as_bytes()).map_err(Failure::usage)?;
+    }
+    if !order.quiet {
+        let rate = units::show_count((count as f64 / record.seconds.max(1e-9)) as u64);
+        let latency = Summary::of(&record.kind(Kind::Create).actual);
+        let p99 = units::show_micros(latency.quantiles[3]);
+        say(&format!("{} links made, {rate}/s, p99 {p99}", units::show_count(count)));
+    }
+    Ok(links)
+}
+
+/// Where progress is shown.
+#[derive(Clone, Copy, Debug)]
+struct Console {
+    quiet: bool,
+    is_terminal: bool,
+}
+
+impl Console {
+    fn show_second(self, interval: &Interval, of: f64) {
+        if self.quiet {
+            return;
+        }
+        let summary = Summary::of(&interval.latency);
+        let text = format!(
+            "{:>4} s of {of:.0}: {:>9}/s   p50 {:>8}   p99 {:>8}   max {:>8}   errors {}",
+            interval.second + 1,
+            units::show_count(interval.completed),
+            units::show_micros(summary.quantiles[0]),
+            units::show_micros(summary.quantiles[3]),
+            units::show_micros(summary.max),
+            interval.errors,
+        );
+        if self.is_terminal {
+            let mut out = io::stderr().lock();
+            let _ = write!(out, "\r\x1b[2K{text}").and_then(|()| out.flush());
+        } else {
+            say(&text);
+        }
+    }
+
+    fn end_line(self) {
+        if self.is_terminal && !self.quiet {
+            let _ = write!(io::stderr(), "\r\x1b[2K");
+        }
+    }
+}

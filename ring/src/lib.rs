@@ -159,7 +159,8 @@ pub struct Ring {
     /// The buffers of the sends in flight, by slot.
     sends: Vec<Option<Vec<u8>>>,
     interval: Box<Timespec>,
-    /// Addresses to connect to. Boxed: the kernel reads them after the push.
+    /// Addresses to connect to.
+    #[allow(clippy::vec_box, reason = "the kernel reads an address after the push, when the list may have grown")]
     addresses: Vec<Box<SockAddr>>,
 }
 

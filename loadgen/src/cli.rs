@@ -1,0 +1,426 @@
+//! What can be said on the command line, and the checked plan it becomes. Every mistake is reported at once.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+use crate::check::Expectation;
+use crate::plan::{ApiKey, Loop, Plan, Target};
+use crate::request::Headers;
+use crate::schedule::Arrival;
+use crate::tls::{Tls, Trust};
+use crate::traffic::{Kind, Mix};
+use crate::units;
+use crate::verdict::Objective;
+
+/// Sends requests to a redirect server at instants that are fixed before the run, checks every answer, and reports what
+/// clients would have felt.
+///
+/// Latency counts from the instant at which a request was meant to be sent, so a stall of the server is charged to every
+/// request that it delayed. `--closed` finds the highest throughput instead, `--find-rate` the highest rate that keeps the
+/// objectives.
+#[derive(Parser, Debug)]
+#[command(name = "carom-loadgen", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    /// Whom to ask: HOST:PORT, http://HOST:PORT or https://HOST:PORT. Repeat it to spread connections over several.
+    #[arg(long, value_name = "ADDR", required = true)]
+    target: Vec<String>,
+    /// Codes to ask for: what `carom export` writes, one JSON object with shortCode and longUrl a line.
+    #[arg(long, value_name = "FILE")]
+    codes: Option<PathBuf>,
+    /// Make this many links through the API first, and ask for them.
+    #[arg(long, value_name = "N", conflicts_with = "codes")]
+    create: Option<String>,
+    /// Requests a second, in all. The first rate that is tried with --find-rate.
+    #[arg(long, value_name = "N", default_value = "1000")]
+    rate: String,
+    /// How requests are spread in time.
+    #[arg(long, value_enum, default_value = "poisson")]
+    arrival: ArrivalName,
+    /// Ask again on each connection as soon as it was answered, instead of at the instants of a plan.
+    #[arg(long, conflicts_with_all = ["rate", "arrival", "find_rate"])]
+    closed: bool,
+    /// Find the highest rate that keeps --slo, in runs of --duration each.
+    #[arg(long, requires = "slo")]
+    find_rate: bool,
+    /// How long to measure.
+    #[arg(long, value_name = "TIME", default_value = "20s")]
+    duration: String,
+    /// How long to send before measuring.
+    #[arg(long, value_name = "TIME", default_value = "2s")]
+    warmup: String,
+    /// How long an answer may take.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    timeout: String,
+    /// Connections, in all.
+    #[arg(long, value_name = "N", default_value = "64")]
+    connections: String,
+    /// Requests under way on one connection.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pipeline: String,
+    /// Requests after which a connection is closed and another opened; 1 is a connection for each.
+    #[arg(long, value_name = "N")]
+    renew: Option<String>,
+    /// Threads, each on a CPU of its own.
+    #[arg(long, value_name = "N", default_value = "1")]
+    threads: String,
+    /// CPUs of the threads, such as 1,3. By default the last ones that the process may use.
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// Shares of the kinds of requests: redirect, head, miss, create.
+    #[arg(long, value_name = "SHARES", default_value = "redirect=1")]
+    mix: String,
+    /// Ask for popular links more often: the k-th in proportion to 1/k^S. All alike without it.
+    #[arg(long, value_name = "S")]
+    zipf: Option<String>,
+    /// Fields that go with each request: those of a browser, or Host alone.
+    #[arg(long, value_enum, default_value = "browser")]
+    headers: HeadersName,
+    /// One more field for each request.
+    #[arg(short = 'H', value_name = "NAME: VALUE")]
+    header: Vec<String>,
+    /// What Host says, instead of the target.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Key for creates, sent as X-Api-Key and shown nowhere.
+    #[arg(long, value_name = "KEY", env = "CAROM_API_KEY", hide_env_values = true)]
+    api_key: Option<String>,
+    /// Speak TLS, as https:// does.
+    #[arg(long)]
+    tls: bool,
+    /// Certificates to trust, PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// Trust any certificate.
+    #[arg(long, conflicts_with = "tls_ca")]
+    tls_insecure: bool,
+    /// The name that the server's certificate must have, instead of the target's.
+    #[arg(long, value_name = "NAME")]
+    sni: Option<String>,
+    /// The status of a right redirect. Any of 301, 302, 303, 307, 308 without it.
+    #[arg(long, value_name = "STATUS")]
+    expect_status: Option<u16>,
+    /// Do not compare Location: for servers that send everybody to the same place.
+    #[arg(long)]
+    no_check_location: bool,
+    /// Objectives such as p80=5ms,p99=20ms,mean=10ms,errors=0; also p50, p90, p99.9, p99.99, max, rate.
+    #[arg(long, value_name = "OBJECTIVES")]
+    slo: Option<String>,
+    /// Where all random numbers come from: the same seed sends the same requests at the same instants.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write all figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the percentile distribution as text that HdrHistogram's plotters read, in milliseconds.
+    #[arg(long, value_name = "FILE")]
+    hgrm: Option<PathBuf>,
+    /// Write a histogram for each second in HdrHistogram's log format.
+    #[arg(long, value_name = "FILE")]
+    hlog: Option<PathBuf>,
+    /// Write a page with plots.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// No progress, no table.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// What follows the options in the help.
+const EXIT_CODES: &str = "Exit codes:
+  0  ran, every answer was right, and every objective held
+  1  an objective was missed, or an answer was wrong
+  2  wrong options or files
+  3  the generator itself was the bottleneck: the figures say nothing of the server
+  4  the target cannot be reached";
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum ArrivalName {
+    Poisson,
+    Constant,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum HeadersName {
+    Browser,
+    Minimal,
+}
+
+/// Where the links come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// An export.
+    File(PathBuf),
+    /// So many are made first.
+    Create(u64),
+    /// None are needed.
+    None,
+}
+
+/// Files to write.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Files {
+    /// All figures.
+    pub(crate) json: Option<PathBuf>,
+    /// The percentile distribution.
+    pub(crate) hgrm: Option<PathBuf>,
+    /// A histogram for each second.
+    pub(crate) hlog: Option<PathBuf>,
+    /// The page.
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// All that was said, checked.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// The run.
+    pub(crate) plan: Plan,
+    /// Its links.
+    pub(crate) source: Source,
+    /// What must hold.
+    pub(crate) objectives: Vec<Objective>,
+    /// Whether to look for the highest rate that keeps them.
+    pub(crate) find_rate: bool,
+    /// Files to write.
+    pub(crate) files: Files,
+    /// No progress, no table.
+    pub(crate) quiet: bool,
+}
+
+/// Collects what is wrong.
+struct Mistakes(Vec<String>);
+
+impl Mistakes {
+    fn take<T>(&mut self, option: &str, result: Result<T, String>) -> Option<T> {
+        result.map_err(|reason| self.0.push(format!("--{option}: {reason}"))).ok()
+    }
+}
+
+impl Arguments {
+    /// Checks what was said.
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub(crate) fn check(self) -> Result<Order, Vec<String>> {
+        let mut wrong = Mistakes(Vec::new());
+        let trust = if self.tls_insecure { Some(Trust::Anybody) } else { self.tls_ca.clone().map(Trust::File) };
+        let targets: Vec<Option<Target>> =
+            self.target.iter().map(|text| wrong.take("target", self.target(text, trust.as_ref()))).collect();
+        let mix = wrong.take("mix", Mix::read(&self.mix));
+        let rate = wrong.take("rate", units::number(&self.rate));
+        let duration = wrong.take("duration", units::duration(&self.duration).and_then(some_time));
+        let warmup = wrong.take("warmup", units::duration(&self.warmup));
+        let timeout = wrong.take("timeout", units::duration(&self.timeout).and_then(some_time));
+        let connections = wrong.take("connections", units::count(&self.connections));
+        let pipeline = wrong.take("pipeline", units::count(&self.pipeline));
+        let renew = self.renew.as_deref().map(|text| wrong.take("renew", units::count(text)));
+        let zipf = self.zipf.as_deref().map(|text| wrong.take("zipf", exponent(text)));
+        let threads = wrong.take("threads", units::count(&self.threads));
+        let cpus = wrong.take("cpus", self.cpus(threads.unwrap_or(1) as usize));
+        let create = self.create.as_deref().and_then(|text| wrong.take("create", units::count(text)));
+        for field in &self.header {
+            wrong.take("H", header(field));
+        }
+        if let Some(key) = &self.api_key {
+            wrong.take("api-key", visible(key));
+        }
+        for file in [&self.json, &self.hgrm, &self.hlog, &self.html].into_iter().flatten() {
+            wrong.take("json, --hgrm, --hlog, --html", parent_exists(file));
+        }
+        let objectives = match self.slo.as_deref().map(Objective::read_all) {
+            None => Vec::new(),
+            Some(Ok(objectives)) => objectives,
+            Some(Err(reasons)) => {
+                wrong.0.extend(reasons.into_iter().map(|reason| format!("--slo: {reason}")));
+                Vec::new()
+            }
+        };
+        if connections < cpus.as_ref().map(|cpus| cpus.len() as u64) && wrong.0.is_empty() {
+            wrong.0.push("--connections: each thread needs at least one".to_owned());
+        }
+        let source = match (create, &self.codes) {
+            (Some(count), _) => Source::Create(count),
+            (None, Some(path)) => Source::File(path.clone()),
+            (None, None) => Source::None,
+        };
+        if source == Source::None && mix.is_some_and(|mix| mix.needs_links()) && self.create.is_none() {
+            wrong.0.push("--codes: redirects need links; give an export, or --create N to make some first".to_owned());
+        }
+        let pace = match self.closed {
+            true => Loop::Closed,
+            false => Loop::Open { arrival: self.arrival.into(), rate: rate.unwrap_or(1.0) },
+        };
+        if !wrong.0.is_empty() {
+            return Err(wrong.0);
+        }
+        let checked = "every mistake was collected above";
+        let plan = Plan {
+            targets: targets.into_iter().map(|target| target.expect(checked)).collect(),
+            pace,
+            warmup: warmup.expect(checked),
+            duration: duration.expect(checked),
+            timeout: timeout.expect(checked),
+            connections: connections.expect(checked) as usize,
+            cpus: cpus.expect(checked),
+            pipeline: pipeline.expect(checked) as usize,
+            renew: renew.map(|renew| renew.expect(checked)),
+            mix: mix.expect(checked),
+            zipf: zipf.map(|zipf| zipf.expect(checked)),
+            headers: self.headers.into(),
+            extra: self.header,
+            api_key: self.api_key.map(ApiKey),
+            expectation: Expectation { status: self.expect_status, location: !self.no_check_location },
+            seed: self.seed,
+            create_only: None,
+        };
+        let files = Files { json: self.json, hgrm: self.hgrm, hlog: self.hlog, html: self.html };
+        Ok(Order { plan, source, objectives, find_rate: self.find_rate, files, quiet: self.quiet })
+    }
+
+    fn target(&self, text: &str, trust: Option<&Trust>) -> Result<Target, String> {
+        let (is_https, rest) = match text.split_once("://") {
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            Some((scheme, _)) => return Err(format!("`{scheme}` is not spoken here: http or https")),
+            None => (false, text),
+        };
+        let place = rest.trim_end_matches('/');
+        let with_port = match (place.rsplit_once(':'), is_https) {
+            (Some((_, port)), _) if port.parse::<u16>().is_ok() => place.to_owned(),
+            (_, true) => format!("{place}:443"),
+            (_, false) => format!("{place}:80"),
+        };
+        let wrong =
+            |reason: &dyn std::fmt::Display| format!("`{text}` is not an address such as 127.0.0.1:8080: {reason}");
+        let address: Option<SocketAddr> = with_port.to_socket_addrs().map_err(|error| wrong(&error))?.next();
+        let address = address.ok_or_else(|| wrong(&"the name has no address"))?;
+        let host = self.host.clone().unwrap_or_else(|| place.to_owned());
+        visible(&host)?;
+        let tls = if is_https || self.tls {
+            let name = with_port.rsplit_once(':').map_or(place, |(name, _)| name).trim_matches(['[', ']']);
+            let trust = trust.ok_or("TLS needs --tls-ca FILE, or --tls-insecure to trust anybody")?;
+            Some(Tls::new(self.sni.as_deref().unwrap_or(name), trust)?)
+        } else {
+            None
+        };
+        Ok(Target { name: text.to_owned(), address, host, tls })
+    }
+
+    /// The CPU of each thread.
+    fn cpus(&self, threads: usize) -> Result<Vec<usize>, String> {
+        let allowed = rustix::thread::sched_getaffinity(None).map_err(|error| error.to_string())?;
+        let allowed: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+        let Some(list) = &self.cpus else {
+            if threads > allowed.len() {
+                return Err(format!("{threads} threads need as many CPUs; this process may use {}", allowed.len()));
+            }
+            return Ok(allowed[allowed.len() - threads..].to_vec());
+        };
+        let mut cpus = Vec::new();
+        for text in list.split(',') {
+            let cpu = text.trim().parse().map_err(|_| format!("`{text}` is not the number of a CPU"))?;
+            if !allowed.contains(&cpu) {
+                return Err(format!("this process may not use CPU {cpu}, only {allowed:?}"));
+            }
+            cpus.push(cpu);
+        }
+        if self.threads != "1" && cpus.len() != threads {
+            return Err(format!("{} CPUs for {threads} threads", cpus.len()));
+        }
+        Ok(cpus)
+    }
+}
+
+fn some_time(time: Duration) -> Result<Duration, String> {
+    if time.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(time) }
+}
+
+fn exponent(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|value| (0.0..=10.0).contains(value));
+    value.ok_or_else(|| format!("`{text}` is not an exponent from 0 to 10; the web's is about 1"))
+}
+
+fn header(field: &str) -> Result<(), String> {
+    let (name, _) = field.split_once(':').ok_or_else(|| format!("`{field}` is not `Name: value`"))?;
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+        return Err(format!("`{name}` is not the name of a field"));
+    }
+    visible(field)
+}
+
+/// Text that cannot end a line of a request. The text itself may be secret, so the error does not show it.
+fn visible(text: &str) -> Result<(), String> {
+    if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        Ok(())
+    } else {
+        Err("holds other than visible ASCII characters".to_owned())
+    }
+}
+
+fn parent_exists(path: &Path) -> Result<(), String> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if parent.is_dir() { Ok(()) } else { Err(format!("the folder of {} does not exist", path.display())) }
+}
+
+impl From<ArrivalName> for Arrival {
+    fn from(name: ArrivalName) -> Arrival {
+        match name {
+            ArrivalName::Poisson => Arrival::Poisson,
+            ArrivalName::Constant => Arrival::Constant,
+        }
+    }
+}
+
+impl From<HeadersName> for Headers {
+    fn from(name: HeadersName) -> Headers {
+        match name {
+            HeadersName::Browser => Headers::Browser,
+            HeadersName::Minimal => Headers::Minimal,
+        }
+    }
+}
+
+/// The mix of the links that are made first.
+pub(crate) fn creating() -> Mix {
+    Mix::only(Kind::Create)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(arguments: &str) -> Result<Order, Vec<String>> {
+        let words = std::iter::once("carom-loadgen").chain(arguments.split_whitespace());
+        Arguments::try_parse_from(words).map_err(|error| vec![error.to_string()])?.check()
+    }
+
+    #[test]
+    fn the_defaults_are_a_plan() {
+        let order = check("--target 127.0.0.1:8080 --create 10").unwrap();
+        assert_eq!(order.plan.pace, Loop::Open { arrival: Arrival::Poisson, rate: 1_000.0 });
+        assert_eq!((order.plan.connections, order.plan.cpus.len()), (64, 1));
+        assert_eq!(order.source, Source::Create(10));
+    }
+
+    #[test]
+    fn every_mistake_is_named_at_once() {
+        let wrong = check(
+            "--target ftp://x --rate 0 --duration 5 --connections x --zipf -1 --mix get=1 --slo p98=1s --json /no/such/dir/x",
+        )
+        .unwrap_err()
+        .join("\n");
+        for word in ["--target", "--rate", "--duration", "--connections", "--mix", "--slo", "--json"] {
+            assert!(wrong.contains(word), "{word} in {wrong}");
+        }
+        assert!(check("--target 127.0.0.1:1").unwrap_err()[0].contains("--codes"));
+        assert!(check("--target https://127.0.0.1:1 --create 1").unwrap_err()[0].contains("--tls-ca"));
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let order = check("--target 127.0.0.1:1 --create 1 --api-key geheim").unwrap();
+        assert!(!format!("{order:?}").contains("geheim"));
+    }
+}

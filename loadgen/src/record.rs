@@ -1,0 +1,260 @@
+//! What is counted and measured, by thread, and put together at the end. Pure.
+
+use hdrhistogram::Histogram;
+
+use crate::check::Fault;
+use crate::traffic::Kind;
+
+/// The longest latency that histograms tell apart, in nanoseconds: an hour.
+const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
+
+/// Significant decimal digits of histograms.
+const DIGITS: u8 = 3;
+
+/// An empty histogram of nanoseconds.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS).expect("bounds that fit each other")
+}
+
+/// Latencies of one kind of request.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies {
+    /// From the intended instant of sending: what a client of a service that takes requests as they come would feel.
+    pub(crate) intended: Histogram<u64>,
+    /// From the actual instant of sending: what a closed loop would see.
+    pub(crate) actual: Histogram<u64>,
+}
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies { intended: histogram(), actual: histogram() }
+    }
+}
+
+impl Latencies {
+    /// Adds another's.
+    pub(crate) fn add(&mut self, other: &Latencies) {
+        let fits = "histograms of the same bounds";
+        self.intended.add(&other.intended).expect(fits);
+        self.actual.add(&other.actual).expect(fits);
+    }
+}
+
+/// Counts of requests.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Counts {
+    /// Meant to be sent in the measured time.
+    pub(crate) planned: u64,
+    /// Sent of those.
+    pub(crate) sent: u64,
+    /// Answered rightly.
+    pub(crate) completed: u64,
+    /// Sent more than a millisecond late because no connection was free.
+    pub(crate) late_for_server: u64,
+    /// Sent more than a millisecond late for the generator's own reasons.
+    pub(crate) late_for_generator: u64,
+    /// Planned and never sent.
+    pub(crate) unsent: u64,
+}
+
+/// One second of the run.
+#[derive(Clone, Debug)]
+pub(crate) struct Interval {
+    /// Counted from the beginning of the measured time.
+    pub(crate) second: u64,
+    /// Requests answered rightly.
+    pub(crate) completed: u64,
+    /// Errors.
+    pub(crate) errors: u64,
+    /// Latencies from the intended instant, of all kinds.
+    pub(crate) latency: Histogram<u64>,
+}
+
+impl Interval {
+    /// An empty one.
+    pub(crate) fn new(second: u64) -> Interval {
+        Interval { second, completed: 0, errors: 0, latency: histogram() }
+    }
+
+    /// Adds another thread's.
+    pub(crate) fn add(&mut self, other: &Interval) {
+        self.completed += other.completed;
+        self.errors += other.errors;
+        self.latency.add(&other.latency).expect("histograms of the same bounds");
+    }
+}
+
+/// CPU time of threads, in seconds.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Cpu {
+    /// In user mode.
+    pub(crate) user: f64,
+    /// In the kernel.
+    pub(crate) system: f64,
+}
+
+impl Cpu {
+    /// Both.
+    pub(crate) fn total(self) -> f64 {
+        self.user + self.system
+    }
+}
+
+/// What a run gave, of one thread or of all.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    /// Latencies by kind, in the order of [`Kind::ALL`].
+    pub(crate) kinds: [Latencies; 4],
+    /// How late the generator was for its own reasons.
+    pub(crate) lag: Histogram<u64>,
+    /// Counts of requests.
+    pub(crate) counts: Counts,
+    /// Errors by kind, in the order of [`Fault::ALL`].
+    pub(crate) faults: [u64; 6],
+    /// CPU time in the measured time.
+    pub(crate) cpu: Cpu,
+    /// The highest share of a CPU that a thread used in the measured time.
+    pub(crate) busiest: f64,
+    /// Length of the measured time, in seconds.
+    pub(crate) seconds: f64,
+    /// Links that creates made, where they are collected: code and long URL.
+    pub(crate) created: Vec<(String, String)>,
+}
+
+impl Default for Record {
+    fn default() -> Record {
+        Record {
+            kinds: Default::default(),
+            lag: histogram(),
+            counts: Counts::default(),
+            faults: [0; 6],
+            cpu: Cpu::default(),
+            busiest: 0.0,
+            seconds: 0.0,
+            created: Vec::new(),
+        }
+    }
+}
+
+impl Record {
+    /// Adds another thread's.
+    pub(crate) fn add(&mut self, other: Record) {
+        for (mine, others) in self.kinds.iter_mut().zip(&other.kinds) {
+            mine.add(others);
+        }
+        self.lag.add(&other.lag).expect("histograms of the same bounds");
+        self.counts.planned += other.counts.planned;
+        self.counts.sent += other.counts.sent;
+        self.counts.completed += other.counts.completed;
+        self.counts.late_for_server += other.counts.late_for_server;
+        self.counts.late_for_generator += other.counts.late_for_generator;
+        self.counts.unsent += other.counts.unsent;
+        self.faults.iter_mut().zip(other.faults).for_each(|(mine, others)| *mine += others);
+        self.cpu.user += other.cpu.user;
+        self.cpu.system += other.cpu.system;
+        self.busiest = self.busiest.max(other.busiest);
+        self.seconds = self.seconds.max(other.seconds);
+        self.created.extend(other.created);
+    }
+
+    /// Latencies of all kinds together.
+    pub(crate) fn all(&self) -> Latencies {
+        let mut all = Latencies::default();
+        self.kinds.iter().for_each(|kind| all.add(kind));
+        all
+    }
+
+    /// Latencies of one kind.
+    pub(crate) fn kind(&self, kind: Kind) -> &Latencies {
+        &self.kinds[kind as usize]
+    }
+
+    /// Errors of one kind.
+    pub(crate) fn fault(&self, fault: Fault) -> u64 {
+        self.faults[fault as usize]
+    }
+
+    /// All errors.
+    pub(crate) fn errors(&self) -> u64 {
+        self.faults.iter().sum()
+    }
+
+    /// Answers that said something wrong.
+    pub(crate) fn wrong_answers(&self) -> u64 {
+        Fault::ALL.into_iter().filter(|fault| fault.is_wrong_answer()).map(|fault| self.fault(fault)).sum()
+    }
+
+    /// Right answers a second.
+    pub(crate) fn throughput(&self) -> f64 {
+        if self.seconds > 0.0 { self.counts.completed as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// CPU time for each request that was answered, in microseconds.
+    pub(crate) fn cpu_micros_per_request(&self) -> f64 {
+        let answered = self.counts.completed + self.wrong_answers();
+        if answered > 0 { self.cpu.total() * 1e6 / answered as f64 } else { 0.0 }
+    }
+}
+
+/// The figures of a histogram that reports show, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Summary {
+    /// How many values.
+    pub(crate) count: u64,
+    /// Their mean.
+    pub(crate) mean: f64,
+    /// The values at [`QUANTILES`].
+    pub(crate) quantiles: [f64; 6],
+    /// The largest.
+    pub(crate) max: f64,
+}
+
+/// The quantiles of a [`Summary`] with their names.
+pub(crate) const QUANTILES: [(&str, f64); 6] =
+    [("p50", 0.5), ("p80", 0.8), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)];
+
+impl Summary {
+    /// Of a histogram of nanoseconds.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Summary {
+        let micros = |ns: u64| ns as f64 / 1e3;
+        let is_empty = histogram.is_empty();
+        Summary {
+            count: histogram.len(),
+            mean: histogram.mean() / 1e3,
+            quantiles: QUANTILES.map(|(_, q)| if is_empty { 0.0 } else { micros(histogram.value_at_quantile(q)) }),
+            max: if is_empty { 0.0 } else { micros(histogram.max()) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_says_what_was_recorded() {
+        let mut histogram = histogram();
+        (1..=1_000u64).for_each(|value| histogram.record(value * 1_000).unwrap());
+        let summary = Summary::of(&histogram);
+        assert_eq!(summary.count, 1_000);
+        for (value, expected) in summary.quantiles.into_iter().zip([500.0, 800.0, 900.0, 990.0, 999.0, 1_000.0]) {
+            assert!((value / expected - 1.0).abs() < 0.002, "{value} for {expected}");
+        }
+        assert_eq!(Summary::of(&super::histogram()).max, 0.0);
+    }
+
+    #[test]
+    fn threads_add_up() {
+        let mut one = Record::default();
+        one.kinds[0].intended.record(5_000).unwrap();
+        one.counts.completed = 1;
+        one.faults[Fault::Location as usize] = 2;
+        one.faults[Fault::Timeout as usize] = 3;
+        (one.seconds, one.busiest) = (2.0, 0.5);
+        let mut all = Record::default();
+        all.add(one.clone());
+        all.add(one);
+        assert_eq!((all.counts.completed, all.errors(), all.wrong_answers()), (2, 10, 4));
+        assert_eq!((all.throughput(), all.all().intended.len()), (1.0, 2));
+    }
+}

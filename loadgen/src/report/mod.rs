@@ -1,0 +1,144 @@
+//! What a run found, in the forms that people and programs read.
+
+mod hgrm;
+mod hlog;
+mod html;
+mod json;
+mod plot;
+mod table;
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::check::Fault;
+use crate::cli::Files;
+use crate::plan::{Loop, Plan};
+use crate::record::{Record, Summary};
+use crate::run::Outcome;
+use crate::traffic::Kind;
+use crate::units;
+use crate::verdict::{self, Judged, Objective, Verdict};
+
+/// Latencies of one kind of request, or of all.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// `all`, or the name of the kind.
+    pub(crate) name: &'static str,
+    /// From the intended instant.
+    pub(crate) intended: Summary,
+    /// From the actual instant.
+    pub(crate) actual: Summary,
+}
+
+/// All figures of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    /// How it ended.
+    pub(crate) verdict: Verdict,
+    /// The objectives beside what was measured.
+    pub(crate) judged: Vec<Judged>,
+    /// The steps of a search for the highest rate.
+    pub(crate) found: Option<String>,
+    plan: Plan,
+    links: usize,
+    record: Record,
+    rows: Vec<Row>,
+    lag: Summary,
+    /// Why the generator was the bottleneck.
+    bottleneck: Option<String>,
+    began: SystemTime,
+}
+
+impl Report {
+    /// Of a run.
+    pub(crate) fn new(plan: &Plan, outcome: &Outcome, objectives: &[Objective], links: usize) -> Report {
+        let record = &outcome.record;
+        let all = record.all();
+        let row = |name, latencies: &crate::record::Latencies| Row {
+            name,
+            intended: Summary::of(&latencies.intended),
+            actual: Summary::of(&latencies.actual),
+        };
+        let mut rows = vec![row("all", &all)];
+        rows.extend(
+            Kind::ALL.into_iter().filter(|&kind| plan.mix.has(kind)).map(|kind| row(kind.name(), record.kind(kind))),
+        );
+        let judged: Vec<Judged> =
+            objectives.iter().map(|objective| objective.judge(record, &rows[0].intended)).collect();
+        let is_open = plan.rate().is_some();
+        Report {
+            verdict: Verdict::of(record, is_open, &judged),
+            judged,
+            found: None,
+            plan: plan.clone(),
+            links,
+            record: record.clone(),
+            rows,
+            lag: Summary::of(&record.lag),
+            bottleneck: verdict::bottleneck(record, is_open),
+            began: outcome.began,
+        }
+    }
+
+    /// Writes the files that were asked for.
+    ///
+    /// # Errors
+    /// The file, and why it cannot be written.
+    pub(crate) fn write_files(&self, files: &Files, outcome: &Outcome) -> Result<(), String> {
+        write(files.json.as_deref(), || self.json(&outcome.series).into_bytes())?;
+        write(files.hgrm.as_deref(), || self.hgrm().into_bytes())?;
+        write(files.hlog.as_deref(), || hlog::write(self.began, &outcome.series))?;
+        write(files.html.as_deref(), || self.html(&outcome.series).into_bytes())
+    }
+
+    /// Whether latencies have an intended instant of their own.
+    fn is_open(&self) -> bool {
+        self.plan.rate().is_some()
+    }
+
+    /// Requests a second that the generator's threads could send at the CPU time that each took.
+    fn ceiling(&self) -> f64 {
+        let micros = self.record.cpu_micros_per_request();
+        if micros > 0.0 { 1e6 / micros * self.plan.cpus.len() as f64 } else { 0.0 }
+    }
+
+    /// What was asked, in a line.
+    fn settings(&self) -> String {
+        let plan = &self.plan;
+        let pace = match plan.pace {
+            Loop::Open { arrival, rate } => {
+                format!("open loop, {} arrivals at {}/s", arrival.name(), units::show_count(rate as u64))
+            }
+            Loop::Closed => "closed loop".to_owned(),
+        };
+        let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
+        let pipeline = if plan.pipeline > 1 { format!(", {} in flight on each", plan.pipeline) } else { String::new() };
+        let renew = plan.renew.map(|renew| format!(", renewed every {renew}")).unwrap_or_default();
+        let popularity = match plan.zipf {
+            Some(exponent) if exponent > 0.0 => format!("Zipf {exponent}"),
+            _ => "uniform".to_owned(),
+        };
+        let cpus: Vec<String> = plan.cpus.iter().map(usize::to_string).collect();
+        format!(
+            "{pace} to {}; {} connections{pipeline}{renew}; {} links, {popularity}, {}; {} headers; CPU {}; seed {}",
+            targets.join(", "),
+            plan.connections,
+            units::show_count(self.links as u64),
+            plan.mix,
+            plan.headers.name(),
+            cpus.join(","),
+            plan.seed,
+        )
+    }
+
+    /// Errors by kind, those that occurred.
+    fn faults(&self) -> Vec<(&'static str, u64)> {
+        let all = Fault::ALL.into_iter().map(|fault| (fault.name(), self.record.fault(fault)));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+fn write(path: Option<&Path>, bytes: impl FnOnce() -> Vec<u8>) -> Result<(), String> {
+    let Some(path) = path else { return Ok(()) };
+    std::fs::write(path, bytes()).map_err(|error| format!("{} cannot be written: {error}", path.display()))
+}

@@ -1,0 +1,90 @@
+//! The table at the end of a run.
+
+use std::fmt::Write as _;
+
+use super::{Report, Row};
+use crate::record::Summary;
+use crate::units::{show_count, show_micros};
+
+impl Report {
+    /// The table, ready for a terminal.
+    pub(crate) fn table(&self) -> String {
+        let mut out = String::new();
+        // A string takes what is written.
+        let _ = self.write_table(&mut out);
+        out
+    }
+
+    fn write_table(&self, out: &mut String) -> std::fmt::Result {
+        let (record, counts) = (&self.record, &self.record.counts);
+        writeln!(out, "{}", self.settings())?;
+        if let Some(found) = &self.found {
+            write!(out, "\nsearch\n{found}")?;
+        }
+        writeln!(
+            out,
+            "\n{:<20}{:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "latency", "mean", "p50", "p80", "p90", "p99", "p99.9", "p99.99", "max"
+        )?;
+        for Row { name, intended, actual } in &self.rows {
+            if self.is_open() {
+                write_summary(out, &format!("{name}, as intended"), intended)?;
+                write_summary(out, &format!("{name}, as sent"), actual)?;
+            } else {
+                write_summary(out, name, actual)?;
+            }
+        }
+        writeln!(out)?;
+        writeln!(
+            out,
+            "throughput  {}/s right answers; {} of {} planned requests sent, {} unsent",
+            show_count(record.throughput() as u64),
+            show_count(counts.sent),
+            show_count(counts.planned),
+            show_count(counts.unsent),
+        )?;
+        if self.is_open() {
+            writeln!(
+                out,
+                "late        {} by more than 1 ms: {} had no free connection, {} for the generator's own reasons",
+                show_count(counts.late_for_server + counts.late_for_generator),
+                show_count(counts.late_for_server),
+                show_count(counts.late_for_generator),
+            )?;
+        }
+        let faults: Vec<String> =
+            self.faults().iter().map(|(name, count)| format!("{name} {}", show_count(*count))).collect();
+        writeln!(out, "errors      {}", if faults.is_empty() { "none".to_owned() } else { faults.join(", ") })?;
+        writeln!(
+            out,
+            "generator   {:.2} us of CPU a request (user {:.2} s, system {:.2} s), busiest thread {:.0} %; could send {}/s",
+            record.cpu_micros_per_request(),
+            record.cpu.user,
+            record.cpu.system,
+            record.busiest * 100.0,
+            show_count(self.ceiling() as u64),
+        )?;
+        if self.is_open() {
+            let [p50, .., p99, _, _] = self.lag.quantiles;
+            let max = show_micros(self.lag.max);
+            writeln!(out, "own lag     p50 {}, p99 {}, max {max}", show_micros(p50), show_micros(p99))?;
+        }
+        for judged in &self.judged {
+            let word = if judged.held { "held" } else { "missed" };
+            writeln!(out, "objective   {}: {} {word}", judged.text, judged.shown)?;
+        }
+        writeln!(out, "verdict     {}", self.verdict.text())?;
+        if let Some(why) = &self.bottleneck {
+            writeln!(out, "            {why}")?;
+        }
+        Ok(())
+    }
+}
+
+fn write_summary(out: &mut String, name: &str, summary: &Summary) -> std::fmt::Result {
+    write!(out, "{name:<20}{:>10}", show_micros(summary.mean))?;
+    for value in summary.quantiles {
+        write!(out, " {:>10}", show_micros(value))?;
+    }
+    writeln!(out, " {:>10}", show_micros(summary.max))
+}

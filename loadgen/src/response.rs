@@ -1,0 +1,201 @@
+//! Responses: where one ends, and what of it matters here. Pure, and total for any bytes.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Fields in a head; more is malformed.
+const FIELDS_MAX: usize = 64;
+
+/// Bytes of one response; more is malformed. No answer that is asked for here comes near it.
+pub(crate) const RESPONSE_LEN_MAX: usize = 4 * 1024 * 1024;
+
+/// A whole response.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Response {
+    /// Bytes of it in the input.
+    pub(crate) len: usize,
+    /// Its status.
+    pub(crate) status: u16,
+    /// Where the value of `Location` stands in the input.
+    pub(crate) location: Option<Range<usize>>,
+    /// Where the body stands in the input, with its framing where that is chunked.
+    pub(crate) body: Range<usize>,
+    /// Whether the server closes the connection after it.
+    pub(crate) close: bool,
+}
+
+/// Why bytes are no response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Malformed;
+
+enum Framing {
+    Length(usize),
+    Chunked,
+    UntilClose,
+}
+
+/// Reads the first response of `input`; `None` when it is not whole. `to_head` says that the request was `HEAD`, `ended`
+/// that nothing more will come.
+///
+/// # Errors
+/// [`Malformed`] for what is no HTTP/1.1 response.
+pub(crate) fn parse(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response>, Malformed> {
+    let mut start = 0;
+    loop {
+        let Some(response) = parse_one(&input[start..], to_head, ended)? else {
+            return if input.len() > RESPONSE_LEN_MAX { Err(Malformed) } else { Ok(None) };
+        };
+        // 100 and 103 announce the response; they are none.
+        if response.status >= 200 {
+            let shift = |range: Range<usize>| range.start + start..range.end + start;
+            return Ok(Some(Response {
+                len: response.len + start,
+                location: response.location.map(shift),
+                body: shift(response.body),
+                ..response
+            }));
+        }
+        start += response.len;
+    }
+}
+
+fn parse_one(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response>, Malformed> {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut head = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut head, input, &mut fields);
+    let head_len = match parsed {
+        Ok(httparse::Status::Complete(len)) => len,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(_) => return Err(Malformed),
+    };
+    let status = head.code.ok_or(Malformed)?;
+    let mut close = head.version == Some(0);
+    let (mut location, mut framing) = (None, Framing::UntilClose);
+    for field in head.headers.iter() {
+        match field.name.len() {
+            8 if field.name.eq_ignore_ascii_case("location") => {
+                let from = field.value.as_ptr().addr() - input.as_ptr().addr();
+                location = Some(from..from + field.value.len());
+            }
+            14 if field.name.eq_ignore_ascii_case("content-length") => {
+                let len = std::str::from_utf8(field.value).ok().and_then(|text| text.parse().ok());
+                framing = Framing::Length(len.filter(|&len| len <= RESPONSE_LEN_MAX).ok_or(Malformed)?);
+            }
+            10 if field.name.eq_ignore_ascii_case("connection") => {
+                close = field.value.eq_ignore_ascii_case(b"close")
+                    || close && !field.value.eq_ignore_ascii_case(b"keep-alive");
+            }
+            17 if field.name.eq_ignore_ascii_case("transfer-encoding") => framing = Framing::Chunked,
+            _ => {}
+        }
+    }
+    if to_head || status < 200 || matches!(status, 204 | 304) {
+        framing = Framing::Length(0);
+    }
+    let rest = &input[head_len..];
+    let body_len = match framing {
+        Framing::Length(len) if len <= rest.len() => Some(len),
+        Framing::Length(_) => None,
+        Framing::Chunked => chunked_len(rest)?,
+        Framing::UntilClose => {
+            close = true;
+            ended.then_some(rest.len())
+        }
+    };
+    Ok(body_len.map(|body_len| {
+        let len = head_len + body_len;
+        Response { len, status, location, body: head_len..len, close }
+    }))
+}
+
+/// The length of a chunked body with its framing, if it is whole.
+fn chunked_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
+    let mut at = 0;
+    loop {
+        match httparse::parse_chunk_size(&input[at..]) {
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Ok(httparse::Status::Complete((line_len, 0))) => {
+                // Trailers end with an empty line, as heads do.
+                let mut line = at + line_len;
+                loop {
+                    let Some(end) = memchr::memchr(b'\n', &input[line.min(input.len())..]) else { return Ok(None) };
+                    let is_empty = input[line..line + end].trim_ascii().is_empty();
+                    line += end + 1;
+                    if is_empty {
+                        return Ok(Some(line));
+                    }
+                }
+            }
+            Ok(httparse::Status::Complete((line_len, size))) if size <= RESPONSE_LEN_MAX as u64 => {
+                at += line_len + size as usize + 2;
+                if at > input.len() {
+                    return Ok(None);
+                }
+            }
+            _ => return Err(Malformed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const REDIRECT: &[u8] =
+        b"HTTP/1.1 302 Found\r\nlocation: https://a/?x=1\r\nContent-Length: 0\r\nDate: now\r\n\r\nHTTP/1.1 4";
+
+    #[test]
+    fn a_redirect_ends_where_it_ends() {
+        let response = parse(REDIRECT, false, false).unwrap().unwrap();
+        assert_eq!(response.len, REDIRECT.len() - "HTTP/1.1 4".len());
+        assert_eq!((response.status, response.close), (302, false));
+        assert_eq!(&REDIRECT[response.location.unwrap()], b"https://a/?x=1");
+        assert_eq!(parse(&REDIRECT[..response.len - 1], false, false), Ok(None));
+    }
+
+    #[test]
+    fn bodies_of_every_framing_are_measured() {
+        let whole = |text: &str, to_head, ended| {
+            let response = parse(text.as_bytes(), to_head, ended).unwrap()?;
+            Some((response.len, text[response.body].to_owned(), response.close))
+        };
+        let length = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
+        assert_eq!(whole(length, false, false), Some((length.len(), "abc".to_owned(), false)));
+        assert_eq!(whole(length, true, false), Some((length.len() - 3, String::new(), false)));
+        let chunked = "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n";
+        assert_eq!(whole(chunked, false, false).unwrap().0, chunked.len());
+        for cut in 0..chunked.len() {
+            assert_eq!(whole(&chunked[..cut], false, false), None, "{cut}");
+        }
+        let open = "HTTP/1.0 200 OK\r\n\r\nabc";
+        assert_eq!(whole(open, false, false), None);
+        assert_eq!(whole(open, false, true), Some((open.len(), "abc".to_owned(), true)));
+        let announced = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+        assert_eq!(whole(announced, false, false), Some((announced.len(), String::new(), true)));
+    }
+
+    #[test]
+    fn what_is_no_response_is_refused() {
+        for wrong in
+            ["GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 xxx\r\n\r\n", "\0", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"]
+        {
+            assert_eq!(parse(wrong.as_bytes(), false, false), Err(Malformed), "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(input in proptest::collection::vec(any::<u8>(), 0..300), to_head: bool, ended: bool) {
+            let _ = parse(&input, to_head, ended);
+        }
+
+        #[test]
+        fn no_change_of_a_response_panics(at in 0..REDIRECT.len(), byte: u8, cut in 0..REDIRECT.len()) {
+            let mut input = REDIRECT.to_vec();
+            input[at] = byte;
+            let _ = parse(&input, false, false);
+            let _ = parse(&input[..cut], false, true);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! When requests are meant to be sent: fixed before the run, whatever the server does. Pure.
+//!
+//! That is what makes the loop open: a server that stalls does not slow the plan down, and each request that waited
+//! behind the stall is charged for it (Gil Tene calls the opposite "coordinated omission").
+
+use rand_pcg::Pcg64;
+
+use crate::random;
+
+/// How arrivals are spread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arrival {
+    /// Independent of each other, as those of many clients are: gaps are exponential.
+    Poisson,
+    /// One after the other in equal gaps.
+    Constant,
+}
+
+impl Arrival {
+    /// Its name on the command line and in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Arrival::Poisson => "poisson",
+            Arrival::Constant => "constant",
+        }
+    }
+}
+
+/// The arrivals of one thread, in nanoseconds since the beginning, rising.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    arrival: Arrival,
+    gap_ns: f64,
+    random: Pcg64,
+    /// The next arrival. A float holds nanoseconds of a day exactly enough: to 0.02 ns.
+    next_ns: f64,
+}
+
+impl Schedule {
+    /// `rate` arrivals a second for one thread of `threads`, of which this is number `thread`.
+    pub(crate) fn new(arrival: Arrival, rate: f64, thread: usize, threads: usize, random: Pcg64) -> Schedule {
+        let gap_ns = 1e9 * threads as f64 / rate;
+        // Threads with equal gaps take turns.
+        let next_ns = match arrival {
+            Arrival::Constant => gap_ns * thread as f64 / threads as f64,
+            Arrival::Poisson => 0.0,
+        };
+        let mut schedule = Schedule { arrival, gap_ns, random, next_ns };
+        if arrival == Arrival::Poisson {
+            schedule.advance();
+        }
+        schedule
+    }
+
+    /// The next arrival.
+    pub(crate) fn next_ns(&self) -> u64 {
+        self.next_ns as u64
+    }
+
+    /// Goes on to the one behind it.
+    pub(crate) fn advance(&mut self) {
+        self.next_ns += match self.arrival {
+            Arrival::Constant => self.gap_ns,
+            Arrival::Poisson => self.gap_ns * -random::open_unit(&mut self.random).ln(),
+        };
+    }
+
+    /// How many arrivals are left before `end_ns`. Goes through them.
+    pub(crate) fn drain_before(&mut self, end_ns: u64, mut each: impl FnMut(u64)) {
+        while self.next_ns() < end_ns {
+            each(self.next_ns());
+            self.advance();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrivals(arrival: Arrival, thread: usize, threads: usize, seed: u64) -> Vec<u64> {
+        let mut all = Vec::new();
+        let mut schedule = Schedule::new(arrival, 1_000.0, thread, threads, random::stream(seed, thread as u64));
+        schedule.drain_before(10_000_000_000, |ns| all.push(ns));
+        all
+    }
+
+    #[test]
+    fn equal_gaps_are_equal_over_all_threads() {
+        let mut all: Vec<u64> = (0..4).flat_map(|thread| arrivals(Arrival::Constant, thread, 4, 1)).collect();
+        all.sort_unstable();
+        assert_eq!(all.len(), 10_000);
+        assert!(all.windows(2).all(|pair| (pair[1] - pair[0]).abs_diff(1_000_000) <= 1));
+    }
+
+    #[test]
+    fn independent_arrivals_have_the_rate_and_the_spread_of_a_poisson_process() {
+        let all = arrivals(Arrival::Poisson, 0, 1, 7);
+        // The count of a Poisson process has the variance of its mean: five standard deviations.
+        assert!(all.len().abs_diff(10_000) < 500, "{}", all.len());
+        let gaps: Vec<f64> = all.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e6).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.1, "{mean} {variance}");
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_plan_and_another_gives_another() {
+        assert_eq!(arrivals(Arrival::Poisson, 0, 2, 5), arrivals(Arrival::Poisson, 0, 2, 5));
+        assert_ne!(arrivals(Arrival::Poisson, 0, 2, 5), arrivals(Arrival::Poisson, 0, 2, 6));
+        assert_ne!(arrivals(Arrival::Poisson, 0, 2, 5), arrivals(Arrival::Poisson, 1, 2, 5));
+    }
+}

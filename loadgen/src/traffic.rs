@@ -1,0 +1,181 @@
+//! What is asked, in which proportion. Pure: a seed gives the same sequence of calls.
+
+use rand_pcg::Pcg64;
+
+use crate::popularity::Popularity;
+use crate::random;
+
+/// Kinds of requests, in the order of reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// `GET` for a code that exists.
+    Redirect,
+    /// `HEAD` for a code that exists.
+    Head,
+    /// `GET` for a code that does not exist.
+    Miss,
+    /// `POST` of a new link.
+    Create,
+}
+
+impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Kind; 4] = [Kind::Redirect, Kind::Head, Kind::Miss, Kind::Create];
+
+    /// Its name on the command line and in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Redirect => "redirect",
+            Kind::Head => "head",
+            Kind::Miss => "miss",
+            Kind::Create => "create",
+        }
+    }
+}
+
+/// Shares of the kinds, by [`Kind`]'s order. The unit is whatever they add up to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Mix {
+    shares: [f64; 4],
+}
+
+impl Mix {
+    /// One kind only.
+    pub(crate) fn only(kind: Kind) -> Mix {
+        let mut shares = [0.0; 4];
+        shares[kind as usize] = 1.0;
+        Mix { shares }
+    }
+
+    /// Reads shares such as `redirect=99,create=1`.
+    ///
+    /// # Errors
+    /// A text that says what would be right.
+    pub(crate) fn read(text: &str) -> Result<Mix, String> {
+        let mut shares = [0.0; 4];
+        for part in text.split(',') {
+            let (name, share) =
+                part.split_once('=').ok_or_else(|| format!("`{part}` is not a share such as miss=5"))?;
+            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name.trim());
+            let kind = kind.ok_or_else(|| format!("`{name}` is none of redirect, head, miss, create"))?;
+            let value = share.trim().parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
+            shares[kind as usize] = value.ok_or_else(|| format!("`{share}` is not a share: a number from 0 on"))?;
+        }
+        if shares.iter().sum::<f64>() <= 0.0 {
+            return Err("at least one share must be above zero".to_owned());
+        }
+        Ok(Mix { shares })
+    }
+
+    /// Whether requests of a kind occur.
+    pub(crate) fn has(&self, kind: Kind) -> bool {
+        self.shares[kind as usize] > 0.0
+    }
+
+    /// Whether codes that exist are needed.
+    pub(crate) fn needs_links(&self) -> bool {
+        self.has(Kind::Redirect) || self.has(Kind::Head)
+    }
+
+    fn pick(&self, random: &mut Pcg64) -> Kind {
+        let total: f64 = self.shares.iter().sum();
+        let mut at = (1.0 - random::open_unit(random)) * total;
+        for kind in Kind::ALL {
+            let share = self.shares[kind as usize];
+            if at < share {
+                return kind;
+            }
+            at -= share;
+        }
+        // Rounding may lead past the last share.
+        Kind::ALL.into_iter().rfind(|kind| self.has(*kind)).unwrap_or(Kind::Redirect)
+    }
+}
+
+impl std::fmt::Display for Mix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shares = Kind::ALL.into_iter().filter(|kind| self.has(*kind));
+        let texts: Vec<String> = shares.map(|kind| format!("{}={}", kind.name(), self.shares[kind as usize])).collect();
+        f.write_str(&texts.join(","))
+    }
+}
+
+/// One request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Call {
+    /// Its kind.
+    pub(crate) kind: Kind,
+    /// The number of its link for redirects; a random number for misses; a number that no other create has.
+    pub(crate) number: u64,
+}
+
+/// The calls of one thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Traffic {
+    mix: Mix,
+    popularity: Popularity,
+    random: Pcg64,
+    created: u64,
+    /// Creates of other threads have other numbers.
+    first_created: u64,
+}
+
+impl Traffic {
+    /// The calls of thread `thread`.
+    pub(crate) fn new(mix: Mix, popularity: Popularity, thread: usize, random: Pcg64) -> Traffic {
+        Traffic { mix, popularity, random, created: 0, first_created: (thread as u64) << 40 }
+    }
+
+    /// The next call.
+    pub(crate) fn next(&mut self) -> Call {
+        let kind = self.mix.pick(&mut self.random);
+        let number = match kind {
+            Kind::Redirect | Kind::Head => self.popularity.pick(&mut self.random),
+            Kind::Miss => random::below(&mut self.random, u64::MAX),
+            Kind::Create => {
+                self.created += 1;
+                self.first_created + self.created
+            }
+        };
+        Call { kind, number }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic(mix: &str, seed: u64) -> Traffic {
+        let mut random = random::stream(seed, 1);
+        let popularity = Popularity::new(100, None, &mut random);
+        Traffic::new(Mix::read(mix).unwrap(), popularity, 0, random)
+    }
+
+    #[test]
+    fn shares_are_kept() {
+        let mut traffic = traffic("redirect=90,miss=5,head=4,create=1", 1);
+        let mut counts = [0; 4];
+        (0..100_000).for_each(|_| counts[traffic.next().kind as usize] += 1);
+        for (count, expected) in counts.into_iter().zip([90_000f64, 4_000.0, 5_000.0, 1_000.0]) {
+            assert!((f64::from(count) - expected).abs() < 6.0 * expected.sqrt(), "{count} for {expected}");
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_calls_and_another_gives_others() {
+        let calls = |seed| {
+            let mut traffic = traffic("redirect=9,miss=1", seed);
+            (0..100).map(|_| traffic.next()).collect::<Vec<_>>()
+        };
+        assert_eq!(calls(1), calls(1));
+        assert_ne!(calls(1), calls(2));
+    }
+
+    #[test]
+    fn wrong_shares_are_refused() {
+        for wrong in ["", "redirect", "get=1", "redirect=x", "redirect=-1", "redirect=0", "miss=nan"] {
+            assert!(Mix::read(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(Mix::read("create=1, redirect=99").unwrap().to_string(), "redirect=99,create=1");
+    }
+}

@@ -1,0 +1,108 @@
+//! Numbers as people write them: `20ms`, `40k`, `p99=20ms`.
+
+use std::time::Duration;
+
+/// Reads a duration: a number with `us`, `ms`, `s`, `m` or `h` behind it.
+///
+/// # Errors
+/// A text that says what would be right.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let number_len = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(number_len);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        _ => return Err(format!("`{text}` is not a time such as 500us, 20ms, 1.5s, 2m or 1h")),
+    };
+    let value: f64 = number.parse().map_err(|_| format!("`{number}` in `{text}` is not a number"))?;
+    Duration::try_from_secs_f64(value * seconds).map_err(|_| format!("`{text}` is not a time that can be waited for"))
+}
+
+/// Reads a number above zero; `k` and `M` behind it stand for thousands and millions, `_` may separate digits.
+///
+/// # Errors
+/// A text that says what would be right.
+pub(crate) fn number(text: &str) -> Result<f64, String> {
+    let wrong = || format!("`{text}` is not a number above zero such as 800, 40k, 40_000 or 1.5M");
+    let plain = text.replace('_', "");
+    let (digits, factor) = match plain.as_bytes().last() {
+        Some(b'k') => (&plain[..plain.len() - 1], 1e3),
+        Some(b'M') => (&plain[..plain.len() - 1], 1e6),
+        _ => (plain.as_str(), 1.0),
+    };
+    let value = digits.parse::<f64>().map_err(|_| wrong())? * factor;
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(wrong()) }
+}
+
+/// Reads a whole number above zero, in the same forms.
+///
+/// # Errors
+/// A text that says what would be right.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    let value = number(text)?;
+    if value.fract() == 0.0 && value <= 1e15 {
+        Ok(value as u64)
+    } else {
+        Err(format!("`{text}` is not a whole number"))
+    }
+}
+
+/// A time in the unit that a person would choose, from microseconds.
+pub(crate) fn show_micros(micros: f64) -> String {
+    match micros {
+        m if m < 1.0 => format!("{:.0} ns", m * 1e3),
+        m if m < 1e3 => format!("{m:.0} us"),
+        m if m < 1e4 => format!("{:.2} ms", m / 1e3),
+        m if m < 1e6 => format!("{:.1} ms", m / 1e3),
+        m => format!("{:.2} s", m / 1e6),
+    }
+}
+
+/// A whole number with its digits in groups of three.
+pub(crate) fn show_count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_their_unit() {
+        assert_eq!(duration("20ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["20", "ms", "-1s", "1 s", "1d", "nans", ""] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_with_their_factor() {
+        assert_eq!((number("40k"), number("1.5M"), count("40_000")), (Ok(40e3), Ok(1.5e6), Ok(40_000)));
+        for wrong in ["0", "-1", "x", "", "k", "inf", "NaN"] {
+            assert!(number(wrong).is_err(), "{wrong}");
+        }
+        assert!(count("0.5").is_err());
+    }
+
+    #[test]
+    fn what_is_shown_is_short() {
+        assert_eq!(show_micros(0.25), "250 ns");
+        assert_eq!(show_micros(812.4), "812 us");
+        assert_eq!(show_micros(1_234.0), "1.23 ms");
+        assert_eq!(show_micros(2_500_000.0), "2.50 s");
+        assert_eq!((show_count(7), show_count(1_234_567)), ("7".to_owned(), "1,234,567".to_owned()));
+    }
+}

@@ -1,0 +1,431 @@
+//! One thread: its ring, its sockets, its clock, and the loop that brings them and the crew together.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use carom_ring::{Address, Completion, Ring, Tag};
+use rustix::thread::CpuSet;
+use rustix::time::{ClockId, clock_gettime};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::crew::{Crew, Stage};
+use crate::links::Links;
+use crate::plan::Plan;
+use crate::record::{Cpu, Interval, Record};
+
+/// Between two looks at time limits, new seconds, and Ctrl-C.
+const TICK_NS: u64 = 50_000_000;
+
+/// How long the connections may take that stand before the run begins.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long answers are awaited after the last request, at most.
+const GRACE_NS: u64 = 5_000_000_000;
+
+/// The error number of a receive that found no buffer.
+const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
+
+/// What a thread tells.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Its connections stand, or why too few do.
+    Ready(Result<(), String>),
+    /// A second is over.
+    Interval(Interval),
+    /// It has ended.
+    Done(Box<io::Result<Record>>),
+}
+
+/// What a thread is given.
+pub(crate) struct Job {
+    /// Its number.
+    pub(crate) thread: usize,
+    /// What to do.
+    pub(crate) plan: Arc<Plan>,
+    /// The links to ask for.
+    pub(crate) links: Arc<Links>,
+    /// Where it tells how it goes.
+    pub(crate) news: Sender<News>,
+    /// When the run begins.
+    pub(crate) start: Receiver<Instant>,
+    /// Set by whoever wants the run to end early.
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// Runs a thread's part.
+pub(crate) fn run(job: Job) {
+    let news = job.news.clone();
+    let result = Worker::new(job).and_then(Worker::run);
+    // Whoever started the run may have given up.
+    let _ = news.send(News::Done(Box::new(result)));
+}
+
+/// What the ring knows of a connection.
+#[derive(Debug)]
+struct Line {
+    socket: Option<OwnedFd>,
+    tag: Tag,
+    connecting: bool,
+    receiving: bool,
+    sending: bool,
+    /// Bytes of the send in flight that have gone out.
+    sent: usize,
+    shut: bool,
+}
+
+struct Worker {
+    job: Job,
+    ring: Ring,
+    crew: Crew,
+    lines: Vec<Line>,
+    /// By target.
+    addresses: Vec<Address>,
+    completions: Vec<Completion>,
+    origin: Instant,
+    next_tick_ns: u64,
+    /// CPU time when measuring began.
+    measured_from: Option<(u64, CpuTimes)>,
+}
+
+impl Worker {
+    fn new(job: Job) -> io::Result<Worker> {
+        let mut cpus = CpuSet::new();
+        cpus.set(job.plan.cpus[job.thread]);
+        rustix::thread::sched_setaffinity(None, &cpus)?;
+        let mut ring = Ring::new(None)?;
+        let addresses = job.plan.targets.iter().map(|target| ring.add_address(target.address)).collect();
+        let crew = Crew::new(&job.plan, &job.links, job.thread);
+        let line = |slot| Line {
+            socket: None,
+            tag: Tag { slot, generation: 0 },
+            connecting: false,
+            receiving: false,
+            sending: false,
+            sent: 0,
+            shut: false,
+        };
+        let lines = (0..crew.clients.len() as u32).map(line).collect();
+        let origin = Instant::now();
+        Ok(Worker {
+            job,
+            ring,
+            crew,
+            lines,
+            addresses,
+            completions: Vec::new(),
+            origin,
+            next_tick_ns: 0,
+            measured_from: None,
+        })
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    fn run(mut self) -> io::Result<Record> {
+        let ready = self.connect_all()?;
+        let failed = ready.is_err();
+        // Whoever started the run may have given up.
+        let _ = self.job.news.send(News::Ready(ready));
+        let Ok(origin) = self.job.start.recv() else { return Ok(Record::default()) };
+        if failed {
+            return Ok(Record::default());
+        }
+        std::thread::sleep(origin.saturating_duration_since(Instant::now()));
+        self.origin = origin;
+        self.next_tick_ns = 0;
+        self.crew.restart_clocks();
+        self.drive()?;
+        let now_ns = self.now_ns();
+        self.crew.close_books(now_ns);
+        self.measure_end(now_ns)?;
+        self.send_interval(u64::MAX);
+        Ok(self.crew.record)
+    }
+
+    /// Opens all connections before the run.
+    fn connect_all(&mut self) -> io::Result<Result<(), String>> {
+        let deadline = Instant::now() + CONNECT_TIME_MAX;
+        loop {
+            self.reopen_due()?;
+            self.settle_all()?;
+            let open = self.crew.open_connections();
+            if open == self.crew.clients.len() {
+                return Ok(Ok(()));
+            }
+            if Instant::now() >= deadline || self.job.stop.load(Ordering::Relaxed) {
+                let reason = self.crew.last_trouble.as_deref().unwrap_or("no answer").to_owned();
+                return Ok(Err(format!("{open} of {} connections stand: {reason}", self.crew.clients.len())));
+            }
+            self.ring.wait(Duration::from_millis(20))?;
+            self.take_completions();
+        }
+    }
+
+    fn drive(&mut self) -> io::Result<()> {
+        loop {
+            let now_ns = self.now_ns();
+            if now_ns >= self.next_tick_ns {
+                self.tick(now_ns)?;
+            }
+            let wanted_ns = self.crew.dispatch(now_ns).unwrap_or(u64::MAX);
+            self.settle_all()?;
+            if self.crew.is_done(now_ns) || now_ns >= self.crew.end_ns().saturating_add(self.grace_ns()) {
+                return Ok(());
+            }
+            // What dispatching took counts: the next request may be due by now.
+            let before_ns = self.now_ns();
+            let due_ns = wanted_ns.min(self.next_tick_ns).max(before_ns);
+            self.ring.wait(Duration::from_nanos(due_ns - before_ns))?;
+            self.crew.note_stall(due_ns, self.now_ns());
+            self.take_completions();
+        }
+    }
+
+    fn grace_ns(&self) -> u64 {
+        GRACE_NS.min(self.job.plan.timeout.as_nanos() as u64)
+    }
+
+    /// What is not done for each request.
+    fn tick(&mut self, now_ns: u64) -> io::Result<()> {
+        self.next_tick_ns = now_ns + TICK_NS;
+        if self.job.stop.load(Ordering::Relaxed) {
+            self.crew.end_early(now_ns);
+        }
+        self.crew.check_timeouts(now_ns);
+        self.reopen_due()?;
+        let begin_ns = self.crew.begin_ns();
+        if now_ns < begin_ns {
+            self.next_tick_ns = self.next_tick_ns.min(begin_ns);
+            return Ok(());
+        }
+        if self.measured_from.is_none() {
+            self.measured_from = Some((now_ns, CpuTimes::now()?));
+        }
+        // What comes after the last request belongs to the last second.
+        let last = (self.job.plan.duration.as_nanos() as u64).saturating_sub(1) / 1_000_000_000;
+        self.send_interval(((now_ns - begin_ns) / 1_000_000_000).min(last));
+        Ok(())
+    }
+
+    /// Tells of the present second when another has begun.
+    fn send_interval(&mut self, second: u64) {
+        if self.crew.interval.second < second {
+            let over = std::mem::replace(&mut self.crew.interval, Interval::new(second));
+            // Whoever started the run may have given up.
+            let _ = self.job.news.send(News::Interval(over));
+        }
+    }
+
+    fn measure_end(&mut self, now_ns: u64) -> io::Result<()> {
+        let Some((from_ns, from)) = self.measured_from.take() else { return Ok(()) };
+        let end_ns = self.crew.end_ns().min(now_ns);
+        let record = &mut self.crew.record;
+        record.cpu = CpuTimes::now()?.since(&from);
+        record.busiest = record.cpu.total() * 1e9 / (now_ns - from_ns).max(1) as f64;
+        record.seconds = end_ns.saturating_sub(from_ns) as f64 / 1e9;
+        Ok(())
+    }
+
+    fn take_completions(&mut self) {
+        self.ring.take_completions(&mut self.completions);
+        let mut completions = std::mem::take(&mut self.completions);
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        self.completions = completions;
+    }
+
+    /// The connection of a tag, unless it has ended since.
+    fn line(&mut self, tag: Tag) -> Option<&mut Line> {
+        self.lines.get_mut(tag.slot as usize).filter(|line| line.tag == tag)
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let now_ns = self.now_ns();
+        match completion {
+            Completion::Connected { tag, result } => {
+                let Some(line) = self.line(tag) else { return };
+                line.connecting = false;
+                match result {
+                    Ok(()) => self.crew.connected(tag.slot, now_ns),
+                    Err(error) => {
+                        self.crew.connect_failed(tag.slot, io::Error::from_raw_os_error(error).to_string());
+                    }
+                }
+            }
+            Completion::Received { tag, result, more } => {
+                let Some(line) = self.line(tag) else { return };
+                line.receiving = more;
+                match result {
+                    Ok(Some(chunk)) => {
+                        self.crew.receive(tag.slot, self.ring.bytes(&chunk), now_ns);
+                        self.ring.give_back(chunk);
+                    }
+                    Ok(None) => self.crew.peer_ended(tag.slot, now_ns),
+                    // Buffers may be missing for a moment: it is armed again.
+                    Err(error) if error == NO_BUFFERS => {}
+                    Err(_) => self.crew.peer_ended(tag.slot, now_ns),
+                }
+                self.touch(tag.slot);
+            }
+            Completion::Sent { tag, result, buffer } => self.sent(tag, result, buffer),
+            Completion::Accepted { .. } | Completion::Tick | Completion::Bell => {}
+        }
+    }
+
+    fn sent(&mut self, tag: Tag, result: Result<usize, i32>, mut buffer: Vec<u8>) {
+        let Some(line) = self.lines.get_mut(tag.slot as usize).filter(|line| line.tag == tag) else { return };
+        line.sending = false;
+        match result {
+            Ok(len) if line.sent + len < buffer.len() => {
+                line.sent += len;
+                if let Some(socket) = line.socket.as_ref().filter(|_| !line.shut) {
+                    line.sending = true;
+                    self.ring.send(socket, tag, buffer, line.sent);
+                }
+            }
+            Ok(_) => {
+                // Keeps the memory for the next request.
+                buffer.clear();
+                let out = &mut self.crew.clients[tag.slot as usize].out;
+                if out.is_empty() {
+                    *out = buffer;
+                }
+            }
+            // The receive sees it, too.
+            Err(_) => {}
+        }
+        self.touch(tag.slot);
+    }
+
+    fn touch(&mut self, slot: u32) {
+        let client = &mut self.crew.clients[slot as usize];
+        if !client.is_dirty {
+            client.is_dirty = true;
+            self.crew.dirty.push(slot);
+        }
+    }
+
+    fn settle_all(&mut self) -> io::Result<()> {
+        // Settling may touch again: a connection that has ended is opened anew.
+        while !self.crew.dirty.is_empty() {
+            let mut dirty = std::mem::take(&mut self.crew.dirty);
+            for slot in dirty.drain(..) {
+                self.crew.clients[slot as usize].is_dirty = false;
+                self.settle(slot)?;
+            }
+            if self.crew.dirty.is_empty() {
+                self.crew.dirty = dirty;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a connection what it needs from the ring.
+    fn settle(&mut self, slot: u32) -> io::Result<()> {
+        let now_ns = self.now_ns();
+        let (line, client) = (&mut self.lines[slot as usize], &mut self.crew.clients[slot as usize]);
+        match client.stage {
+            Stage::Due { at_ns } if at_ns <= now_ns => return self.open(slot),
+            Stage::Due { .. } => return Ok(()),
+            Stage::Ending => {
+                let Some(socket) = &line.socket else {
+                    self.crew.closed(slot, now_ns);
+                    return Ok(());
+                };
+                if !line.shut {
+                    line.shut = true;
+                    Ring::shut_down(socket);
+                }
+                if !line.connecting && !line.receiving && !line.sending {
+                    line.socket = None;
+                    self.crew.closed(slot, now_ns);
+                }
+                return Ok(());
+            }
+            Stage::Opening | Stage::Open => {}
+        }
+        let Some(socket) = &line.socket else { return Ok(()) };
+        if line.connecting {
+            return Ok(());
+        }
+        if !client.out.is_empty() && !line.sending {
+            (line.sending, line.sent) = (true, 0);
+            self.ring.send(socket, line.tag, std::mem::take(&mut client.out), 0);
+        }
+        if !line.receiving {
+            line.receiving = true;
+            self.ring.receive(socket, line.tag);
+        }
+        Ok(())
+    }
+
+    /// Opens the connections whose time has come.
+    fn reopen_due(&mut self) -> io::Result<()> {
+        for slot in 0..self.crew.clients.len() as u32 {
+            if matches!(self.crew.clients[slot as usize].stage, Stage::Due { .. }) {
+                self.touch(slot);
+            }
+        }
+        self.settle_all()
+    }
+
+    fn open(&mut self, slot: u32) -> io::Result<()> {
+        let target = self.crew.target(slot);
+        let address = self.job.plan.targets[target].address;
+        if let Err(reason) = self.crew.opening(slot) {
+            self.crew.connect_failed(slot, reason);
+            return Ok(());
+        }
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
+            .and_then(|socket| socket.set_tcp_nodelay(true).map(|()| socket));
+        let socket = match socket {
+            Ok(socket) => OwnedFd::from(socket),
+            Err(error) => {
+                self.crew.connect_failed(slot, error.to_string());
+                return Ok(());
+            }
+        };
+        let line = &mut self.lines[slot as usize];
+        line.tag.generation = (line.tag.generation + 1) & 0x00ff_ffff;
+        (line.connecting, line.sent, line.shut) = (true, 0, false);
+        self.ring.connect(&socket, line.tag, self.addresses[target]);
+        line.socket = Some(socket);
+        Ok(())
+    }
+}
+
+/// CPU time of this thread so far.
+#[derive(Clone, Copy, Debug)]
+struct CpuTimes {
+    /// Exact.
+    total_ns: u64,
+    /// In ticks of the kernel, for the shares of the two.
+    user: u64,
+    system: u64,
+}
+
+impl CpuTimes {
+    fn now() -> io::Result<CpuTimes> {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let total_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        let stat = std::fs::read_to_string("/proc/thread-self/stat")?;
+        // proc(5): the name in parentheses may hold anything; utime and stime are the 12th and 13th field behind it.
+        let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+        let mut fields = behind.split_whitespace().skip(11).map(|field| field.parse().unwrap_or(0));
+        Ok(CpuTimes { total_ns, user: fields.next().unwrap_or(0), system: fields.next().unwrap_or(0) })
+    }
+
+    fn since(&self, before: &CpuTimes) -> Cpu {
+        let total = (self.total_ns - before.total_ns) as f64 / 1e9;
+        let (user, system) = ((self.user - before.user) as f64, (self.system - before.system) as f64);
+        let share = if user + system > 0.0 { user / (user + system) } else { 0.5 };
+        Cpu { user: total * share, system: total * (1.0 - share) }
+    }
+}
