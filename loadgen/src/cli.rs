@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SHARES", default_value = "redirect=1")]
     mix: String,
     /// Ask for popular links more often: the k-th in proportion to 1/k^S. All alike without it.
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
     zipf: Option<String>,
     /// Fields that go with each request: those of a browser, or Host alone.
     #[arg(long, value_enum, default_value = "browser")]

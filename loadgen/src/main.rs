@@ -61,7 +61,11 @@ impl Failure {
 
 fn main() -> ExitCode {
     // clap itself ends with 2 where options are unknown.
-    let code = match Arguments::parse().check().map_err(|wrong| Failure::usage(wrong.join("\n"))).and_then(carry_out) {
+    let code = match Arguments::parse()
+        .check()
+        .map_err(|wrong| Failure::usage(wrong.join("\n")))
+        .and_then(|order| carry_out(&order))
+    {
         Ok(code) => code,
         Err(failure) => {
             say(&failure.text);
@@ -76,19 +80,19 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-fn carry_out(order: Order) -> Result<u8, Failure> {
+fn carry_out(order: &Order) -> Result<u8, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| Failure::usage(error.to_string()))?;
     }
-    let links = Arc::new(prepare_links(&order, &stop)?);
+    let links = Arc::new(prepare_links(order, &stop)?);
     let console = Console { quiet: order.quiet, is_terminal: io::stderr().is_terminal() };
     if order.find_rate {
-        return find_rate::search(&order, &links, &stop, &console);
+        return find_rate::search(order, &links, &stop, &console);
     }
     let outcome = measure(&order.plan, &links, &stop, &console)?;
     let report = Report::new(&order.plan, &outcome, &order.objectives, links.len());
-    finish(&order, &report, &outcome)
+    finish(order, &report, &outcome)
 }
 
 /// Writes what was asked for, and says how it ended.

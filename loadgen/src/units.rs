@@ -54,7 +54,7 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
 pub(crate) fn show_micros(micros: f64) -> String {
     match micros {
         m if m < 1.0 => format!("{:.0} ns", m * 1e3),
-        m if m < 1e3 => format!("{m:.0} us"),
+        m if m < 1e3 => format!("{m:.0} µs"),
         m if m < 1e4 => format!("{:.2} ms", m / 1e3),
         m if m < 1e6 => format!("{:.1} ms", m / 1e3),
         m => format!("{:.2} s", m / 1e6),
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn what_is_shown_is_short() {
         assert_eq!(show_micros(0.25), "250 ns");
-        assert_eq!(show_micros(812.4), "812 us");
+        assert_eq!(show_micros(812.4), "812 µs");
         assert_eq!(show_micros(1_234.0), "1.23 ms");
         assert_eq!(show_micros(2_500_000.0), "2.50 s");
         assert_eq!((show_count(7), show_count(1_234_567)), ("7".to_owned(), "1,234,567".to_owned()));

@@ -130,7 +130,7 @@ impl Report {
         let faults: Vec<String> = self.faults().iter().map(|(name, count)| format!("{name} {count}")).collect();
         let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
         let began = httpdate::fmt_http_date(self.began);
-        writeln!(out, "<h2>The run</h2><div class=\"scroll\"><table>")?;
+        writeln!(out, "<h2>The run</h2><div class=\"scroll\"><table class=\"facts\">")?;
         let rows = [
             ("began", began),
             ("measured", format!("{:.1} s after {:.1} s of warm-up", record.seconds, self.plan.warmup.as_secs_f64())),
@@ -155,7 +155,7 @@ impl Report {
             (
                 "generator",
                 format!(
-                    "{:.2} us of CPU a request; busiest thread {:.0} %; could send {}/s",
+                    "{:.2} µs of CPU a request; busiest thread {:.0} %; could send at least {}/s",
                     record.cpu_micros_per_request(),
                     record.busiest * 100.0,
                     show_count(self.ceiling() as u64)

@@ -7,8 +7,8 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 300.0;
 
 /// Room for the labels of the axes.
-const LEFT: f64 = 74.0;
-const RIGHT: f64 = 14.0;
+const LEFT: f64 = 94.0;
+const RIGHT: f64 = 52.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 42.0;
 

@@ -57,7 +57,7 @@ impl Report {
         writeln!(out, "errors      {}", if faults.is_empty() { "none".to_owned() } else { faults.join(", ") })?;
         writeln!(
             out,
-            "generator   {:.2} us of CPU a request (user {:.2} s, system {:.2} s), busiest thread {:.0} %; could send {}/s",
+            "generator   {:.2} µs of CPU a request (user {:.2} s, system {:.2} s), busiest thread {:.0} %; could send at least {}/s",
             record.cpu_micros_per_request(),
             record.cpu.user,
             record.cpu.system,

@@ -1,0 +1,458 @@
+//! The load generator as a user runs it, against servers whose behaviour is known.
+
+#![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
+
+mod server;
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::server::{Reply, Server, missing, pause, redirect, right, target_of};
+
+/// The generator with a folder for its files.
+struct Generator {
+    folder: tempfile::TempDir,
+}
+
+impl Generator {
+    fn new() -> Generator {
+        let folder = tempfile::tempdir().unwrap();
+        let lines: String = (0..1_000)
+            .map(|number| {
+                format!("{{\"shortCode\":\"c{number}\",\"longUrl\":\"{}\"}}\n", target_of(&format!("c{number}")))
+            })
+            .collect();
+        std::fs::write(folder.path().join("codes"), lines).unwrap();
+        Generator { folder }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, server: &Server, options: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_carom-loadgen"));
+        command.args(["--target", &server.address.to_string(), "--codes"]).arg(self.file("codes"));
+        command.arg("--json").arg(self.file("json")).args(options.split_whitespace());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it, and checks its exit code. Returns its JSON. Where a busy machine made the generator late, it says so with
+    /// code 3, which is right, and no matter of most tests.
+    fn run(&self, server: &Server, options: &str, code: i32) -> Value {
+        self.finish(&self.command(server, options).output().unwrap(), code)
+    }
+
+    fn finish(&self, output: &Output, code: i32) -> Value {
+        let shown = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let was_late = output.status.code() == Some(3) && matches!(code, 0 | 1);
+        assert!(was_late || output.status.code() == Some(code), "{code} expected: {shown}");
+        serde_json::from_slice(&std::fs::read(self.file("json")).unwrap()).unwrap()
+    }
+}
+
+fn number(json: &Value, path: &str) -> f64 {
+    json.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} in {json}"))
+}
+
+#[test]
+fn a_stall_is_felt_by_everybody_who_waited_and_a_closed_loop_hides_it() {
+    let begin = Instant::now();
+    let server = Server::start(move |head| {
+        // The first tenth of each second nobody is answered.
+        let into_second = Duration::from_nanos(u64::from(begin.elapsed().subsec_nanos()));
+        if into_second < Duration::from_millis(100) {
+            pause(Duration::from_millis(100) - into_second);
+        }
+        right(head)
+    });
+    let generator = Generator::new();
+    let open = generator.run(&server, "--rate 500 --connections 16 --warmup 0s --duration 4s", 0);
+    let p99 = number(&open, "/latencyMicros/intended/all/p99");
+    assert!((80_000.0..130_000.0).contains(&p99), "{p99}");
+    let median = number(&open, "/latencyMicros/intended/all/p50");
+    assert!(median < 20_000.0, "{median}");
+    assert!(number(&open, "/requests/lateForServer") > 0.0, "{open}");
+    let closed = generator.run(&server, "--closed --connections 1 --warmup 0s --duration 4s", 0);
+    let p99 = number(&closed, "/latencyMicros/actual/all/p99");
+    assert!(p99 < 20_000.0, "the control: a closed loop would have told {p99}");
+}
+
+#[test]
+fn wrong_answers_are_counted_by_kind_and_fail_the_run() {
+    let count = AtomicUsize::new(0);
+    let every = move |n: usize| count.fetch_add(1, Ordering::Relaxed) % n == n - 1;
+    let every = Arc::new(every);
+    type Answer = Box<dyn Fn(&str) -> Reply + Send + Sync>;
+    let cases: Vec<(&str, Answer)> = vec![
+        ("location", {
+            let every = Arc::clone(&every);
+            Box::new(move |head| if every(100) { Reply::Bytes(redirect("https://evil.example/")) } else { right(head) })
+        }),
+        ("status", {
+            let every = Arc::clone(&every);
+            Box::new(move |head| if every(100) { Reply::Bytes(missing()) } else { right(head) })
+        }),
+        ("malformed", {
+            let every = Arc::clone(&every);
+            Box::new(move |head| if every(100) { Reply::Last("what?\r\n\r\n".to_owned()) } else { right(head) })
+        }),
+    ];
+    for (fault, answer) in cases {
+        let server = Server::start(answer);
+        let json = Generator::new().run(&server, "--rate 500 --warmup 200ms --duration 1s --slo p50=10s", 1);
+        assert_eq!(json["verdict"], "wrong answers");
+        assert!(number(&json, &format!("/errors/{fault}")) >= 3.0, "{fault}: {json}");
+        assert_eq!(number(&json, "/errors/total"), number(&json, &format!("/errors/{fault}")), "{json}");
+    }
+}
+
+#[test]
+fn answers_that_do_not_come_are_errors_and_stay_in_the_histogram() {
+    let cut = Server::start(|head| match right(head) {
+        Reply::Bytes(bytes) if head.starts_with("GET /c7 ") => Reply::Last(bytes[..20].to_owned()),
+        reply => reply,
+    });
+    let json = Generator::new().run(&cut, "--rate 2000 --warmup 0s --duration 1s --slo errors=0", 1);
+    assert!(number(&json, "/errors/closed") >= 1.0 && json["slo"][0]["held"] == false, "{json}");
+    let silent = Server::start(|head| if head.starts_with("GET /c1") { Reply::Silence } else { right(head) });
+    let json = Generator::new().run(&silent, "--rate 200 --warmup 0s --duration 1s --timeout 300ms --slo errors=0", 1);
+    assert!(number(&json, "/errors/timeout") >= 1.0, "{json}");
+    assert!(number(&json, "/latencyMicros/intended/all/max") >= 290_000.0, "{json}");
+    assert_eq!(
+        number(&json, "/latencyMicros/intended/all/count"),
+        number(&json, "/requests/planned"),
+        "nothing vanishes: {json}"
+    );
+    let dead = Server::start(|_| Reply::Silence);
+    let json = Generator::new().run(&dead, "--rate 50 --connections 4 --warmup 0s --duration 1s --timeout 300ms", 1);
+    assert_eq!(json["verdict"], "wrong answers", "no answer at all is no success");
+}
+
+#[test]
+fn a_generator_that_was_stopped_says_that_it_was_the_bottleneck() {
+    let server = Server::start(right);
+    let generator = Generator::new();
+    let started = Instant::now();
+    let child = generator.command(&server, "--rate 500 --warmup 0s --duration 3s").spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    while server.heads.lock().unwrap().len() < 100 {
+        assert!(started.elapsed() < Duration::from_secs(20), "no requests come");
+        pause(Duration::from_millis(5));
+    }
+    kill_process(pid, Signal::STOP).unwrap();
+    pause(Duration::from_millis(500));
+    kill_process(pid, Signal::CONT).unwrap();
+    let json = generator.finish(&child.wait_with_output().unwrap(), 3);
+    assert_eq!(json["generator"]["bottleneck"], true);
+    assert!(number(&json, "/generator/lagMicros/max") > 400_000.0, "{json}");
+    assert!(number(&json, "/requests/lateForGenerator") > 100.0, "{json}");
+    // The control: left alone it is not so late.
+    let json = generator.run(&server, "--rate 500 --warmup 0s --duration 1s", 0);
+    assert!(number(&json, "/requests/lateForGenerator") < 100.0, "{json}");
+}
+
+#[test]
+fn wrong_usage_names_every_mistake() {
+    let run = |arguments: &str| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_carom-loadgen")).args(arguments.split_whitespace()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, text) = run("--target 127.0.0.1:1 --rate x --duration 5 --mix put=1 --slo p98=1s");
+    assert_eq!(code, Some(2));
+    for option in ["--rate", "--duration", "--mix", "--slo"] {
+        assert!(text.contains(option), "{option} in {text}");
+    }
+    for wrong in ["", "--target 127.0.0.1:1 --frobnicate", "--target 127.0.0.1:1 --codes /nowhere/at/all"] {
+        assert_eq!(run(wrong).0, Some(2), "{wrong}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("codes");
+    std::fs::write(&file, "{\"shortCode\":\"a\",\"longUrl\":\"https://a/\"}\nnonsense\n").unwrap();
+    let (code, text) = run(&format!("--target 127.0.0.1:1 --codes {}", file.display()));
+    assert!(code == Some(2) && text.contains("line 2"), "{text}");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (code, text) = run(&format!("--target {free} --mix miss=1 --connections 2"));
+    assert!(code == Some(4) && text.contains("cannot be reached"), "{text}");
+}
+
+#[test]
+fn a_seed_repeats_the_requests() {
+    let lines = |seed: u64, popularity: &str| {
+        let server = Server::start(right);
+        let options = format!(
+            "--seed {seed} {popularity} --rate 400 --arrival constant --connections 1 --warmup 0s --duration 500ms --mix redirect=8,miss=1,head=1"
+        );
+        Generator::new().run(&server, &options, 0);
+        let heads = server.heads.lock().unwrap();
+        heads.iter().map(|head| head.lines().next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for popularity in ["", "--zipf 1.1"] {
+        let (one, two, other) = (lines(7, popularity), lines(7, popularity), lines(8, popularity));
+        let common = one.len().min(two.len()).min(other.len());
+        assert!(common > 150, "{common}");
+        assert_eq!(one[..common], two[..common]);
+        assert_ne!(one[..common], other[..common]);
+    }
+}
+
+#[test]
+fn files_agree_with_each_other() {
+    let server = Server::start(right);
+    let generator = Generator::new();
+    let (hgrm, hlog, html) = (generator.file("hgrm"), generator.file("hlog"), generator.file("html"));
+    let mut command = generator.command(&server, "--rate 1000 --warmup 200ms --duration 3s --slo errors=0");
+    command.arg("--hgrm").arg(&hgrm).arg("--hlog").arg(&hlog).arg("--html").arg(&html);
+    let json = generator.finish(&command.output().unwrap(), 0);
+    let completed = number(&json, "/requests/completed");
+    assert_eq!(completed, number(&json, "/requests/planned"));
+    let series: f64 =
+        json["series"].as_array().unwrap().iter().map(|second| second["completed"].as_f64().unwrap()).sum();
+    assert_eq!(series, completed);
+
+    let log = std::fs::read(&hlog).unwrap();
+    let mut all = Histogram::<u64>::new(3).unwrap();
+    let mut seconds = 0;
+    for entry in IntervalLogIterator::new(&log).map(|entry| entry.expect("a log that parses")) {
+        if let LogEntry::Interval(interval) = entry {
+            let bytes = base64(interval.encoded_histogram());
+            let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+            assert_eq!(interval.duration(), Duration::from_secs(1));
+            all.add(&histogram).unwrap();
+            seconds += 1;
+        }
+    }
+    assert_eq!((all.len() as f64, seconds), (completed, 3));
+    let p99 = number(&json, "/latencyMicros/intended/all/p99");
+    let from_log = all.value_at_quantile(0.99) as f64 / 1e3;
+    assert!((from_log / p99 - 1.0).abs() < 0.01, "{from_log} in the log, {p99} in the JSON");
+
+    let text = std::fs::read_to_string(&hgrm).unwrap();
+    assert!(text.trim_start().starts_with("Value     Percentile TotalCount 1/(1-Percentile)"), "{text}");
+    assert!(text.contains("#[Mean    =") && text.contains(&format!("Total count    = {completed:12}]")), "{text}");
+    let max: f64 = text
+        .lines()
+        .find_map(|line| line.strip_prefix("#[Max     ="))
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!((max * 1e3 / number(&json, "/latencyMicros/intended/all/max") - 1.0).abs() < 0.01, "{max}");
+
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(
+        page.contains("<svg") && !page.contains("<script") && !page.contains("src="),
+        "a page that needs nothing else"
+    );
+}
+
+/// The bytes of a base64 text, by the alphabet of RFC 4648.
+fn base64(text: &str) -> Vec<u8> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut out, mut bits, mut count) = (Vec::new(), 0u32, 0);
+    for byte in text.bytes().filter(|byte| *byte != b'=') {
+        let digit = ALPHABET.iter().position(|one| *one == byte).expect("base64") as u32;
+        (bits, count) = (bits << 6 | digit, count + 6);
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count) as u8);
+        }
+    }
+    out
+}
+
+#[test]
+fn every_kind_is_sent_in_its_share_and_checked() {
+    let server = Server::start(right);
+    let options =
+        "--rate 1000 --connections 8 --warmup 0s --duration 2s --mix redirect=80,head=10,miss=8,create=2 -H X-Test:1";
+    let json = Generator::new().run(&server, options, 0);
+    assert_eq!(number(&json, "/errors/total"), 0.0, "{json}");
+    let heads = server.heads.lock().unwrap();
+    let shares = shares(&heads);
+    for (kind, percent) in [("redirect", 80.0), ("head", 10.0), ("miss", 8.0), ("create", 2.0f64)] {
+        let expected = heads.len() as f64 * percent / 100.0;
+        let seen = shares[kind] as f64;
+        assert!((seen - expected).abs() < 6.0 * expected.sqrt(), "{kind}: {seen} for {expected}");
+        assert_eq!(number(&json, &format!("/latencyMicros/intended/{kind}/count")), seen);
+    }
+    assert!(heads.iter().all(|head| head.contains("X-Test:1")));
+}
+
+#[test]
+fn connections_are_renewed_and_pipelined_as_asked() {
+    let server = Server::start(right);
+    let json = Generator::new().run(&server, "--rate 400 --connections 4 --renew 1 --warmup 0s --duration 1s", 0);
+    let sent = number(&json, "/requests/sent") as usize;
+    let opened = server.connections.load(Ordering::Relaxed);
+    assert!((sent..=sent + 4).contains(&opened), "{opened} connections for {sent} requests");
+    assert!(server.heads.lock().unwrap().iter().all(|head| head.contains("Connection: close")));
+
+    let server = Server::start(right);
+    let json = Generator::new().run(&server, "--rate 400 --connections 4 --renew 10 --warmup 0s --duration 1s", 0);
+    let sent = number(&json, "/requests/sent") as usize;
+    let opened = server.connections.load(Ordering::Relaxed);
+    assert!((sent / 10..=sent / 10 + 8).contains(&opened), "{opened} connections for {sent} requests");
+
+    // A server that answers after a while: with 8 in flight on one connection, more is done in the same time.
+    let slow = Server::start(|head| {
+        pause(Duration::from_micros(200));
+        right(head)
+    });
+    let json = Generator::new().run(&slow, "--closed --connections 1 --pipeline 8 --warmup 0s --duration 1s", 0);
+    let (completed, p50) = (number(&json, "/requests/completed"), number(&json, "/latencyMicros/actual/all/p50"));
+    let in_flight = completed * p50 / 1e6;
+    assert!((4.0..12.0).contains(&in_flight), "{in_flight} in flight");
+    assert_eq!(slow.connections.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn several_targets_share_the_connections() {
+    let (one, other) = (Server::start(right), Server::start(right));
+    let options = format!("--target {} --rate 400 --connections 6 --warmup 0s --duration 1s", other.address);
+    Generator::new().run(&one, &options, 0);
+    for server in [&one, &other] {
+        assert_eq!(server.connections.load(Ordering::Relaxed), 3);
+        assert!(server.heads.lock().unwrap().len() > 100);
+    }
+}
+
+#[test]
+fn links_are_made_first_where_there_is_no_file() {
+    let server = Server::start(right);
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("json");
+    let output = Command::new(env!("CARGO_BIN_EXE_carom-loadgen"))
+        .args([
+            "--target",
+            &format!("http://{}", server.address),
+            "--create",
+            "50",
+            "--rate",
+            "200",
+            "--connections",
+            "4",
+        ])
+        .args(["--warmup", "0s", "--duration", "1s", "--api-key", "very-secret", "--quiet", "--json"])
+        .arg(&json)
+        .output()
+        .unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{output:?}");
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "quiet");
+    let heads = server.heads.lock().unwrap();
+    let creates: Vec<&String> = heads.iter().filter(|head| head.starts_with("POST /rest/v3/short-urls ")).collect();
+    assert_eq!(creates.len(), 50);
+    assert!(creates.iter().all(|head| head.contains("X-Api-Key: very-secret")));
+    assert!(heads.iter().filter(|head| head.starts_with("GET /made ")).count() > 100);
+    assert!(!std::fs::read_to_string(&json).unwrap().contains("very-secret"));
+}
+
+#[test]
+fn the_search_finds_what_a_server_can_do() {
+    // One request after the other, a millisecond each: at most a thousand a second.
+    let gate = std::sync::Mutex::new(());
+    let server = Server::start(move |head| {
+        let _one = gate.lock().unwrap();
+        let until = Instant::now() + Duration::from_millis(1);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        right(head)
+    });
+    let generator = Generator::new();
+    let options = "--find-rate --rate 100 --connections 32 --warmup 100ms --duration 500ms --slo p90=100ms";
+    let json = generator.run(&server, options, 0);
+    let rate = number(&json, "/rate");
+    assert!((200.0..1_300.0).contains(&rate), "{rate}");
+    assert_eq!(json["slo"][0]["held"], true);
+}
+
+#[test]
+fn an_interrupted_run_still_reports() {
+    let server = Server::start(right);
+    let generator = Generator::new();
+    let started = Instant::now();
+    let child: Child = generator.command(&server, "--rate 500 --warmup 0s --duration 1h").spawn().unwrap();
+    while server.heads.lock().unwrap().len() < 300 {
+        assert!(started.elapsed() < Duration::from_secs(20), "no requests come");
+        pause(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let json = generator.finish(&child.wait_with_output().unwrap(), 0);
+    assert!(number(&json, "/requests/completed") >= 250.0 && number(&json, "/durationSeconds") < 20.0, "{json}");
+    assert_eq!(number(&json, "/requests/unsent"), 0.0, "what was not due yet is not missing");
+}
+
+#[test]
+fn tls_is_spoken_and_certificates_are_checked() {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(vec!["carom.test".to_owned()]).unwrap();
+    let key = rustls_pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .unwrap();
+    let config = Arc::new(config);
+    let server = Server::start_with(right, move |stream| {
+        let connection = rustls::ServerConnection::new(Arc::clone(&config)).expect("a configuration that was checked");
+        Box::new(rustls::StreamOwned::new(connection, stream))
+    });
+    let generator = Generator::new();
+    let pem = generator.file("ca.pem");
+    std::fs::File::create(&pem).unwrap().write_all(cert.pem().as_bytes()).unwrap();
+    let run = |options: &str, code| {
+        let mut command = generator.command(&server, "--tls --rate 300 --connections 4 --warmup 100ms --duration 1s");
+        generator.finish_or_not(&command.args(options.split_whitespace()).output().unwrap(), code)
+    };
+    let json = run(&format!("--tls-ca {} --sni carom.test --renew 20", pem.display()), 0).unwrap();
+    assert!(number(&json, "/requests/completed") > 200.0 && number(&json, "/errors/total") == 0.0, "{json}");
+    assert!(run("--tls-insecure --pipeline 4", 0).is_some());
+    assert!(run(&format!("--tls-ca {} --sni other.test", pem.display()), 4).is_none(), "another name is refused");
+    assert!(run("--sni carom.test", 2).is_none(), "whom to trust must be said");
+}
+
+impl Generator {
+    /// The JSON of a run that came to its end, nothing for one that did not begin.
+    fn finish_or_not(&self, output: &Output, code: i32) -> Option<Value> {
+        if matches!(code, 0 | 1 | 3) {
+            return Some(self.finish(output, code));
+        }
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        None
+    }
+}
+
+/// The share of each method and kind of path.
+fn shares(heads: &[String]) -> HashMap<&'static str, usize> {
+    let mut shares = HashMap::new();
+    for head in heads {
+        let line = head.lines().next().unwrap();
+        let kind = match line {
+            _ if line.starts_with("HEAD /c") => "head",
+            _ if line.starts_with("POST ") => "create",
+            _ if line.contains('-') => "miss",
+            _ => "redirect",
+        };
+        *shares.entry(kind).or_default() += 1;
+    }
+    shares
+}

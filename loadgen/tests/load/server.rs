@@ -1,0 +1,138 @@
+//! A small HTTP server that answers as a test wants: well, wrongly, late or not at all.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What a server does with a request.
+pub(crate) enum Reply {
+    /// Sends these bytes.
+    Bytes(String),
+    /// Sends these bytes and closes the connection.
+    Last(String),
+    /// Sends nothing, and waits for the client to go.
+    Silence,
+}
+
+/// A redirect.
+pub(crate) fn redirect(target: &str) -> String {
+    format!("HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n")
+}
+
+/// The answer to a miss.
+pub(crate) fn missing() -> String {
+    "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone".to_owned()
+}
+
+/// Where the code of a test leads.
+pub(crate) fn target_of(code: &str) -> String {
+    format!("https://example.org/to/{code}")
+}
+
+/// What a server that does all right says to the head of a request.
+pub(crate) fn right(head: &str) -> Reply {
+    let (method, rest) = head.split_once(' ').expect("a request line");
+    let path = rest.split(' ').next().expect("a path");
+    let code = path.trim_start_matches('/');
+    let bytes = match method {
+        "POST" => {
+            let body = format!("{{\"shortCode\":\"made\",\"longUrl\":\"{}\"}}", target_of("made"));
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        }
+        _ if code.contains('-') => missing(),
+        _ => redirect(&target_of(code)),
+    };
+    if head.contains("Connection: close") { Reply::Last(bytes) } else { Reply::Bytes(bytes) }
+}
+
+/// A server. Its threads end with the test's process, or when their clients go.
+pub(crate) struct Server {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// The heads of all requests, in the order in which they came.
+    pub(crate) heads: Arc<Mutex<Vec<String>>>,
+    /// Connections so far.
+    pub(crate) connections: Arc<AtomicUsize>,
+}
+
+impl Server {
+    /// Answers the head of each request with what `answer` says.
+    pub(crate) fn start(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Server {
+        Server::start_with(answer, |stream| Box::new(stream))
+    }
+
+    /// The same over a stream that `wrap` makes of the connection.
+    pub(crate) fn start_with(
+        answer: impl Fn(&str) -> Reply + Send + Sync + 'static,
+        wrap: impl Fn(TcpStream) -> Box<dyn Stream> + Send + Sync + 'static,
+    ) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (log, count, answer, wrap) =
+            (Arc::clone(&heads), Arc::clone(&connections), Arc::new(answer), Arc::new(wrap));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                count.fetch_add(1, Ordering::Relaxed);
+                let (log, answer, wrap) = (Arc::clone(&log), Arc::clone(&answer), Arc::clone(&wrap));
+                std::thread::spawn(move || {
+                    // The client may go at any time.
+                    let _ = stream.set_nodelay(true);
+                    let _ = serve(&mut *wrap(stream), &log, &*answer);
+                });
+            }
+        });
+        Server { address, heads, connections }
+    }
+}
+
+/// What a connection is read from and written to.
+pub(crate) trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
+
+fn serve(stream: &mut dyn Stream, log: &Mutex<Vec<String>>, answer: &dyn Fn(&str) -> Reply) -> std::io::Result<()> {
+    let mut received = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        while let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&received[..end]).into_owned();
+            let length = head
+                .split("Content-Length: ")
+                .nth(1)
+                .map_or(0, |text| text.split("\r\n").next().and_then(|number| number.parse().ok()).expect("a length"));
+            if received.len() < end + 4 + length {
+                break;
+            }
+            received.drain(..end + 4 + length);
+            let reply = answer(&head);
+            log.lock().expect("nobody panics with it").push(head);
+            match reply {
+                Reply::Bytes(bytes) => stream.write_all(bytes.as_bytes())?,
+                Reply::Last(bytes) => {
+                    stream.write_all(bytes.as_bytes())?;
+                    return stream.flush();
+                }
+                Reply::Silence => {
+                    while stream.read(&mut buffer)? > 0 {}
+                    return Ok(());
+                }
+            }
+        }
+        stream.flush()?;
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(len) => received.extend_from_slice(&buffer[..len]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits, as a slow server does.
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
