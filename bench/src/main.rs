@@ -1,3 +1,215 @@
-//! The place of the benchmarks, which run carom beside its peers. Not built yet.
+//! `carom-bench`: carom beside its peers in one run, and how it grows. Every figure can be made again with one command.
 
-fn main() {}
+mod client;
+mod compare;
+mod data;
+mod floors;
+mod growth;
+mod machine;
+mod peers;
+mod process;
+mod report;
+mod results;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+
+use crate::peers::Place;
+use crate::results::Results;
+
+/// Measures carom beside nginx, HAProxy and others on this machine, in turn, with the same client.
+#[derive(Parser, Debug)]
+#[command(name = "carom-bench", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Throughput, CPU per request and latencies of carom and its peers.
+    Compare(CompareArguments),
+    /// How carom's costs grow with links, cores and connections; creates, memory, and time to ready.
+    Growth(CommonArguments),
+    /// Draw the page and its plots again from a file of results.
+    Report {
+        /// What `compare` and `growth` have written.
+        #[arg(default_value = "bench/results/results.json")]
+        results: PathBuf,
+    },
+    /// A bare io_uring loop that answers a constant. Used by `compare`.
+    #[command(hide = true)]
+    FloorRing { address: SocketAddr },
+    /// A bare epoll loop that answers a constant. Used by `compare`.
+    #[command(hide = true)]
+    FloorEpoll { address: SocketAddr },
+}
+
+#[derive(Args, Clone, Debug)]
+struct CommonArguments {
+    /// Runs of each measurement; medians are shown.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each run.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// A run of some minutes: fewer rounds, shorter, and a million links instead of ten.
+    #[arg(long)]
+    quick: bool,
+    /// Folder for data sets, which are kept: 10 million links take 4 GB.
+    #[arg(long, value_name = "DIR", default_value = "target/bench-data")]
+    data: PathBuf,
+    /// File of results. What it holds of the other measurements is kept.
+    #[arg(long, value_name = "FILE", default_value = "bench/results/results.json")]
+    json: PathBuf,
+}
+
+#[derive(Args, Clone, Debug)]
+struct CompareArguments {
+    #[command(flatten)]
+    common: CommonArguments,
+    /// Servers to start, by a part of their names, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Scenarios, by a part of their names; several times for several.
+    #[arg(long)]
+    scenario: Vec<String>,
+}
+
+/// Which CPU does what.
+#[derive(Clone, Copy, Debug)]
+struct Cpus {
+    /// The servers.
+    server: usize,
+    /// The client.
+    client: usize,
+}
+
+/// One line to standard error. Whoever reads it may be gone.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().what {
+        What::FloorRing { address } => floors::ring(address),
+        What::FloorEpoll { address } => floors::epoll(address),
+        What::Report { results } => {
+            let results: Results = serde_json::from_slice(
+                &std::fs::read(&results).with_context(|| format!("{} cannot be read", results.display()))?,
+            )?;
+            finish(&results, None)
+        }
+        What::Compare(arguments) => {
+            let common = &arguments.common;
+            let order = compare::Order {
+                rounds: if common.quick { 2 } else { common.rounds },
+                seconds: if common.quick { 2 } else { common.seconds },
+                only: arguments.only.clone(),
+                scenarios: arguments.scenario.clone(),
+                many: if common.quick { 1_000_000 } else { 10_000_000 },
+            };
+            measure(common, order.rounds, order.seconds, |place, cpus, stop, results| {
+                (results.runs, results.subjects, results.notes) = (Vec::new(), Vec::new(), Vec::new());
+                if order.many != 10_000_000 {
+                    results.notes.push(format!("A quick run: \"10 M links\" were {}.", order.many));
+                }
+                compare::run(&order, place, cpus, stop, results)
+            })
+        }
+        What::Growth(common) => {
+            let rounds = if common.quick { 2 } else { common.rounds };
+            let seconds = if common.quick { 2 } else { common.seconds };
+            let many = if common.quick { 1_000_000 } else { 10_000_000 };
+            measure(&common, rounds, seconds, |place, cpus, stop, results| {
+                results.growth.clear();
+                growth::run(&growth::Order { rounds, seconds, many }, place, cpus, stop, results)
+            })
+        }
+    }
+}
+
+/// Prepares, measures, and writes the results.
+fn measure(
+    common: &CommonArguments,
+    rounds: usize,
+    seconds: u64,
+    run: impl FnOnce(&Place, &Cpus, &AtomicBool, &mut Results) -> Result<()>,
+) -> Result<()> {
+    if cfg!(debug_assertions) {
+        bail!("a debug build says nothing; use: cargo run --release -p carom-bench -- ...");
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    raise_open_files()?;
+    let programs = build()?;
+    std::fs::create_dir_all(&common.data)?;
+    let scratch = tempfile::tempdir()?;
+    let place = Place { programs, data: common.data.canonicalize()?, scratch: scratch.path().to_owned() };
+    let cpus = choose_cpus()?;
+    let mut results: Results =
+        std::fs::read(&common.json).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    results.machine = machine::here(rounds, seconds);
+    run(&place, &cpus, &stop, &mut results)?;
+    finish(&results, Some(&common.json))
+}
+
+/// Builds what is measured, and says where it is.
+fn build() -> Result<PathBuf> {
+    let words = ["build", "--release", "--locked", "-p", "carom", "-p", "carom-loadgen"];
+    let status = Command::new("cargo").args(words).status().context("cargo cannot be started")?;
+    if !status.success() {
+        bail!("the build ended with {status}");
+    }
+    let own = std::env::current_exe()?;
+    Ok(own.parent().context("a program is in a folder")?.to_owned())
+}
+
+fn raise_open_files() -> Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    Ok(())
+}
+
+/// The first CPU for servers, the last for the client.
+fn choose_cpus() -> Result<Cpus> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let server = cpus.next().context("a process runs on some CPU")?;
+    let client = cpus.next_back().unwrap_or(server);
+    if client == server {
+        say("there is one CPU only: server and client disturb each other, and latencies say little");
+    }
+    Ok(Cpus { server, client })
+}
+
+/// Writes the results and the page, and shows the table.
+fn finish(results: &Results, json: Option<&Path>) -> Result<()> {
+    if let Some(json) = json {
+        if let Some(folder) = json.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(json, serde_json::to_string_pretty(results)? + "\n")?;
+    }
+    let folder = json.and_then(Path::parent).unwrap_or(Path::new("bench/results"));
+    std::fs::create_dir_all(folder)?;
+    for (name, svg) in report::plots(results) {
+        std::fs::write(folder.join(name), svg)?;
+    }
+    let page = folder.parent().unwrap_or(Path::new(".")).join("RESULTS.md");
+    std::fs::write(&page, report::page(results))?;
+    // Whoever reads it may be gone.
+    let _ = std::io::stdout().write_all(report::table(results).as_bytes());
+    say(&format!("the page is {}", page.display()));
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The client of all measurements: `carom-loadgen`, on a CPU of its own.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::data;
+use crate::peers::{Place, Running};
+use crate::process::Cpu;
+use crate::results::Sample;
+
+/// How a server is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    /// Its name in reports.
+    pub(crate) name: &'static str,
+    /// Connections.
+    pub(crate) connections: usize,
+    /// Requests under way on each.
+    pub(crate) pipeline: usize,
+    /// Requests after which a connection is renewed.
+    pub(crate) renew: Option<u64>,
+    /// Requests a second in an open loop; a closed loop without.
+    pub(crate) rate: Option<f64>,
+}
+
+/// Asks a server in one way, and says what it cost the server.
+///
+/// The server's CPU time is taken over the whole life of the client, and divided by all requests of it: there is no
+/// warm-up inside, so nothing is left out of either.
+pub(crate) fn measure(
+    running: &Running,
+    scenario: &Scenario,
+    links: u64,
+    is_constant: bool,
+    cpu: usize,
+    seconds: u64,
+    place: &Place,
+) -> Result<Sample> {
+    let before = cpu_of(running);
+    let json = ask(running.server.address, scenario, links, is_constant, cpu, seconds, place)?;
+    let used = cpu_of(running).since(before);
+    sample(&json, used)
+}
+
+fn cpu_of(running: &Running) -> Cpu {
+    let (server, helper) = (running.server.cpu(), running.helper.as_ref().map(crate::process::Server::cpu));
+    let helper = helper.unwrap_or_default();
+    Cpu { user: server.user + helper.user, system: server.system + helper.system }
+}
+
+fn ask(
+    address: SocketAddr,
+    scenario: &Scenario,
+    links: u64,
+    is_constant: bool,
+    cpu: usize,
+    seconds: u64,
+    place: &Place,
+) -> Result<Value> {
+    let report = place.scratch.join("client.json");
+    let mut command = Command::new(place.programs.join("carom-loadgen"));
+    command.args(["--target", &address.to_string(), "--headers", "minimal", "--quiet", "--warmup", "0s"]);
+    command.arg("--codes").arg(data::export(&place.data, links)?).arg("--json").arg(&report);
+    command.args(["--cpus", &cpu.to_string(), "--duration", &format!("{seconds}s")]);
+    command.args(["--connections", &scenario.connections.to_string(), "--pipeline", &scenario.pipeline.to_string()]);
+    match scenario.rate {
+        Some(rate) => command.args(["--rate", &rate.to_string()]),
+        None => command.arg("--closed"),
+    };
+    if let Some(renew) = scenario.renew {
+        command.args(["--renew", &renew.to_string()]);
+    }
+    if is_constant {
+        command.arg("--no-check-location");
+    }
+    run(&mut command, &report)
+}
+
+/// Runs the generator and reads its figures.
+pub(crate) fn run(command: &mut Command, report: &Path) -> Result<Value> {
+    let output = command.output().context("carom-loadgen cannot be started")?;
+    match output.status.code() {
+        // 3 says that it was at its limit; its figures say so, too.
+        Some(0 | 3) => {}
+        code => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("carom-loadgen ended with {code:?} ({command:?}): {said}");
+        }
+    }
+    Ok(serde_json::from_slice(&std::fs::read(report)?)?)
+}
+
+/// The figures of a run beside what it cost the server.
+fn sample(json: &Value, used: Cpu) -> Result<Sample> {
+    let number = |path: &str| {
+        json.pointer(path).and_then(Value::as_f64).with_context(|| format!("the client's report has no {path}"))
+    };
+    let requests = number("/requests/completed")?.max(1.0);
+    let latency = |name: &str| number(&format!("/latencyMicros/intended/all/{name}"));
+    Ok(Sample {
+        throughput: number("/throughput")?,
+        user_micros: used.user * 1e6 / requests,
+        system_micros: used.system * 1e6 / requests,
+        p50: latency("p50")?,
+        p80: latency("p80")?,
+        p99: latency("p99")?,
+        p999: latency("p999")?,
+        errors: number("/errors/total")? as u64 + number("/requests/unsent")? as u64,
+        client_limited: json.pointer("/generator/bottleneck").and_then(Value::as_bool).unwrap_or(false),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_report_becomes_a_sample() {
+        let all = json!({"p50": 50.0, "p80": 80.0, "p99": 99.0, "p999": 999.0});
+        let report = json!({
+            "requests": {"completed": 1_000, "unsent": 2}, "throughput": 500.0, "errors": {"total": 1},
+            "latencyMicros": {"intended": {"all": all}}, "generator": {"bottleneck": true},
+        });
+        let sample = sample(&report, Cpu { user: 0.001, system: 0.006 }).unwrap();
+        assert!((sample.cpu_micros() - 7.0).abs() < 1e-9);
+        assert_eq!((sample.p99, sample.errors, sample.client_limited), (99.0, 3, true));
+        assert!(super::sample(&json!({}), Cpu::default()).is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! carom beside its peers: the same core, the same client, in turn.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, bail};
+
+use crate::client::{self, Scenario};
+use crate::peers::{NAMES, Peer, Place};
+use crate::results::{Results, Run, Subject};
+use crate::{Cpus, say};
+
+/// How servers are asked.
+pub(crate) const SCENARIOS: [Scenario; 5] = [
+    Scenario { name: "64 connections", connections: 64, pipeline: 1, renew: None, rate: None },
+    Scenario { name: "1,024 connections", connections: 1_024, pipeline: 1, renew: None, rate: None },
+    Scenario { name: "16 pipelined on each of 64", connections: 64, pipeline: 16, renew: None, rate: None },
+    Scenario { name: "a connection for each request", connections: 64, pipeline: 1, renew: Some(1), rate: None },
+    Scenario { name: "open loop, 40,000/s", connections: 64, pipeline: 1, renew: None, rate: Some(40_000.0) },
+];
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    /// Rounds of each scenario.
+    pub(crate) rounds: usize,
+    /// Seconds of each run.
+    pub(crate) seconds: u64,
+    /// Parts of the names of the servers to start; all without any.
+    pub(crate) only: Vec<String>,
+    /// Parts of the names of the scenarios; all without any.
+    pub(crate) scenarios: Vec<String>,
+    /// Links of the largest carom.
+    pub(crate) many: u64,
+}
+
+/// Compares, and adds what it finds to `results`.
+pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, results: &mut Results) -> Result<()> {
+    let is_wanted =
+        |parts: &[String], name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()));
+    let mut peers = Vec::new();
+    let mut missing = Vec::new();
+    for name in NAMES.into_iter().filter(|name| is_wanted(&order.only, name)) {
+        match Peer::prepare(name, place, cpus.server, order.many)? {
+            Ok(peer) => peers.push(peer),
+            Err(packages) => {
+                results.notes.push(format!("{name} was left out: {packages} is not installed."));
+                missing.push(packages);
+            }
+        }
+    }
+    if !missing.is_empty() {
+        say(&format!("left out for lack of Debian packages; install them with: apt-get install {}", missing.join(" ")));
+    }
+    let scenarios: Vec<&Scenario> =
+        SCENARIOS.iter().filter(|scenario| is_wanted(&order.scenarios, scenario.name)).collect();
+    if peers.is_empty() || scenarios.is_empty() {
+        bail!("nothing is left to compare; servers: {}", NAMES.join("; "));
+    }
+    results.scenarios = scenarios.iter().map(|scenario| scenario.name.to_owned()).collect();
+    let total = order.rounds * scenarios.len() * peers.len();
+    say(&format!(
+        "{} servers, {} scenarios, {} rounds: about {} minutes",
+        peers.len(),
+        scenarios.len(),
+        order.rounds,
+        (total as u64 * (order.seconds + 2)).div_ceil(60)
+    ));
+    // All stay up: one that is not asked sleeps, and every round finds each in the same state.
+    let running = peers.iter().map(|peer| peer.start(cpus.server, place)).collect::<Result<Vec<_>>>()?;
+    let mut done = 0;
+    for scenario in scenarios {
+        for _ in 0..order.rounds {
+            for (peer, running) in peers.iter().zip(&running) {
+                if stop.load(Ordering::Relaxed) {
+                    bail!("interrupted");
+                }
+                let sample = client::measure(
+                    running,
+                    scenario,
+                    peer.links,
+                    peer.is_constant,
+                    cpus.client,
+                    order.seconds,
+                    place,
+                )?;
+                done += 1;
+                say(&format!(
+                    "{done:>4} of {total}  {:<30} {:<30} {:>9.0}/s  {:>6.2} µs CPU  p50 {:>6.0} µs  p99 {:>7.0} µs",
+                    scenario.name,
+                    peer.name,
+                    sample.throughput,
+                    sample.cpu_micros(),
+                    sample.p50,
+                    sample.p99
+                ));
+                results.runs.push(Run { subject: peer.name.to_owned(), scenario: scenario.name.to_owned(), sample });
+            }
+        }
+    }
+    for (peer, running) in peers.iter().zip(&running) {
+        let memory = running.server.memory() + running.helper.as_ref().map_or(0, crate::process::Server::memory);
+        results.subjects.push(Subject {
+            name: peer.name.to_owned(),
+            version: peer.version.clone(),
+            settings: tidy(&peer.settings, place),
+            memory,
+        });
+    }
+    Ok(())
+}
+
+/// Settings without the folders of this machine.
+fn tidy(settings: &str, place: &Place) -> String {
+    settings.replace(&place.scratch.display().to_string(), "SCRATCH").replace(&place.data.display().to_string(), "DATA")
+}

@@ -1,0 +1,83 @@
+//! Links to serve: about a hundred bytes of URL each, the same ones for the same number. Pure but for the file.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Codes of 7 digits.
+const CODES: u64 = 62u64.pow(7);
+
+/// Spreads numbers over all codes: prime to 62, so no two numbers have one code.
+const SPREAD: u64 = 2_654_435_769_033;
+
+const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// The code of a link.
+pub(crate) fn code(number: u64) -> String {
+    let mut value = (u128::from(number) * u128::from(SPREAD) % u128::from(CODES)) as u64;
+    let mut text = [0; 7];
+    for digit in text.iter_mut().rev() {
+        *digit = DIGITS[(value % 62) as usize];
+        value /= 62;
+    }
+    text.iter().map(|&digit| digit as char).collect()
+}
+
+/// Where a link leads: 100 bytes.
+pub(crate) fn target(number: u64) -> String {
+    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let host = number % 10_000;
+    format!(
+        "https://www.shop{host:04}.example/catalogue/{mixed:016x}/item/{number:010}?ref={:012x}&lang=en-GB",
+        mixed >> 16
+    )
+}
+
+/// A file with the first `count` links, as `carom import` and `carom-loadgen` read it. Made once.
+pub(crate) fn export(folder: &Path, count: u64) -> Result<PathBuf> {
+    made_once(folder.join(format!("links-{count}.ndjson")), |out| {
+        for number in 0..count {
+            writeln!(out, "{{\"shortCode\":\"{}\",\"longUrl\":\"{}\"}}", code(number), target(number))?;
+        }
+        Ok(())
+    })
+}
+
+/// The same links as lines of `prefix`code separator target `suffix`: the maps of other servers.
+pub(crate) fn map(path: PathBuf, count: u64, suffix: &str) -> Result<PathBuf> {
+    made_once(path, |out| {
+        for number in 0..count {
+            writeln!(out, "/{} {}{suffix}", code(number), target(number))?;
+        }
+        Ok(())
+    })
+}
+
+fn made_once(path: PathBuf, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<PathBuf> {
+    if path.exists() {
+        return Ok(path);
+    }
+    let unfinished = path.with_extension("part");
+    let file = File::create(&unfinished).with_context(|| format!("{} cannot be made", unfinished.display()))?;
+    let mut out = BufWriter::with_capacity(1 << 20, file);
+    write(&mut out)?;
+    out.into_inner().map_err(|error| error.into_error())?.sync_all()?;
+    std::fs::rename(&unfinished, &path)?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn codes_differ_and_targets_have_a_hundred_bytes() {
+        let codes: HashSet<String> = (0..100_000).map(code).collect();
+        assert_eq!(codes.len(), 100_000);
+        assert!(codes.iter().all(|code| code.len() == 7));
+        assert!((0..1_000).all(|number| target(number).len() == 100), "{}", target(7).len());
+    }
+}

@@ -1,0 +1,366 @@
+//! How carom's costs grow: with links, cores and connections; creates beside Redis; memory; time to ready.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::client::{self, Scenario};
+use crate::peers::{self, Place, Running};
+use crate::process::{Server, free_port};
+use crate::results::{Budget, Figure, Results, Sample, median};
+use crate::{Cpus, data, say};
+
+/// Idle connections whose memory is measured.
+const IDLE: usize = 10_000;
+
+/// Connections of creates, here and at Redis.
+const CREATORS: usize = 64;
+
+/// How long a start may take.
+const READY_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    /// Runs of each measurement.
+    pub(crate) rounds: usize,
+    /// Seconds of each run.
+    pub(crate) seconds: u64,
+    /// Links of the largest node.
+    pub(crate) many: u64,
+}
+
+struct Growth<'a> {
+    order: &'a Order,
+    place: &'a Place,
+    cpus: &'a Cpus,
+    stop: &'a AtomicBool,
+    results: &'a mut Results,
+}
+
+/// Measures, and adds what it finds to `results`.
+pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, results: &mut Results) -> Result<()> {
+    let mut growth = Growth { order, place, cpus, stop, results };
+    growth.links()?;
+    growth.connections_and_cores()?;
+    growth.creates()?;
+    growth.memory()?;
+    growth.ready()
+}
+
+fn keep_alive(connections: usize) -> Scenario {
+    Scenario { name: "", connections, pipeline: 1, renew: None, rate: None }
+}
+
+impl Growth<'_> {
+    fn add(&mut self, name: String, value: f64, unit: &str, budget: Option<Budget>, how: &str) -> Result<()> {
+        say(&format!("{name}: {value:.2} {unit}"));
+        self.results.growth.push(Figure { name, value, unit: unit.to_owned(), budget, how: how.to_owned() });
+        if self.stop.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
+        Ok(())
+    }
+
+    /// carom with so many links on the given CPUs, in a copy of its data where it is to write.
+    fn carom(&self, data: &Path, cpus: &str) -> Result<Running> {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let cores = if cpus.contains(['-', ',']) { cpus.to_owned() } else { format!("{cpus}-{cpus}") };
+        let command = peers::carom_command(self.place, data, &cores, address, free_port()?);
+        let server = Server::start(&command, cpus, address, &self.place.scratch.join("carom.log"))?;
+        Ok(Running { server, helper: None })
+    }
+
+    fn sample(&self, running: &Running, scenario: &Scenario, links: u64) -> Result<Sample> {
+        client::measure(running, scenario, links, false, self.cpus.client, self.order.seconds, self.place)
+    }
+
+    /// The median CPU time for a redirect in each of some runs, which take turns.
+    fn cpu_in_turn(&self, runs: &[(&Running, Scenario, u64)]) -> Result<Vec<f64>> {
+        let mut micros = vec![Vec::new(); runs.len()];
+        for _ in 0..self.order.rounds {
+            for ((running, scenario, links), micros) in runs.iter().zip(&mut micros) {
+                micros.push(self.sample(running, scenario, *links)?.cpu_micros());
+            }
+        }
+        Ok(micros.into_iter().map(|micros| median(micros).unwrap_or(0.0)).collect())
+    }
+
+    fn links(&mut self) -> Result<()> {
+        let sizes = [10_000, 1_000_000, self.order.many];
+        let cpu = self.cpus.server.to_string();
+        let running = sizes
+            .iter()
+            .map(|&size| self.carom(&peers::carom_data(self.place, size)?, &cpu))
+            .collect::<Result<Vec<_>>>()?;
+        let runs: Vec<_> = running.iter().zip(sizes).map(|(running, size)| (running, keep_alive(64), size)).collect();
+        for (micros, size) in self.cpu_in_turn(&runs)?.into_iter().zip(sizes) {
+            self.add(
+                format!("CPU per redirect, {size} links"),
+                micros,
+                "µs",
+                None,
+                "one core, 64 connections, uniform keys, at saturation",
+            )?;
+        }
+        Ok(())
+    }
+
+    fn connections_and_cores(&mut self) -> Result<()> {
+        let links = 1_000_000;
+        let data = peers::carom_data(self.place, links)?;
+        let running = self.carom(&data, &self.cpus.server.to_string())?;
+        let counts = [64, 512, 1_024, 4_096, 8_192];
+        let runs: Vec<_> = counts.iter().map(|&count| (&running, keep_alive(count), links)).collect();
+        let micros = self.cpu_in_turn(&runs)?;
+        for (micros, count) in micros.into_iter().zip(counts) {
+            self.add(
+                format!("CPU per redirect, {count} connections"),
+                micros,
+                "µs",
+                None,
+                "one core, 1 M links, at saturation",
+            )?;
+        }
+        if self.cpus.client == self.cpus.server {
+            return Ok(());
+        }
+        let one = self.cpu_in_turn(&[(&running, keep_alive(256), links)])?[0];
+        drop(running);
+        let both = format!("{},{}", self.cpus.server, self.cpus.client);
+        let running = self.carom(&data, &both)?;
+        let two = self.cpu_in_turn(&[(&running, keep_alive(256), links)])?[0];
+        drop(running);
+        let how = "256 connections, 1 M links, at saturation; the client shares the second CPU";
+        self.add("CPU per redirect, 1 core".to_owned(), one, "µs", None, how)?;
+        self.add("CPU per redirect, 2 cores, half of them forwarded".to_owned(), two, "µs", None, how)?;
+        let how = "of the two figures above: (two cores - half of one core) / half of one core";
+        self.add(
+            "a forwarded redirect by a local one".to_owned(),
+            2.0 * two / one - 1.0,
+            "times",
+            Some(Budget::AtMost(1.25)),
+            how,
+        )
+    }
+
+    fn creates(&mut self) -> Result<()> {
+        let redis = Path::new("/usr/bin/redis-server");
+        let benchmark = Path::new("/usr/bin/redis-benchmark");
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for round in 0..self.order.rounds {
+            let folder = self.fresh(&format!("creates-{round}"))?;
+            let running = self.carom(&folder, &self.cpus.server.to_string())?;
+            ours.push(self.create(&running)?);
+            drop(running);
+            std::fs::remove_dir_all(&folder)?;
+            if redis.exists() && benchmark.exists() {
+                theirs.push(self.redis_set(redis, benchmark)?);
+            }
+        }
+        let how = format!(
+            "{CREATORS} connections, about 100 bytes of URL each, answered after fdatasync; one core, in turn with Redis on the same CPU and disk"
+        );
+        let ours = median(ours).unwrap_or(0.0);
+        self.add("durable creates over HTTP".to_owned(), ours, "a second", None, &how)?;
+        let Some(theirs) = median(theirs) else {
+            self.results
+                .notes
+                .push("Creates were not compared: redis-server and redis-tools are not installed.".to_owned());
+            return Ok(());
+        };
+        self.add(
+            "SET in redis-server with appendfsync always".to_owned(),
+            theirs,
+            "a second",
+            None,
+            "redis-benchmark, as many connections, values of 130 bytes",
+        )?;
+        self.add(
+            "creates by SET of Redis".to_owned(),
+            ours / theirs,
+            "times",
+            Some(Budget::AtLeast(0.8)),
+            "of the two figures above",
+        )
+    }
+
+    /// A folder on the disk of the data sets.
+    fn fresh(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.place.data.join(name);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        Ok(folder)
+    }
+
+    fn create(&self, running: &Running) -> Result<f64> {
+        let report = self.place.scratch.join("creates.json");
+        let mut command = Command::new(self.place.programs.join("carom-loadgen"));
+        command.args(["--target", &running.server.address.to_string(), "--closed", "--mix", "create=1", "--quiet"]);
+        command.args(["--headers", "minimal", "--warmup", "500ms", "--cpus", &self.cpus.client.to_string()]);
+        command.args(["--duration", &format!("{}s", self.order.seconds), "--connections", &CREATORS.to_string()]);
+        let json = client::run(command.arg("--json").arg(&report), &report)?;
+        json["throughput"].as_f64().context("the client's report has a throughput")
+    }
+
+    fn redis_set(&self, redis: &Path, benchmark: &Path) -> Result<f64> {
+        let folder = self.fresh("redis")?;
+        std::fs::create_dir_all(&folder)?;
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let port = address.port().to_string();
+        let words =
+            ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"];
+        let mut command = vec![redis.display().to_string()];
+        command.extend(words.map(str::to_owned));
+        command.extend(["--dir".to_owned(), folder.display().to_string()]);
+        let server =
+            Server::start(&command, &self.cpus.server.to_string(), address, &self.place.scratch.join("redis.log"))?;
+        let requests = (self.order.seconds * 20_000).to_string();
+        let output = Command::new("taskset")
+            .args(["-c", &self.cpus.client.to_string()])
+            .arg(benchmark)
+            .args([
+                "-p",
+                &port,
+                "-t",
+                "set",
+                "-d",
+                "130",
+                "-c",
+                &CREATORS.to_string(),
+                "-n",
+                &requests,
+                "-r",
+                "100000000",
+                "--csv",
+            ])
+            .output()?;
+        drop(server);
+        std::fs::remove_dir_all(&folder)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("\"SET\""))
+            .with_context(|| format!("redis-benchmark said: {text}"))?;
+        let rate = line.split(',').nth(1).map(|field| field.trim_matches('"')).and_then(|field| field.parse().ok());
+        rate.with_context(|| format!("no rate in {line:?}"))
+    }
+
+    fn memory(&mut self) -> Result<()> {
+        let cpu = self.cpus.server.to_string();
+        let empty = self.fresh("empty")?;
+        let running = self.carom(&empty, &cpu)?;
+        let base = running.server.memory();
+        let idle = self.idle(&running)?;
+        drop(running);
+        std::fs::remove_dir_all(&empty)?;
+        let many = self.order.many;
+        let running = self.carom(&peers::carom_data(self.place, many)?, &cpu)?;
+        await_redirect(running.server.address, many - 1)?;
+        let per_link = (running.server.memory() - base) as f64 / many as f64;
+        let bytes = (data::code(0).len() + data::target(0).len()) as f64;
+        self.add(
+            format!("memory per link, {many} links"),
+            per_link,
+            "bytes",
+            None,
+            "proportional set size, less that of an empty node",
+        )?;
+        self.add(
+            "memory per link by code and URL".to_owned(),
+            per_link / bytes,
+            "times",
+            Some(Budget::AtMost(1.5)),
+            &format!("codes of 7 and URLs of {} bytes", bytes - 7.0),
+        )?;
+        self.add(
+            "memory per idle connection".to_owned(),
+            idle,
+            "bytes",
+            Some(Budget::AtMost(1_024.0)),
+            "kept alive after one request; the kernel's own buffers not counted",
+        )
+    }
+
+    /// Memory that an idle connection costs the server.
+    fn idle(&self, running: &Running) -> Result<f64> {
+        let connect = || -> Result<TcpStream> {
+            let mut stream = TcpStream::connect(running.server.address)?;
+            ask(&mut stream, "none")?;
+            Ok(stream)
+        };
+        let first = (0..500).map(|_| connect()).collect::<Result<Vec<_>>>()?;
+        let before = running.server.memory();
+        let all = (0..IDLE).map(|_| connect()).collect::<Result<Vec<_>>>()?;
+        let grown = running.server.memory().saturating_sub(before) as f64;
+        drop((first, all));
+        Ok(grown / IDLE as f64)
+    }
+
+    fn ready(&mut self) -> Result<()> {
+        let many = self.order.many;
+        let data = peers::carom_data(self.place, many)?;
+        for cores in [1, 2] {
+            let cpus = match cores {
+                1 => self.cpus.server.to_string(),
+                _ if self.cpus.client == self.cpus.server => continue,
+                _ => format!("{},{}", self.cpus.server, self.cpus.client),
+            };
+            let mut seconds = Vec::new();
+            for _ in 0..self.order.rounds.min(3) {
+                self.carom(&data, &cpus)?.server.kill()?;
+                let begin = Instant::now();
+                let running = self.carom(&data, &cpus)?;
+                await_redirect(running.server.address, many - 1)?;
+                seconds.push(begin.elapsed().as_secs_f64());
+            }
+            let budget = (cores == 2).then_some(Budget::AtMost(5.0));
+            self.add(
+                format!("ready after kill -9, {many} links, {cores} CPU"),
+                median(seconds).unwrap_or(0.0),
+                "s",
+                budget,
+                "from the start of the process to the first right redirect; the files are in the page cache",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks for a code and returns the answer's head.
+fn ask(stream: &mut TcpStream, code: &str) -> Result<String> {
+    stream.write_all(format!("GET /{code} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())?;
+    let mut received = Vec::new();
+    let mut buffer = [0; 4_096];
+    while !received.windows(4).any(|window| window == b"\r\n\r\n") {
+        let len = stream.read(&mut buffer)?;
+        if len == 0 {
+            bail!("the server closed the connection");
+        }
+        received.extend_from_slice(&buffer[..len]);
+    }
+    Ok(String::from_utf8_lossy(&received).into_owned())
+}
+
+/// Waits until a link is answered as it should be.
+fn await_redirect(address: SocketAddr, number: u64) -> Result<()> {
+    let expected = format!("Location: {}\r\n", data::target(number));
+    let begin = Instant::now();
+    while begin.elapsed() < READY_TIME_MAX {
+        let answer = TcpStream::connect(address)
+            .map_err(Into::into)
+            .and_then(|mut stream| ask(&mut stream, &data::code(number)));
+        match answer {
+            Ok(answer) if answer.contains(&expected) => return Ok(()),
+            Ok(answer) => bail!("a wrong answer after the start: {answer}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+    bail!("no answer within {READY_TIME_MAX:?}")
+}

@@ -1,0 +1,320 @@
+//! The servers that are compared: how each is started, with which settings, and what it needs.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::data;
+use crate::process::{Server, free_port};
+
+/// Links in the maps of servers that are not meant for millions.
+pub(crate) const MAP_LINKS: u64 = 100_000;
+
+/// Names of all subjects, in the order of reports.
+pub(crate) const NAMES: [&str; 8] = [
+    "carom, 10 M links",
+    "carom, 100 k links",
+    "nginx return 302",
+    "nginx map, 100 k links",
+    "HAProxy map, 100 k links",
+    "nginx Lua + Redis, 100 k links",
+    "floor: bare io_uring",
+    "floor: bare epoll",
+];
+
+/// What a server is measured against.
+pub(crate) const REFERENCE: &str = "nginx return 302";
+
+/// Where programs and data are.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Folder of the programs of this workspace.
+    pub(crate) programs: PathBuf,
+    /// Folder of the data sets, kept between runs.
+    pub(crate) data: PathBuf,
+    /// Folder for this run.
+    pub(crate) scratch: PathBuf,
+}
+
+/// A server that can be started.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// Its name in reports.
+    pub(crate) name: &'static str,
+    /// Its version.
+    pub(crate) version: String,
+    /// All its settings, as text.
+    pub(crate) settings: String,
+    /// How many links it serves; the client asks for these.
+    pub(crate) links: u64,
+    /// Whether it leads everybody to the same place.
+    pub(crate) is_constant: bool,
+    command: Vec<String>,
+    address: SocketAddr,
+    /// A server that it needs beside it.
+    helper: Option<(Vec<String>, SocketAddr)>,
+}
+
+/// A peer at work, with what it needs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// The server.
+    pub(crate) server: Server,
+    /// What it needs beside it; its CPU time counts, too.
+    pub(crate) helper: Option<Server>,
+}
+
+impl Peer {
+    /// Starts it on a CPU.
+    pub(crate) fn start(&self, cpu: usize, place: &Place) -> Result<Running> {
+        let cpus = cpu.to_string();
+        let log = |part: &str| place.scratch.join(format!("{}-{part}.log", self.name.replace([' ', ':', ','], "-")));
+        let helper = match &self.helper {
+            Some((command, address)) => {
+                let server = Server::start(command, &cpus, *address, &log("helper"))?;
+                fill_redis(*address, self.links)?;
+                Some(server)
+            }
+            None => None,
+        };
+        Ok(Running { server: Server::start(&self.command, &cpus, self.address, &log("server"))?, helper })
+    }
+
+    /// Makes the subject of that name ready to start. `Ok(Err(reason))` says what is missing for it.
+    pub(crate) fn prepare(name: &'static str, place: &Place, cpu: usize, many: u64) -> Result<Result<Peer, String>> {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        match name {
+            "carom, 10 M links" => carom(name, place, cpu, address, many).map(Ok),
+            "carom, 100 k links" => carom(name, place, cpu, address, MAP_LINKS).map(Ok),
+            "nginx return 302" => nginx(name, place, address, &return_location(), true),
+            "nginx map, 100 k links" => {
+                let map = data::map(place.data.join("nginx.map"), MAP_LINKS, ";")?;
+                nginx(name, place, address, &map_location(&map), false)
+            }
+            "HAProxy map, 100 k links" => haproxy(name, place, address),
+            "nginx Lua + Redis, 100 k links" => lua(name, place, address),
+            "floor: bare io_uring" => Ok(Ok(floor(name, place, address, "floor-ring"))),
+            "floor: bare epoll" => Ok(Ok(floor(name, place, address, "floor-epoll"))),
+            _ => bail!("`{name}` is not a server that is known here"),
+        }
+    }
+}
+
+/// The first of these that is there.
+fn find(programs: &[&str]) -> Option<String> {
+    programs.iter().find(|program| Path::new(program).exists()).map(|program| (*program).to_owned())
+}
+
+/// The first line that a program says of its version.
+fn version(program: &str, option: &str) -> String {
+    let output = Command::new(program).arg(option).output();
+    let text = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or("unknown").trim().to_owned()
+}
+
+fn written(path: PathBuf, text: &str) -> Result<String> {
+    std::fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))?;
+    Ok(path.display().to_string())
+}
+
+/// A data directory of carom with the first `count` links. Made once.
+pub(crate) fn carom_data(place: &Place, count: u64) -> Result<PathBuf> {
+    let folder = place.data.join(format!("carom-{count}"));
+    let complete = folder.join("complete");
+    if complete.exists() {
+        return Ok(folder);
+    }
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    let links = data::export(&place.data, count)?;
+    let status = Command::new(place.programs.join("carom"))
+        .args(["import", "--data-dir"])
+        .arg(&folder)
+        .arg(&links)
+        .status()
+        .context("carom cannot be started")?;
+    if !status.success() {
+        bail!("carom import ended with {status}");
+    }
+    std::fs::write(complete, "")?;
+    Ok(folder)
+}
+
+/// How carom is started on some cores.
+pub(crate) fn carom_command(place: &Place, data: &Path, cpus: &str, address: SocketAddr, admin: u16) -> Vec<String> {
+    let words = ["serve", "--cores", cpus, "--listen", &address.to_string(), "--admin-listen"];
+    let mut command = vec![place.programs.join("carom").display().to_string()];
+    command.extend(words.map(str::to_owned));
+    command.extend([format!("127.0.0.1:{admin}"), "--data-dir".to_owned(), data.display().to_string()]);
+    command
+}
+
+fn carom(name: &'static str, place: &Place, cpu: usize, address: SocketAddr, links: u64) -> Result<Peer> {
+    let data = carom_data(place, links)?;
+    let command = carom_command(place, &data, &format!("{cpu}-{cpu}"), address, free_port()?);
+    Ok(Peer {
+        name,
+        version: version(&command[0], "--version"),
+        settings: "defaults; one core, pinned; control threads share its CPU".to_owned(),
+        links,
+        is_constant: false,
+        command,
+        address,
+        helper: None,
+    })
+}
+
+fn return_location() -> String {
+    format!("server {{ listen ADDRESS backlog=4096; location / {{ return 302 {}; }} }}", data::target(0))
+}
+
+fn map_location(map: &Path) -> String {
+    format!(
+        "map_hash_max_size 262144; map_hash_bucket_size 256;\n  map $uri $to {{ include {}; }}\n  server {{ listen ADDRESS backlog=4096; location / {{ if ($to = \"\") {{ return 404; }} return 302 $to; }} }}",
+        map.display()
+    )
+}
+
+/// nginx's settings around a server block.
+fn nginx_settings(scratch: &Path, name: &str, modules: &str, server: &str, address: SocketAddr) -> String {
+    let pid = scratch.join(format!("{name}.pid"));
+    format!(
+        "{modules}daemon off;\nworker_processes 1;\npid {};\nerror_log stderr warn;\nworker_rlimit_nofile 65536;\nevents {{ worker_connections 32768; multi_accept on; }}\nhttp {{\n  access_log off; server_tokens off; tcp_nodelay on;\n  keepalive_requests 1000000000; keepalive_timeout 75s; absolute_redirect off;\n  client_body_temp_path {scratch}/tmp; proxy_temp_path {scratch}/tmp; fastcgi_temp_path {scratch}/tmp; uwsgi_temp_path {scratch}/tmp; scgi_temp_path {scratch}/tmp;\n  {}\n}}\n",
+        pid.display(),
+        server.replace("ADDRESS", &address.to_string()),
+        scratch = scratch.display(),
+    )
+}
+
+fn nginx(
+    name: &'static str,
+    place: &Place,
+    address: SocketAddr,
+    server: &str,
+    is_constant: bool,
+) -> Result<Result<Peer, String>> {
+    let Some(program) = find(&["/usr/sbin/nginx"]) else { return Ok(Err("nginx-light".to_owned())) };
+    let settings = nginx_settings(&place.scratch, &address.port().to_string(), "", server, address);
+    let file = written(place.scratch.join(format!("nginx-{}.conf", address.port())), &settings)?;
+    Ok(Ok(Peer {
+        name,
+        version: version(&program, "-v"),
+        settings,
+        links: MAP_LINKS,
+        is_constant,
+        command: vec![program, "-c".to_owned(), file],
+        address,
+        helper: None,
+    }))
+}
+
+fn haproxy(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<Peer, String>> {
+    let Some(program) = find(&["/usr/sbin/haproxy"]) else { return Ok(Err("haproxy".to_owned())) };
+    let map = data::map(place.data.join("haproxy.map"), MAP_LINKS, "")?;
+    let settings = format!(
+        "global\n  nbthread 1\n  maxconn 20000\ndefaults\n  mode http\n  timeout client 75s\n  timeout server 75s\n  timeout connect 5s\n  timeout http-keep-alive 75s\nfrontend f\n  bind {address} backlog 4096\n  http-request redirect code 302 location %[path,map_str({0})] if {{ path,map_str({0}) -m found }}\n  http-request return status 404\n",
+        map.display()
+    );
+    let file = written(place.scratch.join("haproxy.cfg"), &settings)?;
+    Ok(Ok(Peer {
+        name,
+        version: version(&program, "-v"),
+        settings,
+        links: MAP_LINKS,
+        is_constant: false,
+        command: vec![program, "-db".to_owned(), "-f".to_owned(), file],
+        address,
+        helper: None,
+    }))
+}
+
+fn lua(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<Peer, String>> {
+    let parts = [
+        ("/usr/sbin/nginx", "nginx-light"),
+        ("/usr/lib/nginx/modules/ngx_http_lua_module.so", "libnginx-mod-http-lua"),
+        ("/usr/share/lua/5.1/nginx/redis.lua", "lua-nginx-redis"),
+        ("/usr/bin/redis-server", "redis-server"),
+    ];
+    let missing: Vec<&str> =
+        parts.iter().filter(|(path, _)| !Path::new(path).exists()).map(|(_, name)| *name).collect();
+    if !missing.is_empty() {
+        return Ok(Err(missing.join(" ")));
+    }
+    let redis = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+    let mut server = String::new();
+    // A string takes what is written.
+    let _ = write!(
+        server,
+        "lua_package_path '/usr/share/lua/5.1/?.lua;;';\n  server {{ listen ADDRESS backlog=4096; location / {{ content_by_lua_block {{\n    local redis = require('nginx.redis'):new()\n    redis:set_timeout(1000)\n    local ok = redis:connect('127.0.0.1', {})\n    if not ok then return ngx.exit(503) end\n    local target = redis:get(ngx.var.uri)\n    redis:set_keepalive(60000, 64)\n    if not target or target == ngx.null then return ngx.exit(404) end\n    return ngx.redirect(target, 302)\n  }} }} }}",
+        redis.port()
+    );
+    let modules = "load_module /usr/lib/nginx/modules/ndk_http_module.so;\nload_module /usr/lib/nginx/modules/ngx_http_lua_module.so;\n";
+    let settings = nginx_settings(&place.scratch, "lua", modules, &server, address);
+    let file = written(place.scratch.join("lua.conf"), &settings)?;
+    let dir = place.scratch.display().to_string();
+    let port = redis.port().to_string();
+    let words = [
+        "/usr/bin/redis-server",
+        "--port",
+        &port,
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--dir",
+        &dir,
+    ];
+    Ok(Ok(Peer {
+        name,
+        version: format!("{}; {}", version("/usr/sbin/nginx", "-v"), version("/usr/bin/redis-server", "--version")),
+        settings: format!("{settings}\n{}", words.join(" ")),
+        links: MAP_LINKS,
+        is_constant: false,
+        command: vec!["/usr/sbin/nginx".to_owned(), "-c".to_owned(), file],
+        address,
+        helper: Some((words.map(str::to_owned).to_vec(), redis)),
+    }))
+}
+
+fn floor(name: &'static str, place: &Place, address: SocketAddr, word: &str) -> Peer {
+    let program = place.programs.join("carom-bench").display().to_string();
+    Peer {
+        name,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        settings: "a constant answer for each empty line that ends a head; nothing is parsed".to_owned(),
+        links: MAP_LINKS,
+        is_constant: true,
+        command: vec![program, word.to_owned(), address.to_string()],
+        address,
+        helper: None,
+    }
+}
+
+/// Gives Redis the links, through its own protocol.
+fn fill_redis(address: SocketAddr, count: u64) -> Result<()> {
+    use std::io::{BufRead, BufReader, Write};
+    let stream = std::net::TcpStream::connect(address)?;
+    let mut out = std::io::BufWriter::new(stream.try_clone()?);
+    let mut answers = BufReader::new(stream);
+    for first in (0..count).step_by(1_000) {
+        for number in first..(first + 1_000).min(count) {
+            let (key, value) = (format!("/{}", data::code(number)), data::target(number));
+            write!(out, "*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n{value}\r\n", key.len(), value.len())?;
+        }
+        out.flush()?;
+        for _ in first..(first + 1_000).min(count) {
+            let mut line = String::new();
+            answers.read_line(&mut line)?;
+            if line != "+OK\r\n" {
+                bail!("Redis answered {line:?} to SET");
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! The results as a table for the terminal, a page, and plots. Pure.
+
+mod bars;
+
+use std::fmt::Write as _;
+
+use crate::peers::REFERENCE;
+use crate::results::{Budget, Figure, Results, Sample};
+
+use self::bars::{Bar, bars};
+
+/// The scenario that stands for saturation, and the one that stands for a steady load.
+const SATURATED: &str = "64 connections";
+const STEADY: &str = "open loop, 40,000/s";
+
+/// The subject with budgets.
+const CAROM: &str = "carom, 10 M links";
+const FLOOR: &str = "floor: bare io_uring";
+
+/// What the page shows of a run.
+type Column = (&'static str, fn(&Sample) -> f64, usize);
+
+const COLUMNS: [Column; 7] = [
+    ("right answers/s", |sample| sample.throughput, 0),
+    ("CPU µs", Sample::cpu_micros, 2),
+    ("user", |sample| sample.user_micros, 2),
+    ("system", |sample| sample.system_micros, 2),
+    ("p50 µs", |sample| sample.p50, 0),
+    ("p99 µs", |sample| sample.p99, 0),
+    ("p99.9 µs", |sample| sample.p999, 0),
+];
+
+/// The table for a terminal.
+pub(crate) fn table(results: &Results) -> String {
+    let mut out = String::new();
+    // A string takes what is written.
+    let _ = write_table(&mut out, results);
+    out
+}
+
+fn write_table(out: &mut String, results: &Results) -> std::fmt::Result {
+    for scenario in &results.scenarios {
+        write!(out, "\n{scenario:<32}")?;
+        COLUMNS.iter().try_for_each(|(name, ..)| write!(out, "{name:>16}"))?;
+        writeln!(out, "{:>16}", "CPU by nginx")?;
+        for subject in &results.subjects {
+            write!(out, "{:<32}", subject.name)?;
+            for (_, pick, digits) in COLUMNS {
+                let value = results.median(&subject.name, scenario, pick).unwrap_or(0.0);
+                write!(out, "{value:>16.digits$}")?;
+            }
+            let ratio = results.ratio(&subject.name, REFERENCE, scenario, Sample::cpu_micros);
+            writeln!(out, "{:>16}", ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")))?;
+        }
+    }
+    let figures = budgeted(results);
+    if !figures.is_empty() {
+        writeln!(out, "\nbudgets and growth")?;
+    }
+    for figure in figures {
+        writeln!(out, "  {:<60}{:>14} {:<9} {}", figure.name, number(figure.value), figure.unit, verdict(&figure))?;
+    }
+    Ok(())
+}
+
+/// A figure as long as it says something.
+fn number(value: f64) -> String {
+    match value {
+        value if value >= 1_000.0 => format!("{value:.0}"),
+        value if value >= 20.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+fn verdict(figure: &Figure) -> String {
+    let Some(budget) = figure.budget else { return String::new() };
+    let bound = match budget {
+        Budget::AtMost(bound) => format!("at most {}", number(bound)),
+        Budget::AtLeast(bound) => format!("at least {}", number(bound)),
+    };
+    format!("{bound}: {}", if budget.is_kept(figure.value) { "reached" } else { "not reached" })
+}
+
+/// The budgets of the comparison, then all that was measured of growth.
+fn budgeted(results: &Results) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    let mut add = |name: &str, value: Option<f64>, unit: &str, bound: f64, how: &str| {
+        let budget = Some(Budget::AtMost(bound));
+        let figure =
+            |value| Figure { name: name.to_owned(), value, unit: unit.to_owned(), budget, how: how.to_owned() };
+        figures.extend(value.map(figure));
+    };
+    let how = "64 connections, at saturation; median of the rounds' ratios";
+    let ratio = |to| results.ratio(CAROM, to, SATURATED, Sample::cpu_micros);
+    add("CPU per redirect by nginx return 302", ratio(REFERENCE), "times", 0.85, how);
+    add("CPU per redirect by a bare io_uring loop", ratio(FLOOR), "times", 1.2, how);
+    let how = "open loop from the intended instant, one core, 10 M links";
+    let steady = |pick: fn(&Sample) -> f64| results.median(CAROM, STEADY, pick);
+    add("p80 at 40,000/s", steady(|sample| sample.p80), "µs", 1_000.0, how);
+    add("p99 at 40,000/s", steady(|sample| sample.p99), "µs", 3_000.0, how);
+    add("errors at 40,000/s", steady(|sample| sample.errors as f64), "", 0.0, how);
+    figures.extend(results.growth.iter().cloned());
+    figures
+}
+
+/// The page, in Markdown.
+pub(crate) fn page(results: &Results) -> String {
+    let mut out = String::new();
+    // A string takes what is written.
+    let _ = write_page(&mut out, results);
+    out
+}
+
+fn write_page(out: &mut String, results: &Results) -> std::fmt::Result {
+    let machine = &results.machine;
+    writeln!(out, "# Results\n\nMade by `carom-bench`; to make them again:\n")?;
+    writeln!(out, "```sh\nmake bench      # installs the peers (as root), compares, and measures growth\n```\n")?;
+    let kind = if machine.is_virtual { "a virtual machine" } else { "bare metal" };
+    let memory = machine.memory as f64 / f64::from(1u32 << 30);
+    writeln!(
+        out,
+        "{} CPUs of {} ({kind}), {memory:.0} GiB, Linux {}. Commit {}, {}.",
+        machine.cpus, machine.cpu, machine.kernel, machine.commit, machine.date
+    )?;
+    writeln!(
+        out,
+        "Server on one CPU, client (`carom-loadgen`, minimal headers, every answer checked) on another. Each figure is the median of {} runs of {} s, which took turns with those of all others.\n",
+        machine.rounds, machine.seconds
+    )?;
+    writeln!(
+        out,
+        "CPU is the server's time in user and kernel mode for each request: steadier than throughput, which the client limits where marked *.\n"
+    )?;
+    let figures = budgeted(results);
+    if !figures.is_empty() {
+        writeln!(out, "## Budgets and growth\n\n| what | value | budget | how |\n|---|---|---|---|")?;
+    }
+    for figure in figures {
+        writeln!(
+            out,
+            "| {} | {} {} | {} | {} |",
+            figure.name,
+            number(figure.value),
+            figure.unit,
+            verdict(&figure),
+            figure.how
+        )?;
+    }
+    if !results.runs.is_empty() {
+        writeln!(out, "\n## CPU for each redirect\n\n![CPU for each redirect at saturation](results/cpu.svg)\n")?;
+        writeln!(out, "## Latency at 40,000 requests a second\n\n![p99 at 40,000 a second](results/p99.svg)\n")?;
+    }
+    for scenario in &results.scenarios {
+        write_scenario(out, results, scenario)?;
+    }
+    if !results.subjects.is_empty() {
+        writeln!(out, "\n## Memory\n\n| server | MiB |\n|---|---|")?;
+    }
+    for subject in &results.subjects {
+        writeln!(out, "| {} | {} |", subject.name, number(subject.memory as f64 / f64::from(1 << 20)))?;
+    }
+    if !results.notes.is_empty() {
+        writeln!(out, "\n## Notes\n")?;
+    }
+    results.notes.iter().try_for_each(|note| writeln!(out, "* {note}"))?;
+    if !results.subjects.is_empty() {
+        writeln!(out, "\n## Settings\n")?;
+    }
+    for subject in &results.subjects {
+        writeln!(
+            out,
+            "<details><summary>{}: {}</summary>\n\n```\n{}\n```\n</details>\n",
+            subject.name,
+            subject.version,
+            subject.settings.trim()
+        )?;
+    }
+    Ok(())
+}
+
+fn write_scenario(out: &mut String, results: &Results, scenario: &str) -> std::fmt::Result {
+    write!(out, "\n## {scenario}\n\n| server |")?;
+    COLUMNS.iter().try_for_each(|(name, ..)| write!(out, " {name} |"))?;
+    writeln!(out, " CPU by nginx `return 302` | errors |\n|---|{}", "---|".repeat(COLUMNS.len() + 2))?;
+    for subject in &results.subjects {
+        let limited = results.median(&subject.name, scenario, |sample| f64::from(u8::from(sample.client_limited)));
+        let mark = if limited >= Some(0.5) { " *" } else { "" };
+        write!(out, "| {} |", subject.name)?;
+        for (at, (_, pick, digits)) in COLUMNS.into_iter().enumerate() {
+            let value = results.median(&subject.name, scenario, pick).unwrap_or(0.0);
+            write!(out, " {value:.digits$}{} |", if at == 0 { mark } else { "" })?;
+        }
+        let ratio = results.ratio(&subject.name, REFERENCE, scenario, Sample::cpu_micros);
+        let errors = results.median(&subject.name, scenario, |sample| sample.errors as f64).unwrap_or(0.0);
+        writeln!(out, " {} | {errors:.0} |", ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")))?;
+    }
+    Ok(())
+}
+
+/// The plots with their file names.
+pub(crate) fn plots(results: &Results) -> Vec<(&'static str, String)> {
+    if results.runs.is_empty() {
+        return Vec::new();
+    }
+    let of = |scenario: &str, parts: &[fn(&Sample) -> f64]| -> Vec<Bar> {
+        let bar = |name: &String| Bar {
+            name: name.clone(),
+            parts: parts.iter().map(|pick| results.median(name, scenario, pick).unwrap_or(0.0)).collect(),
+            is_ours: name.starts_with("carom"),
+        };
+        results.subjects.iter().map(|subject| bar(&subject.name)).collect()
+    };
+    let cpu = of(SATURATED, &[|sample| sample.user_micros, |sample| sample.system_micros]);
+    let p99 = of(STEADY, &[|sample| sample.p99]);
+    vec![
+        ("cpu.svg", bars("Server CPU for each redirect, µs: user and kernel, 64 connections, at saturation", &cpu)),
+        ("p99.svg", bars("p99 at 40,000 requests a second, µs", &p99)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Run, Subject};
+
+    fn results() -> Results {
+        let run = |subject: &str, scenario: &str, micros: f64| Run {
+            subject: subject.to_owned(),
+            scenario: scenario.to_owned(),
+            sample: Sample { user_micros: micros, p99: 500.0, client_limited: true, ..Sample::default() },
+        };
+        let subject = |name: &str| Subject {
+            name: name.to_owned(),
+            version: "1".to_owned(),
+            settings: "x\n".to_owned(),
+            memory: 1 << 20,
+        };
+        Results {
+            subjects: vec![subject(CAROM), subject(REFERENCE)],
+            scenarios: vec![SATURATED.to_owned(), STEADY.to_owned()],
+            runs: vec![
+                run(CAROM, SATURATED, 6.0),
+                run(REFERENCE, SATURATED, 8.0),
+                run(CAROM, STEADY, 6.0),
+                run(REFERENCE, STEADY, 8.0),
+            ],
+            notes: vec!["A note.".to_owned()],
+            ..Results::default()
+        }
+    }
+
+    #[test]
+    fn the_page_says_what_was_measured() {
+        let page = page(&results());
+        for words in [
+            "| CPU per redirect by nginx return 302 | 0.75 times | at most 0.85: reached |",
+            "| p99 at 40,000/s | 500.0 µs | at most 3000: reached |",
+            "| carom, 10 M links | 0 * | 6.00 | 6.00 | 0.00 |",
+            "* A note.",
+            "<details><summary>nginx return 302: 1</summary>",
+        ] {
+            assert!(page.contains(words), "{words} in {page}");
+        }
+        assert!(table(&results()).contains("0.75"));
+    }
+
+    #[test]
+    fn plots_are_whole_and_without_markup_of_names() {
+        for (name, svg) in plots(&results()) {
+            assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{name}");
+        }
+        assert!(plots(&Results::default()).is_empty());
+    }
+}
