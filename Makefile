@@ -51,6 +51,17 @@ fuzz: rust ## Fuzz every target for TIME seconds each; installs cargo-fuzz where
 soak: packages rust ## Run the tests optimised, with CASES cases for each property
 	PROPTEST_CASES=$(CASES) cargo test --release --workspace --locked --no-fail-fast
 
+# The servers that carom is compared with. Those that are missing are left out of the results.
+PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server
+
+.PHONY: bench
+bench: packages rust ## Install carom's peers (as root), compare, and measure growth: bench/RESULTS.md
+	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PEERS); \
+	fi
+	cargo run --release --locked -p carom-bench -- compare
+	cargo run --release --locked -p carom-bench -- growth
+
 # What a test needs of the system. On a system without dpkg only the commands can be looked for.
 .PHONY: packages
 packages:

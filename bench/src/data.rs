@@ -30,7 +30,7 @@ pub(crate) fn target(number: u64) -> String {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let host = number % 10_000;
     format!(
-        "https://www.shop{host:04}.example/catalogue/{mixed:016x}/item/{number:010}?ref={:012x}&lang=en-GB",
+        "https://www.shop{host:04}.example/catalogue/{mixed:016x}/item/{number:010}?ref={:012x}&language=en",
         mixed >> 16
     )
 }

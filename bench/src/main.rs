@@ -14,7 +14,7 @@ mod results;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -97,8 +97,18 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().what {
+fn main() -> ExitCode {
+    match carry_out(Arguments::parse().what) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("carom-bench: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(what: What) -> Result<()> {
+    match what {
         What::FloorRing { address } => floors::ring(address),
         What::FloorEpoll { address } => floors::epoll(address),
         What::Report { results } => {

@@ -115,8 +115,8 @@ fn version(program: &str, option: &str) -> String {
     String::from_utf8_lossy(&text).lines().next().unwrap_or("unknown").trim().to_owned()
 }
 
-fn written(path: PathBuf, text: &str) -> Result<String> {
-    std::fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))?;
+fn written(path: &Path, text: &str) -> Result<String> {
+    std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(path.display().to_string())
 }
 
@@ -183,7 +183,7 @@ fn map_location(map: &Path) -> String {
 fn nginx_settings(scratch: &Path, name: &str, modules: &str, server: &str, address: SocketAddr) -> String {
     let pid = scratch.join(format!("{name}.pid"));
     format!(
-        "{modules}daemon off;\nworker_processes 1;\npid {};\nerror_log stderr warn;\nworker_rlimit_nofile 65536;\nevents {{ worker_connections 32768; multi_accept on; }}\nhttp {{\n  access_log off; server_tokens off; tcp_nodelay on;\n  keepalive_requests 1000000000; keepalive_timeout 75s; absolute_redirect off;\n  client_body_temp_path {scratch}/tmp; proxy_temp_path {scratch}/tmp; fastcgi_temp_path {scratch}/tmp; uwsgi_temp_path {scratch}/tmp; scgi_temp_path {scratch}/tmp;\n  {}\n}}\n",
+        "{modules}daemon off;\nworker_processes 1;\npid {};\nerror_log stderr warn;\nevents {{ worker_connections 16384; multi_accept on; }}\nhttp {{\n  access_log off; server_tokens off; tcp_nodelay on;\n  keepalive_requests 1000000000; keepalive_timeout 75s; absolute_redirect off;\n  client_body_temp_path {scratch}/tmp; proxy_temp_path {scratch}/tmp; fastcgi_temp_path {scratch}/tmp; uwsgi_temp_path {scratch}/tmp; scgi_temp_path {scratch}/tmp;\n  {}\n}}\n",
         pid.display(),
         server.replace("ADDRESS", &address.to_string()),
         scratch = scratch.display(),
@@ -199,7 +199,7 @@ fn nginx(
 ) -> Result<Result<Peer, String>> {
     let Some(program) = find(&["/usr/sbin/nginx"]) else { return Ok(Err("nginx-light".to_owned())) };
     let settings = nginx_settings(&place.scratch, &address.port().to_string(), "", server, address);
-    let file = written(place.scratch.join(format!("nginx-{}.conf", address.port())), &settings)?;
+    let file = written(&place.scratch.join(format!("nginx-{}.conf", address.port())), &settings)?;
     Ok(Ok(Peer {
         name,
         version: version(&program, "-v"),
@@ -216,10 +216,10 @@ fn haproxy(name: &'static str, place: &Place, address: SocketAddr) -> Result<Res
     let Some(program) = find(&["/usr/sbin/haproxy"]) else { return Ok(Err("haproxy".to_owned())) };
     let map = data::map(place.data.join("haproxy.map"), MAP_LINKS, "")?;
     let settings = format!(
-        "global\n  nbthread 1\n  maxconn 20000\ndefaults\n  mode http\n  timeout client 75s\n  timeout server 75s\n  timeout connect 5s\n  timeout http-keep-alive 75s\nfrontend f\n  bind {address} backlog 4096\n  http-request redirect code 302 location %[path,map_str({0})] if {{ path,map_str({0}) -m found }}\n  http-request return status 404\n",
+        "global\n  nbthread 1\n  maxconn 8000\ndefaults\n  mode http\n  timeout client 75s\n  timeout server 75s\n  timeout connect 5s\n  timeout http-keep-alive 75s\nfrontend f\n  bind {address} backlog 4096\n  http-request redirect code 302 location %[path,map_str({0})] if {{ path,map_str({0}) -m found }}\n  http-request return status 404\n",
         map.display()
     );
-    let file = written(place.scratch.join("haproxy.cfg"), &settings)?;
+    let file = written(&place.scratch.join("haproxy.cfg"), &settings)?;
     Ok(Ok(Peer {
         name,
         version: version(&program, "-v"),
@@ -254,7 +254,7 @@ fn lua(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<
     );
     let modules = "load_module /usr/lib/nginx/modules/ndk_http_module.so;\nload_module /usr/lib/nginx/modules/ngx_http_lua_module.so;\n";
     let settings = nginx_settings(&place.scratch, "lua", modules, &server, address);
-    let file = written(place.scratch.join("lua.conf"), &settings)?;
+    let file = written(&place.scratch.join("lua.conf"), &settings)?;
     let dir = place.scratch.display().to_string();
     let port = redis.port().to_string();
     let words = [
