@@ -126,7 +126,6 @@ pub struct Desk {
     code_batch: Cell<u64>,
     /// Whether tasks have left something for the loop since it last looked.
     called: Cell<bool>,
-    loop_waker: RefCell<Option<Waker>>,
 }
 
 impl std::fmt::Debug for Desk {
@@ -150,7 +149,6 @@ impl Desk {
             code_waiters: RefCell::default(),
             code_batch: Cell::new(0),
             called: Cell::new(false),
-            loop_waker: RefCell::default(),
         }
     }
 
@@ -268,9 +266,6 @@ impl Desk {
 
     fn call_loop(&self) {
         self.called.set(true);
-        if let Some(waker) = self.loop_waker.borrow_mut().take() {
-            waker.wake();
-        }
     }
 
     // For the loop.
@@ -278,15 +273,6 @@ impl Desk {
     /// How many codes are ready.
     pub fn codes_remaining(&self) -> usize {
         self.codes.borrow().remaining()
-    }
-
-    /// Whether tasks have called since the last look; if not, they will wake the given waker.
-    pub fn was_called(&self, waker: &Waker) -> bool {
-        if self.called.take() {
-            return true;
-        }
-        *self.loop_waker.borrow_mut() = Some(waker.clone());
-        false
     }
 
     /// Whether tasks wait for the loop right now.

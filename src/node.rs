@@ -250,7 +250,7 @@ impl CorePlan<'_> {
         self,
         public: Vec<Vec<Socket>>,
         admin: Vec<Socket>,
-        bells: Vec<Arc<File>>,
+        bells: Vec<File>,
         mail: Vec<Receiver<ToCore>>,
         sources: Vec<CodeSource>,
     ) -> Result<Vec<core::executor::Running>, Exit> {
@@ -354,7 +354,7 @@ fn bind_all(addresses: &[SocketAddr], cores: usize) -> Result<(Vec<SocketAddr>, 
     Ok((bound, of_core))
 }
 
-type Mail = (Post, Vec<Arc<File>>, Vec<Receiver<ToCore>>);
+type Mail = (Post, Vec<File>, Vec<Receiver<ToCore>>);
 
 /// A mailbox for each core and for the admin listener.
 fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
@@ -364,8 +364,9 @@ fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
     for _ in 0..=cores.get() {
         let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
             .map_err(|error| thread_exit("a doorbell", &error.into()))?;
-        let bell = Arc::new(File::from(bell));
-        let (mailbox, receiver) = Mailbox::new(Arc::clone(&bell));
+        let bell = File::from(bell);
+        let ring = bell.try_clone().map_err(|error| thread_exit("a doorbell", &error))?;
+        let (mailbox, receiver) = Mailbox::new(Arc::new(ring));
         boxes.push(mailbox);
         bells.push(bell);
         mail.push(receiver);

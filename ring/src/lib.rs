@@ -4,8 +4,8 @@
 //! Few files of the workspace have `unsafe`; for sockets this is the only one. What makes it safe as a whole:
 //!
 //! * the kernel is only ever given memory that this type owns: the buffer ring, the timer's interval, the addresses to
-//!   connect to, and the buffers of sends, which move in with [`Ring::send`] and out with [`Completion::Sent`]; when the
-//!   ring is dropped with sends in flight, their buffers are leaked rather than freed;
+//!   connect to, the counter of the bell, and the buffers of sends, which move in with [`Ring::send`] and out with
+//!   [`Completion::Sent`]; what the kernel may still use when the ring is dropped is leaked rather than freed;
 //! * a received [`Chunk`] cannot be copied, so the kernel gets each buffer back once;
 //! * descriptors stay open while an operation names them: callers hold the connection's [`OwnedFd`] until its last
 //!   completion, and each completion carries the generation of the slot it belongs to.
@@ -18,7 +18,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, Ordering, fence};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
@@ -74,9 +74,11 @@ enum Kind {
     Receive = 2,
     Send = 3,
     Timer = 4,
-    /// A doorbell rung by another ring.
+    /// The bell was rung by a thread.
     Bell = 5,
     Connect = 7,
+    /// A doorbell rung by another ring.
+    RungByRing = 8,
     /// Cancels, shutdowns and doorbells that we rang: their outcome changes nothing.
     Ignored = 6,
 }
@@ -90,6 +92,7 @@ impl Kind {
             4 => Kind::Timer,
             5 => Kind::Bell,
             7 => Kind::Connect,
+            8 => Kind::RungByRing,
             _ => Kind::Ignored,
         }
     }
@@ -142,7 +145,7 @@ pub enum Completion {
     },
     /// The interval of the timer is over; it goes on by itself.
     Tick,
-    /// Another core has left something.
+    /// Somebody has rung: another ring, or a thread that wrote to the bell.
     Bell,
 }
 
@@ -162,6 +165,14 @@ pub struct Ring {
     /// Addresses to connect to.
     #[allow(clippy::vec_box, reason = "the kernel reads an address after the push, when the list may have grown")]
     addresses: Vec<Box<SockAddr>>,
+    bell: Option<BellRead>,
+}
+
+/// The eventfd by which other threads ring, with the place where the kernel puts its count.
+#[derive(Debug)]
+struct BellRead {
+    file: File,
+    count: Box<u64>,
 }
 
 /// `IoUring` has no `Debug` of its own.
@@ -174,12 +185,12 @@ impl std::fmt::Debug for IoUringDebug {
 }
 
 impl Ring {
-    /// Makes the ring. `bell` is the eventfd that the kernel rings when there are completions and nobody looks; a thread
-    /// that sleeps in [`Ring::wait`] needs none.
+    /// Makes the ring. `bell` is an eventfd to which other threads write 8 bytes when they want a [`Completion::Bell`];
+    /// nobody else may read it.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn new(bell: Option<&File>) -> io::Result<Ring> {
+    pub fn new(bell: Option<File>) -> io::Result<Ring> {
         let uring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -202,11 +213,12 @@ impl Ring {
             buffers.provide(buffer);
         }
         buffers.publish();
-        if let Some(bell) = bell {
-            uring.submitter().register_eventfd(bell.as_raw_fd())?;
-        }
         let interval = Box::new(Timespec::new());
-        Ok(Ring { uring: IoUringDebug(uring), buffers, sends: Vec::new(), interval, addresses: Vec::new() })
+        let bell = bell.map(|file| BellRead { file, count: Box::new(0) });
+        let uring = IoUringDebug(uring);
+        let mut ring = Ring { uring, buffers, sends: Vec::new(), interval, addresses: Vec::new(), bell };
+        ring.arm_bell();
+        Ok(ring)
     }
 
     /// The descriptor by which other rings ring this one.
@@ -298,9 +310,16 @@ impl Ring {
         self.push(entry.user_data((Kind::Timer as u64) << 56));
     }
 
+    fn arm_bell(&mut self) {
+        let Some(bell) = &mut self.bell else { return };
+        let place = (&raw mut *bell.count).cast();
+        let entry = opcode::Read::new(Fd(bell.file.as_raw_fd()), place, size_of::<u64>() as u32).build();
+        self.push(entry.user_data((Kind::Bell as u64) << 56));
+    }
+
     /// Rings the doorbell of another core's ring.
     pub fn ring_bell(&mut self, ring: RawFd) {
-        let entry = opcode::MsgRingData::new(Fd(ring), 0, (Kind::Bell as u64) << 56, None).build();
+        let entry = opcode::MsgRingData::new(Fd(ring), 0, (Kind::RungByRing as u64) << 56, None).build();
         self.push(entry.user_data((Kind::Ignored as u64) << 56).flags(squeue::Flags::SKIP_SUCCESS));
     }
 
@@ -313,7 +332,7 @@ impl Ring {
     fn push(&mut self, entry: squeue::Entry) {
         loop {
             // SAFETY: every entry is built above from memory that this type owns until the operation completes (buffer
-            // ring, `sends`, `interval`, `addresses`, which only grow) and from descriptors that the caller keeps open until then.
+            // ring, `sends`, `interval`, `bell`, `addresses`, which only grow) and from descriptors that the caller keeps open until then.
             if unsafe { self.uring.0.submission().push(&entry) }.is_ok() {
                 return;
             }
@@ -343,10 +362,19 @@ impl Ring {
         // SAFETY: no argument is passed.
         match unsafe { self.uring.0.submitter().enter::<libc::sigset_t>(queued, 0, ENTER_GETEVENTS, None) } {
             Ok(_) => Ok(()),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
-                _ => Err(error),
-            },
+            Err(error) => passing(error),
+        }
+    }
+
+    /// Submits what was pushed and waits for a completion, for as long as it takes.
+    ///
+    /// # Errors
+    /// What the kernel says, apart from passing conditions; the ring is not usable then.
+    pub fn sleep(&mut self) -> io::Result<()> {
+        self.buffers.publish();
+        match self.uring.0.submit_and_wait(1) {
+            Ok(_) => Ok(()),
+            Err(error) => passing(error),
         }
     }
 
@@ -362,10 +390,7 @@ impl Ring {
         let time = Timespec::from(at_most);
         match self.uring.0.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time)) {
             Ok(_) => Ok(()),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
-                _ => Err(error),
-            },
+            Err(error) => passing(error),
         }
     }
 
@@ -374,22 +399,9 @@ impl Ring {
         !self.uring.0.completion().is_empty() || self.uring.0.submission().taskrun()
     }
 
-    /// Lets the kernel ring the eventfd at the next completion, or not.
-    pub fn set_bell(&mut self, on: bool) {
-        let completion = self.uring.0.completion();
-        if on {
-            completion.enable_eventfd();
-            // The kernel says that there is work and then looks whether to ring; we say that it shall ring and then look
-            // for work (`has_work`). Each must see the other's word, so ours must be out before we look.
-            fence(Ordering::SeqCst);
-        } else {
-            completion.disable_eventfd();
-        }
-    }
-
     /// Moves what has completed into `into`, at most [`TURN_COMPLETIONS`].
     pub fn take_completions(&mut self, into: &mut Vec<Completion>) {
-        let mut timer_ended = false;
+        let (mut timer_ended, mut bell_ended) = (false, false);
         for entry in self.uring.0.completion().take(TURN_COMPLETIONS) {
             let data = entry.user_data();
             let tag = Tag::from_user_data(data);
@@ -418,12 +430,19 @@ impl Ring {
                     timer_ended |= !more;
                     into.push(Completion::Tick);
                 }
-                Kind::Bell => into.push(Completion::Bell),
+                Kind::Bell => {
+                    bell_ended = true;
+                    into.push(Completion::Bell);
+                }
+                Kind::RungByRing => into.push(Completion::Bell),
                 Kind::Ignored => {}
             }
         }
         if timer_ended {
             self.arm_timer();
+        }
+        if bell_ended {
+            self.arm_bell();
         }
     }
 
@@ -443,6 +462,15 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // The kernel may still read from these. Rings end with their threads, which is seldom.
         self.sends.drain(..).flatten().for_each(std::mem::forget);
+        self.bell.take().into_iter().for_each(|bell| std::mem::forget(bell.count));
+    }
+}
+
+/// Errors of an enter that pass by themselves: the time is over, a signal came, the kernel is short of memory for a moment.
+fn passing(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+        _ => Err(error),
     }
 }
 

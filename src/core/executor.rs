@@ -1,25 +1,20 @@
-//! glommio: the pinned executor that hosts a core, its tasks, and how the core's loop sleeps.
+//! glommio: the pinned executor that hosts a core and its tasks.
 //!
-//! The one module that names glommio. Its sockets are not used; see `ring`.
+//! The one module that names glommio. Its sockets, files and timers are not used: whatever a core waits for completes in
+//! its own ring (see `carom_ring`), and the loop sleeps there. So nothing may wait for glommio's reactor.
 
-#![allow(unsafe_code, reason = "glommio takes a raw descriptor to read the doorbell from")]
-
-use std::fs::File;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd};
 use std::pin::Pin;
-use std::rc::Rc;
-use std::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use glommio::io::BufferedFile;
 use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement};
 
-use crate::desk::Desk;
-
-/// Memory that each executor registers with its ring. Its cores read eight bytes at a time from a doorbell; the default
-/// of 10 MiB would exceed the usual limit on locked memory.
+/// Memory that each executor registers with its ring, which cores have no use for; the default of 10 MiB would exceed the
+/// usual limit on locked memory.
 pub const IO_MEMORY: usize = 64 * 1024;
 
 /// How long tasks may run before glommio asks them to yield: practically for ever.
@@ -50,50 +45,65 @@ where
         .map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Runs a task on this core until it ends by itself.
-pub(super) fn spawn_task(task: impl Future<Output = ()> + 'static) {
-    glommio::spawn_local(task).detach();
+/// Whether tasks of a core want their turn.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Woken(Arc<AtomicBool>);
+
+impl Woken {
+    /// Whether tasks were woken since the last call. Then the loop must not sleep: they wait behind it.
+    pub(super) fn take(&self) -> bool {
+        // A plain load first: most turns wake nobody.
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
+    }
 }
 
-/// Gives other tasks of the core their turn.
+/// Runs a task on this core until it ends by itself.
+pub(super) fn spawn_task(task: impl Future<Output = ()> + 'static, woken: &Woken) {
+    woken.0.store(true, Ordering::Relaxed);
+    let woken = Arc::clone(&woken.0);
+    glommio::spawn_local(Watched { task: Box::pin(task), wakers: None, woken }).detach();
+}
+
+/// A task whose wake-ups are seen by the loop, also those by which it wakes itself.
+struct Watched<F> {
+    task: Pin<Box<F>>,
+    /// glommio's waker of this task, and ours around it.
+    wakers: Option<(Waker, Waker)>,
+    woken: Arc<AtomicBool>,
+}
+
+struct Watcher {
+    waker: Waker,
+    woken: Arc<AtomicBool>,
+}
+
+impl Wake for Watcher {
+    fn wake(self: Arc<Watcher>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Watcher>) {
+        self.woken.store(true, Ordering::Relaxed);
+        self.waker.wake_by_ref();
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Watched<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let watched = &mut *self;
+        if !watched.wakers.as_ref().is_some_and(|(waker, _)| waker.will_wake(context.waker())) {
+            let waker = context.waker().clone();
+            let watcher = Watcher { waker: waker.clone(), woken: Arc::clone(&watched.woken) };
+            watched.wakers = Some((waker, Waker::from(Arc::new(watcher))));
+        }
+        let Some((_, waker)) = &watched.wakers else { return Poll::Pending };
+        watched.task.as_mut().poll(&mut Context::from_waker(waker))
+    }
+}
+
+/// Gives the tasks of the core their turn.
 pub(super) async fn breathe() {
     glommio::executor().yield_now().await;
-}
-
-/// The doorbell of a core, as its loop waits for it.
-pub(super) struct Bell {
-    file: Rc<BufferedFile>,
-    /// A read that was started and has not ended. It stays when a task wakes the loop before the bell rings.
-    read: Option<Pin<Box<dyn Future<Output = ()>>>>,
-}
-
-impl Bell {
-    /// Waits for an eventfd in blocking mode; it must not be read by anybody else.
-    pub(super) fn new(eventfd: File) -> Bell {
-        // SAFETY: the descriptor is open, and `into_raw_fd` gives up the only other owner.
-        let file = unsafe { BufferedFile::from_raw_fd(eventfd.into_raw_fd()) };
-        Bell { file: Rc::new(file), read: None }
-    }
-
-    /// Sleeps until the bell rings or a task calls at the desk.
-    pub(super) async fn wait(&mut self, desk: &Desk) {
-        let file = &self.file;
-        let mut read = self.read.take().unwrap_or_else(|| {
-            let file = Rc::clone(file);
-            Box::pin(async move {
-                // Whatever the outcome, the loop looks at everything.
-                let _ = file.read_at(0, 8).await;
-            })
-        });
-        let rung = poll_fn(|context| {
-            if desk.was_called(context.waker()) {
-                return Poll::Ready(false);
-            }
-            read.as_mut().poll(context).map(|()| true)
-        })
-        .await;
-        if !rung {
-            self.read = Some(read);
-        }
-    }
 }

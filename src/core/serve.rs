@@ -12,7 +12,7 @@ use carom_ring::{Chunk, Completion, Ring, Tag};
 use carom_shards::{CodeHasher, CoreCount, CoreId};
 
 use super::conn::Stage;
-use super::executor::{self, Bell, Running};
+use super::executor::{self, Running};
 use super::listen::{self, Socket};
 use super::mesh::{self, Mesh};
 use super::shard::Shard;
@@ -45,8 +45,8 @@ pub struct CoreParts {
     pub cpu: Option<usize>,
     /// Its listeners, bound but not open.
     pub listeners: Vec<Socket>,
-    /// The eventfd that wakes it, in blocking mode.
-    pub bell: Arc<File>,
+    /// The eventfd that wakes it.
+    pub bell: File,
     /// Its mail.
     pub mail: Receiver<ToCore>,
     /// Queues, mailboxes and counters.
@@ -134,7 +134,6 @@ enum Phase {
 struct Core {
     ring: Ring,
     work: Work,
-    bell: Bell,
     /// Each listener, until it is closed.
     listeners: Vec<Option<Socket>>,
     /// Whether the accept of each listener is armed.
@@ -148,7 +147,7 @@ struct Core {
 
 impl Core {
     fn new(CoreSeed { parts, mesh, hasher, cores }: CoreSeed) -> io::Result<Core> {
-        let mut ring = Ring::new(Some(&parts.bell))?;
+        let mut ring = Ring::new(Some(parts.bell))?;
         ring.start_timer(Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)));
         let stats = Arc::clone(&parts.counters.cores[parts.core.index()]);
         let data = mesh.map(|mesh| {
@@ -163,7 +162,6 @@ impl Core {
         Ok(Core {
             ring,
             work: Work::new(now, data, desk, service, stats, parts.limits),
-            bell: Bell::new(parts.bell.try_clone()?),
             accepting: vec![false; parts.listeners.len()],
             listeners: parts.listeners.into_iter().map(Some).collect(),
             is_open: false,
@@ -180,17 +178,19 @@ impl Core {
             if self.phase == Phase::Finished && self.work.data.as_ref().is_none_or(|data| data.mesh.all_finished()) {
                 return Ok(());
             }
-            if std::mem::take(&mut self.work.tasks_woken) {
+            if self.work.woken.take() {
+                self.ring.enter()?;
                 executor::breathe().await;
-            } else if !worked {
-                self.sleep().await;
+            } else if worked {
+                self.ring.enter()?;
+            } else {
+                self.sleep()?;
             }
         }
     }
 
     /// Does everything there is to do once. Returns whether there was anything.
     fn turn(&mut self) -> io::Result<bool> {
-        self.ring.enter()?;
         self.work.now.instant = Instant::now();
         self.work.now.unix_ms = unix_ms();
         self.work.stats.turns.add(1);
@@ -345,7 +345,6 @@ impl Core {
         self.work.now.tick = self.work.now.tick.wrapping_add(1);
         if self.work.now.tick.is_multiple_of(TICKS_PER_SECOND) {
             self.work.desk.expire(Instant::now());
-            self.work.tasks_woken = true;
         }
         self.work.answers.tick(unix_ms() / 1_000);
         self.work.stats.codes_remaining.set(self.work.desk.codes_remaining() as u64);
@@ -477,18 +476,18 @@ impl Core {
         self.finish_if_empty();
     }
 
-    /// Sleeps until there is something to do.
-    async fn sleep(&mut self) {
-        self.ring.set_bell(true);
+    /// Sleeps until there is something to do. Everything that may happen completes in the ring: other cores and threads
+    /// ring it, too.
+    fn sleep(&mut self) -> io::Result<()> {
         let nothing_left = self.work.data.as_ref().is_none_or(|data| data.mesh.fall_asleep());
-        // From here on whatever comes rings the bell. What came before is seen by this last look; mail always rings it.
-        if nothing_left && !self.ring.has_work() && !self.work.desk.has_calls() {
-            self.bell.wait(&self.work.desk).await;
+        // From here on other cores ring when they leave something; what came before was seen by this last look.
+        if nothing_left && !self.work.desk.has_calls() {
+            self.ring.sleep()?;
         }
         if let Some(data) = &self.work.data {
             data.mesh.wake_up();
         }
-        self.ring.set_bell(false);
+        Ok(())
     }
 }
 

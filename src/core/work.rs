@@ -8,7 +8,7 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 
 use super::conn::{Asking, Conn, Conns, Stage};
-use super::executor;
+use super::executor::{self, Woken};
 use super::mesh::{Mesh, Question};
 use super::serve::Limits;
 use super::shard::Shard;
@@ -68,8 +68,8 @@ pub(super) struct Work {
     /// Requests answered on the spot in this turn; their latency is recorded at its end.
     pub(super) answered: u64,
     pub(super) draining: bool,
-    /// Tasks were woken or started in this turn.
-    pub(super) tasks_woken: bool,
+    /// Whether tasks want their turn.
+    pub(super) woken: Woken,
     /// Slots whose streams called.
     kicked: Vec<u32>,
 }
@@ -96,7 +96,7 @@ impl Work {
             latency: Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("bounds that fit each other"),
             answered: 0,
             draining: false,
-            tasks_woken: false,
+            woken: Woken::default(),
             kicked: Vec::new(),
         }
     }
@@ -130,8 +130,7 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         let (stream, task) = Stream::start(slot, conn.machine.heads(), Rc::clone(&self.desk), &self.service);
         conn.slow = Some(stream);
-        executor::spawn_task(task);
-        self.tasks_woken = true;
+        executor::spawn_task(task, &self.woken);
     }
 
     /// Takes bytes that a connection received.
@@ -231,7 +230,6 @@ impl Work {
                         if conn.machine.is_ended() {
                             stream.end(Ending::Last);
                         }
-                        self.tasks_woken = true;
                     }
                     if !may_step(conn) {
                         return at;
@@ -256,7 +254,6 @@ impl Work {
                 let in_body = conn.machine.expects(0) == Expects::Body;
                 stream.end(if in_body { Ending::Cut } else { Ending::Followed });
                 conn.rejection = Some(rejection);
-                self.tasks_woken = true;
             }
             None => {
                 self.answers.reject(&mut conn.out, rejection);
@@ -283,7 +280,6 @@ impl Work {
             Some(stream) => {
                 let in_body = conn.machine.expects(conn.unconsumed.len()) == Expects::Body;
                 stream.end(if in_body { Ending::Cut } else { Ending::Last });
-                self.tasks_woken = true;
             }
             None => conn.stage = Stage::Finishing,
         }
@@ -297,7 +293,6 @@ impl Work {
         conn.peer_ended = true;
         if let Some(stream) = conn.slow.take() {
             stream.break_off();
-            self.tasks_woken = true;
         }
     }
 
@@ -319,7 +314,6 @@ impl Work {
             stream.take(&mut conn.out);
         }
         Self::touch(&mut self.dirty, conn);
-        self.tasks_woken = true;
         if stream.is_finished() && conn.stage == Stage::Open && !(conn.out.len() >= STREAM_LEN_MAX && conn.sending) {
             if let Some(rejection) = conn.rejection.take()
                 && !stream.answered_the_cut()
@@ -353,7 +347,6 @@ impl Work {
                 let found = data.shard.find(&code, hash, self.now.unix_ms);
                 count(&self.stats, &found);
                 desk.bring_looked(token, looked(&found));
-                self.tasks_woken = true;
             } else {
                 self.stats.forwarded_out.add(1);
                 if data.mesh.ask(owner, Question { token: token | DESK_TOKEN, hash, code }).is_err() {
@@ -394,7 +387,6 @@ impl Work {
         count(&self.stats, found);
         if token & DESK_TOKEN != 0 {
             self.desk.bring_looked(token & !DESK_TOKEN, looked(found));
-            self.tasks_woken = true;
             return;
         }
         let Some(conn) = self.conns.get(token as u32) else { return };
@@ -421,14 +413,12 @@ impl Work {
                 }
                 if ticket.core == self.desk.core() {
                     self.desk.bring_stored(ticket.token, answer);
-                    self.tasks_woken = true;
                 } else {
                     self.desk.counters().post.answer(ticket, answer);
                 }
             }
             ToCore::Answer { token, answer } => {
                 self.desk.bring_stored(token, answer);
-                self.tasks_woken = true;
             }
             ToCore::Load(batch) => {
                 if let Some(data) = &mut self.data {
@@ -437,7 +427,6 @@ impl Work {
             }
             ToCore::CodesReady => {
                 self.desk.bring_codes();
-                self.tasks_woken = true;
             }
             ToCore::Report(ticket) => {
                 let report = ToCore::Reported { token: ticket.token, core: self.desk.core(), latency: self.summary() };
@@ -445,7 +434,6 @@ impl Work {
             }
             ToCore::Reported { token, latency, .. } => {
                 self.desk.bring_latency(token, latency);
-                self.tasks_woken = true;
             }
             // These concern listeners; the loop handles them.
             ToCore::LoadDone | ToCore::Open | ToCore::Drain { .. } => {}
@@ -521,7 +509,6 @@ impl Work {
             Some(stream) => {
                 conn.machine.end();
                 stream.end(Ending::Last);
-                self.tasks_woken = true;
             }
             None => conn.stage = Stage::Finishing,
         }
