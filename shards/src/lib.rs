@@ -13,7 +13,7 @@ pub mod permutation;
 pub mod segment;
 pub mod space;
 
-pub use code::{Code, CodeError, CodeHash, CodeHasher, GeneratedCode};
+pub use code::{CODE_LEN_MAX, Code, CodeError, CodeHash, CodeHasher, GeneratedCode};
 pub use link::{Entry, Policy, RedirectStatus};
 pub use map::{LinkMap, MapFull, Put};
 pub use owner::{CoreCount, CoreId, owner};

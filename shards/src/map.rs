@@ -86,6 +86,24 @@ impl LinkMap {
         Some(self.find(code, hash)?.2.entry())
     }
 
+    /// Brings the line of the index that a look-up of this hash reads into the cache.
+    ///
+    /// For callers with several look-ups ahead: first this for each, then [`LinkMap::touch_record`] for each, then the
+    /// look-ups. What one after the other would wait for is then waited for once.
+    #[inline]
+    pub fn touch_index(&self, hash: CodeHash) {
+        self.index.touch(hash);
+    }
+
+    /// Brings the record that a look-up of this hash reads into the cache.
+    #[inline]
+    pub fn touch_record(&self, hash: CodeHash) {
+        self.index.find(hash, |_, reference| {
+            self.pages.touch(reference);
+            Some(())
+        });
+    }
+
     /// Where the entry of a code is: its slot in the index, its reference and its record.
     #[inline]
     fn find(&self, code: &Code, hash: CodeHash) -> Option<(index::Slot, Reference, Record<'_>)> {

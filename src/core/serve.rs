@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use carom_ring::{Chunk, Completion, Ring, Tag};
-use carom_shards::{CodeHasher, CoreCount, CoreId};
+use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 
 use super::conn::Stage;
 use super::executor::{self, Running};
@@ -141,6 +141,8 @@ struct Core {
     is_open: bool,
     mail: Receiver<ToCore>,
     completions: Vec<Completion>,
+    /// Hashes of the codes that the requests of this turn ask for.
+    foreseen: Vec<CodeHash>,
     phase: Phase,
     events: Sender<CoreEvent>,
 }
@@ -167,6 +169,7 @@ impl Core {
             is_open: false,
             mail: parts.mail,
             completions: Vec::new(),
+            foreseen: Vec::new(),
             phase: Phase::Serving,
             events: parts.events,
         })
@@ -196,6 +199,7 @@ impl Core {
         self.work.stats.turns.add(1);
         self.ring.take_completions(&mut self.completions);
         let mut worked = !self.completions.is_empty();
+        self.foresee();
         let mut completions = std::mem::take(&mut self.completions);
         for completion in completions.drain(..) {
             self.complete(completion);
@@ -214,6 +218,26 @@ impl Core {
             });
         }
         Ok(worked)
+    }
+
+    /// Looks at the requests that have come, before they are answered one after the other.
+    fn foresee(&mut self) {
+        let Some(data) = &self.work.data else { return };
+        if self.completions.len() < 2 {
+            return;
+        }
+        self.foreseen.clear();
+        for completion in &self.completions {
+            if let Completion::Received { result: Ok(Some(chunk)), .. } = completion
+                && let Some(code) = crate::wire::peek(self.ring.bytes(chunk))
+            {
+                let (hash, owner) = data.shard.locate(&code);
+                if owner == data.shard.me {
+                    self.foreseen.push(hash);
+                }
+            }
+        }
+        data.shard.foresee(&self.foreseen);
     }
 
     fn complete(&mut self, completion: Completion) {

@@ -38,6 +38,13 @@ impl Shard {
         (hash, owner(hash, self.cores))
     }
 
+    /// Brings what the look-ups of these hashes read into the cache, so that they do not wait for memory one by one.
+    #[inline]
+    pub(super) fn foresee(&self, hashes: &[CodeHash]) {
+        hashes.iter().for_each(|&hash| self.map.touch_index(hash));
+        hashes.iter().for_each(|&hash| self.map.touch_record(hash));
+    }
+
     /// What there is for a code of this core at the instant `now_ms`.
     #[inline]
     pub(super) fn find(&self, code: &Code, hash: CodeHash, now_ms: u64) -> Found<'_> {

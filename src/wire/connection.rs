@@ -6,7 +6,7 @@
 //! leaves it for good with the first request that is not exactly a `GET` or `HEAD` for a code; from then on the machine
 //! only checks heads and counts bodies, and the checked bytes go to hyper.
 
-use carom_shards::Code;
+use carom_shards::{CODE_LEN_MAX, Code};
 
 use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
@@ -195,6 +195,14 @@ impl Connection {
         self.mode = Mode::Ended { in_body };
         Step { consumed: 0, action: Action::Reject(rejection) }
     }
+}
+
+/// The code that bytes seem to ask for, if they begin as most requests do. Only a guess: nothing is checked.
+#[inline]
+pub fn peek(bytes: &[u8]) -> Option<Code> {
+    let path = bytes.strip_prefix(b"GET /")?;
+    let end = memchr::memchr2(b' ', b'?', &path[..path.len().min(CODE_LEN_MAX + 1)])?;
+    Code::parse(&path[..end]).ok()
 }
 
 /// The question of a head that the fast way answers; `None` for any other.

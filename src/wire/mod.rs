@@ -9,5 +9,5 @@ pub mod connection;
 pub mod head;
 pub mod pages;
 
-pub use connection::{Action, Ask, Connection};
+pub use connection::{Action, Ask, Connection, peek};
 pub use head::Rejection;

@@ -108,6 +108,12 @@ impl Index {
         }
     }
 
+    /// Reads the line that a look-up of this hash begins with.
+    #[inline]
+    pub(super) fn touch(&self, hash: CodeHash) {
+        std::hint::black_box(self.buckets.get(self.bucket_of(hash))[0]);
+    }
+
     /// The first result that `look` gives for an entry with the tag of this hash.
     #[inline]
     pub(super) fn find<T>(&self, hash: CodeHash, look: impl Fn(Slot, Reference) -> Option<T>) -> Option<T> {
