@@ -62,6 +62,11 @@ bench: packages rust ## Install carom's peers (as root), compare, and measure gr
 	cargo run --release --locked -p carom-bench -- compare
 	cargo run --release --locked -p carom-bench -- growth
 
+.PHONY: bench-micro
+bench-micro: packages rust ## Time the small functions (criterion) and count their instructions (valgrind)
+	cargo bench --locked -p carom-bench
+	cargo run --release --locked -p carom-bench -- instructions
+
 # What a test needs of the system. On a system without dpkg only the commands can be looked for.
 .PHONY: packages
 packages:

@@ -5,7 +5,9 @@ mod compare;
 mod data;
 mod floors;
 mod growth;
+mod instructions;
 mod machine;
+mod micro;
 mod peers;
 mod process;
 mod report;
@@ -38,6 +40,18 @@ enum What {
     Compare(CompareArguments),
     /// How carom's costs grow with links, cores and connections; creates, memory, and time to ready.
     Growth(CommonArguments),
+    /// Instructions of the small functions, counted by callgrind, beside those of the last time.
+    Instructions {
+        /// The counts of the last time.
+        #[arg(long, value_name = "FILE", default_value = "bench/instructions.json")]
+        file: PathBuf,
+        /// Keep the new counts.
+        #[arg(long)]
+        save: bool,
+    },
+    /// Do a piece of work so many times. Used by `instructions`.
+    #[command(hide = true)]
+    Repeat { name: String, times: u64 },
     /// Draw the page and its plots again from a file of results.
     Report {
         /// What `compare` and `growth` have written.
@@ -111,6 +125,14 @@ fn carry_out(what: What) -> Result<()> {
     match what {
         What::FloorRing { address } => floors::ring(address),
         What::FloorEpoll { address } => floors::epoll(address),
+        What::Instructions { file, save } => {
+            refuse_debug()?;
+            instructions::run(&file, save)
+        }
+        What::Repeat { name, times } => {
+            instructions::repeat(&name, times);
+            Ok(())
+        }
         What::Report { results } => {
             let results: Results = serde_json::from_slice(
                 &std::fs::read(&results).with_context(|| format!("{} cannot be read", results.display()))?,
@@ -153,9 +175,7 @@ fn measure(
     seconds: u64,
     run: impl FnOnce(&Place, &Cpus, &AtomicBool, &mut Results) -> Result<()>,
 ) -> Result<()> {
-    if cfg!(debug_assertions) {
-        bail!("a debug build says nothing; use: cargo run --release -p carom-bench -- ...");
-    }
+    refuse_debug()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -171,6 +191,13 @@ fn measure(
     results.machine = machine::here(rounds, seconds);
     run(&place, &cpus, &stop, &mut results)?;
     finish(&results, Some(&common.json))
+}
+
+fn refuse_debug() -> Result<()> {
+    if cfg!(debug_assertions) {
+        bail!("a debug build says nothing; use: cargo run --release -p carom-bench -- ...");
+    }
+    Ok(())
 }
 
 /// Builds what is measured, and says where it is.

@@ -1,0 +1,137 @@
+//! The small functions of the hot path and of code making, as work that can be repeated. Timed by `benches/micro.rs`, and
+//! counted in instructions by the `instructions` command.
+
+use std::hint::black_box;
+
+use carom::wire::head::{self, HeadScan};
+use carom::wire::{Action, Connection};
+use carom_shards::segment::{Run, Segment};
+use carom_shards::{Code, CodeHash, CodeHasher, CodeLength, CodeSpace, Counter, Entry, LinkMap, Policy, SpaceKey};
+
+/// The key has no meaning; any does.
+const KEY: [u8; 32] = [7; 32];
+
+/// The head that a browser sends.
+const BROWSER: &[u8] = b"GET /EKyEUwU HTTP/1.1\r\nHost: s.example.com\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\nAccept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\nAccept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nUpgrade-Insecure-Requests: 1\r\nSec-Fetch-Dest: document\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Site: cross-site\r\n\r\n";
+
+/// The shortest head that counts.
+const MINIMAL: &[u8] = b"GET /EKyEUwU HTTP/1.1\r\nHost: s.example.com\r\n\r\n";
+
+/// A head that the fast way leaves to hyper.
+const API: &[u8] = b"POST /rest/v3/short-urls HTTP/1.1\r\nHost: s.example.com\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n";
+
+/// A piece of work: called with the number of the repetition.
+pub(crate) type Work = Box<dyn FnMut(u64)>;
+
+/// Names of all pieces of work, in the order of reports.
+pub(crate) const NAMES: [&str; 12] = [
+    "permutation: one code",
+    "permutation: back to the counter",
+    "segment: 1,000 codes, shuffled",
+    "map: look-up, 1 k links",
+    "map: look-up, 100 k links",
+    "map: insert and remove, 1 k links",
+    "map: insert and remove, 100 k links",
+    "head: browser",
+    "head: minimal",
+    "connection: one redirect",
+    "connection: 16 redirects, pipelined",
+    "connection: a head for hyper",
+];
+
+/// The work of that name, ready to go.
+///
+/// # Panics
+/// For a name that is not known.
+pub(crate) fn work(name: &str) -> Work {
+    match name {
+        "permutation: one code" => {
+            let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+            Box::new(move |n| _ = black_box(space.code(CodeLength::DEFAULT, Counter(n))))
+        }
+        "permutation: back to the counter" => {
+            let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+            let code = space.code(CodeLength::DEFAULT, Counter(1));
+            Box::new(move |_| _ = black_box(space.counter(black_box(code))))
+        }
+        "segment: 1,000 codes, shuffled" => {
+            let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+            Box::new(move |n| {
+                let run = Run { length: CodeLength::DEFAULT, start: Counter(n * 1_000), len: 1_000 };
+                black_box(Segment::prepare(&space, run, [n as u8; 16]));
+            })
+        }
+        "map: look-up, 1 k links" => look_up(1_000),
+        "map: look-up, 100 k links" => look_up(100_000),
+        "map: look-up, 1 M links" => look_up(1_000_000),
+        "map: look-up, 10 M links" => look_up(10_000_000),
+        "map: insert and remove, 1 k links" => insert_and_remove(1_000),
+        "map: insert and remove, 100 k links" => insert_and_remove(100_000),
+        "head: browser" => parse(BROWSER),
+        "head: minimal" => parse(MINIMAL),
+        "connection: one redirect" => step(BROWSER.to_vec(), 1),
+        "connection: 16 redirects, pipelined" => step(BROWSER.repeat(16), 16),
+        "connection: a head for hyper" => step(API.to_vec(), 2),
+        _ => panic!("`{name}` is not known"),
+    }
+}
+
+/// A map of so many links, and codes of them in an order that no cache foresees.
+fn map(links: u64) -> (LinkMap, CodeHasher, Vec<(Code, CodeHash)>) {
+    let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+    let hasher = CodeHasher::new(7);
+    let mut map = LinkMap::new(hasher);
+    let target = vec![b'x'; 100];
+    let code = |counter| space.code(CodeLength::DEFAULT, Counter(counter)).to_code();
+    for counter in 0..links {
+        let code = code(counter);
+        let entry = Entry::Link { policy: Policy::default(), target: &target };
+        map.put(&code, hasher.hash(&code), entry).expect("there is memory for the links");
+    }
+    let step = (0x9e37_79b9_7f4a_7c15 % links) | 1;
+    let asked = (0..links.min(1_000_000)).map(|turn| code(turn * step % links)).map(|code| (code, hasher.hash(&code)));
+    let asked = asked.collect();
+    (map, hasher, asked)
+}
+
+fn look_up(links: u64) -> Work {
+    let (map, hasher, asked) = map(links);
+    Box::new(move |n| {
+        let (code, _) = &asked[(n % asked.len() as u64) as usize];
+        black_box(map.get(code, hasher.hash(code)).is_some());
+    })
+}
+
+fn insert_and_remove(links: u64) -> Work {
+    let (mut map, hasher, _) = map(links);
+    let space = CodeSpace::new(&SpaceKey::from_bytes(KEY));
+    let fresh: Vec<Code> = (0..1_000).map(|n| space.code(CodeLength::DEFAULT, Counter(links + n)).to_code()).collect();
+    let target = vec![b'y'; 100];
+    Box::new(move |n| {
+        let code = &fresh[(n % 1_000) as usize];
+        let hash = hasher.hash(code);
+        let entry = Entry::Link { policy: Policy::default(), target: &target };
+        map.put(code, hash, entry).expect("there is memory for one link");
+        assert!(map.remove(code, hash));
+    })
+}
+
+fn parse(bytes: &'static [u8]) -> Work {
+    Box::new(move |_| {
+        let bytes = black_box(bytes);
+        let end = HeadScan::default().find_end(bytes).ok().flatten().expect("a whole head");
+        black_box(head::parse(&bytes[..end]).expect("a sound head"));
+    })
+}
+
+fn step(bytes: Vec<u8>, actions: usize) -> Work {
+    Box::new(move |_| {
+        let (mut connection, mut at) = (Connection::fast(), 0);
+        for _ in 0..actions {
+            let step = connection.step(black_box(&bytes[at..]));
+            at += step.consumed;
+            assert!(matches!(step.action, Action::Lookup(_) | Action::HandOver | Action::Pass));
+        }
+        assert_eq!(at, bytes.len());
+    })
+}
