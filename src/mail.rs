@@ -155,6 +155,11 @@ pub enum ToCore {
         /// What became of it.
         answer: StoreAnswer,
     },
+    /// About so many links will be read back; comes before the first of them.
+    LoadBegin {
+        /// Links of this core.
+        links: usize,
+    },
     /// Links of the core, read back at start.
     Load(LoadBatch),
     /// All links have been read back.

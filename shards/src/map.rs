@@ -80,6 +80,21 @@ impl LinkMap {
         LinkMap { hasher, index, pages: Pages::new(geometry), link_bytes: 0 }
     }
 
+    /// Prepares an empty map for so many entries that are about to be put, so that its index need not grow bucket by
+    /// bucket: each split reads the codes of a bucket's records again, which is a third of the time of filling a map.
+    /// A number that was too large is made good by [`LinkMap::fit`].
+    ///
+    /// # Panics
+    /// When the map has entries.
+    pub fn expect(&mut self, links: usize) {
+        self.index.grow_for(links);
+    }
+
+    /// Gives back what the index has too much. Takes time with the number of buckets that go: not for while it serves.
+    pub fn fit(&mut self) {
+        while self.index.merge_if_sparse(&hash_of(&self.pages, self.hasher)) {}
+    }
+
     /// The entry of a code. Allocates nothing.
     #[inline]
     pub fn get(&self, code: &Code, hash: CodeHash) -> Option<Entry<'_>> {

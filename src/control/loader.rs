@@ -55,6 +55,10 @@ pub fn load(
         tombstones: AtomicU64::new(0),
         done: AtomicBool::new(false),
     };
+    let links = links.approximate_len() / cores.get();
+    for mailbox in post.all() {
+        mailbox.post(ToCore::LoadBegin { links });
+    }
     let parts = parts();
     let results = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..cores.get().min(LOADERS_MAX)).map(|_| scope.spawn(|| shared.work(&parts))).collect();

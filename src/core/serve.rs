@@ -327,6 +327,7 @@ impl Core {
             worked = true;
             match message {
                 ToCore::LoadDone => {
+                    self.work.end_load();
                     // Whoever starts the node may have given up by now.
                     let _ = self.events.send(CoreEvent::Loaded(self.work.desk.core()));
                 }

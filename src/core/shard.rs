@@ -9,6 +9,17 @@ use crate::stats::{CoreStats, NodeStats};
 use crate::store::record::{self, RecordRef};
 use crate::wire::answer::Found;
 
+/// Links that are read back together: enough for their cache misses to overlap, few enough to stay in the first cache.
+const LOAD_GROUP: usize = 32;
+
+/// A record that was read back.
+struct Loaded<'a> {
+    code: Code,
+    hash: CodeHash,
+    key: &'a [u8],
+    value: &'a [u8],
+}
+
 /// The links that a core owns.
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -63,7 +74,7 @@ impl Shard {
         match change {
             Change::Put(link) => {
                 let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
-                self.put(&link.code, entry);
+                self.put(&link.code, self.hasher.hash(&link.code), entry);
             }
             Change::Remove(code) => {
                 let (hash, _) = self.locate(code);
@@ -73,27 +84,50 @@ impl Shard {
         self.count();
     }
 
+    /// Prepares for about so many links to be read back at start.
+    pub(super) fn begin_load(&mut self, links: usize) {
+        self.map.expect(links);
+    }
+
     /// Takes links that were read back at start.
     pub(super) fn load(&mut self, batch: &LoadBatch) {
-        for (key, value) in batch.iter() {
-            let Ok(code) = Code::parse(key) else { continue };
-            match record::decode(key, value) {
-                Ok(RecordRef::Link(link)) => {
-                    self.put(&code, Entry::Link { policy: link.policy, target: link.target.as_bytes() });
-                }
-                Ok(RecordRef::Tombstone { .. }) => {}
-                Err(error) => {
-                    self.node.report_damaged(key, &error);
-                    self.put(&code, Entry::Damaged);
+        let hasher = self.hasher;
+        let mut records = batch.iter().filter_map(|(key, value)| {
+            let code = Code::parse(key).ok()?;
+            Some(Loaded { code, hash: hasher.hash(&code), key, value })
+        });
+        let mut group = Vec::with_capacity(LOAD_GROUP);
+        loop {
+            group.extend(records.by_ref().take(LOAD_GROUP));
+            if group.is_empty() {
+                break;
+            }
+            group.iter().for_each(|loaded| self.map.touch_index(loaded.hash));
+            for Loaded { code, hash, key, value } in group.drain(..) {
+                match record::decode(key, value) {
+                    Ok(RecordRef::Link(link)) => {
+                        let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
+                        self.put(&code, hash, entry);
+                    }
+                    Ok(RecordRef::Tombstone { .. }) => {}
+                    Err(error) => {
+                        self.node.report_damaged(key, &error);
+                        self.put(&code, hash, Entry::Damaged);
+                    }
                 }
             }
         }
         self.count();
     }
 
-    fn put(&mut self, code: &Code, entry: Entry<'_>) {
-        let (hash, owner) = self.locate(code);
-        assert_eq!(owner, self.me, "a change goes to the owner of its code");
+    /// All links have been read back.
+    pub(super) fn end_load(&mut self) {
+        self.map.fit();
+        self.count();
+    }
+
+    fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) {
+        assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
         if self.map.put(code, hash, entry).is_err() {
             self.node.alarms.raise(
                 "memory-full",

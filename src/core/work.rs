@@ -420,6 +420,11 @@ impl Work {
             ToCore::Answer { token, answer } => {
                 self.desk.bring_stored(token, answer);
             }
+            ToCore::LoadBegin { links } => {
+                if let Some(data) = &mut self.data {
+                    data.shard.begin_load(links);
+                }
+            }
             ToCore::Load(batch) => {
                 if let Some(data) = &mut self.data {
                     data.shard.load(&batch);
@@ -437,6 +442,13 @@ impl Work {
             }
             // These concern listeners; the loop handles them.
             ToCore::LoadDone | ToCore::Open | ToCore::Drain { .. } => {}
+        }
+    }
+
+    /// All links have been read back.
+    pub(super) fn end_load(&mut self) {
+        if let Some(data) = &mut self.data {
+            data.shard.end_load();
         }
     }
 

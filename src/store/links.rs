@@ -256,6 +256,12 @@ impl Links {
         self.meta.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
     }
 
+    /// About how many records there are, without counting them: every write since the last compaction counts, and so do
+    /// removals.
+    pub fn approximate_len(&self) -> usize {
+        self.links.approximate_len()
+    }
+
     /// Gives every record of a part to `each`, in the order of their keys, and returns what could not be read. `each`
     /// ends the scan by returning `false`.
     ///

@@ -82,6 +82,15 @@ impl Index {
         self.entries
     }
 
+    /// Gives an index without entries as many buckets as so many entries will want, or as there is memory for.
+    pub(super) fn grow_for(&mut self, entries: usize) {
+        assert_eq!(self.entries, 0, "buckets of an index with entries come from splits");
+        let wanted = u32::try_from(entries.div_ceil(SPLIT_ABOVE)).unwrap_or(u32::MAX);
+        while self.buckets.len() < wanted && self.buckets.reserve(1).is_ok() {
+            self.buckets.push();
+        }
+    }
+
     /// The bucket of a hash: its lower bits, as many as the bucket numbers have, or one less where that bucket is yet to
     /// be split off.
     #[inline]
@@ -250,12 +259,13 @@ impl Index {
         self.moving = moving;
     }
 
-    /// Merges the last bucket into the one that it was split from when there are too few entries for the buckets.
-    pub(super) fn merge_if_sparse(&mut self, hash_of: &impl Fn(Reference) -> CodeHash) {
+    /// Merges the last bucket into the one that it was split from when there are too few entries for the buckets, and
+    /// tells whether it has.
+    pub(super) fn merge_if_sparse(&mut self, hash_of: &impl Fn(Reference) -> CodeHash) -> bool {
         let buckets = self.buckets.len();
         // Entries that filled up two buckets can need an overflow line when they are in one.
         if buckets == 1 || self.entries >= buckets as usize * MERGE_BELOW || self.overflow.reserve(1).is_err() {
-            return;
+            return false;
         }
         let last = buckets - 1;
         self.drain_bucket(last, hash_of);
@@ -265,6 +275,7 @@ impl Index {
             self.append(parent(last), tag, reference);
         }
         self.moving = moving;
+        true
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {

@@ -192,6 +192,31 @@ fn removing_gives_memory_back() {
     assert!(after <= EMPTY_BYTES_MAX, "{after} bytes for nothing");
 }
 
+/// Expecting the wrong number of links costs nothing that stays: not when there are more, not when there are far fewer.
+#[test]
+fn a_wrong_expectation_is_made_good() {
+    const LINKS: u32 = 100_000;
+    let filled = |expected: usize| {
+        let mut map = Fixture::new(Geometry::STANDARD);
+        map.map.expect(expected);
+        for number in 0..LINKS {
+            assert_eq!(map.put_target(&code(number), &[b'x'; 100]), Ok(Put::Inserted));
+        }
+        map.map.fit();
+        map.map.check();
+        for number in 0..LINKS {
+            assert!(map.get(&code(number)).is_some());
+        }
+        map.map.memory_bytes()
+    };
+    let grown = filled(0);
+    for expected in [1, LINKS as usize / 3, LINKS as usize, 50 * LINKS as usize] {
+        let bytes = filled(expected);
+        // Between four and six entries to a bucket are both right: 64 bytes for every twelfth link.
+        assert!(bytes <= grown + u64::from(LINKS) / 12 * 64 + EMPTY_BYTES_MAX, "{bytes} bytes, not {grown}");
+    }
+}
+
 /// Steady change of targets of all sizes must not make the map grow: the live records may be three quarters of it.
 #[test]
 fn steady_change_does_not_grow_the_map() {
