@@ -1,6 +1,5 @@
 //! The client of all measurements: `carom-loadgen`, on a CPU of its own.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,7 +8,7 @@ use serde_json::Value;
 
 use crate::data;
 use crate::peers::{Place, Running};
-use crate::process::Cpu;
+use crate::process::{Cpu, Server};
 use crate::results::Sample;
 
 /// How a server is asked.
@@ -25,6 +24,8 @@ pub(crate) struct Scenario {
     pub(crate) renew: Option<u64>,
     /// Requests a second in an open loop; a closed loop without.
     pub(crate) rate: Option<f64>,
+    /// The exponent of Zipf's law for the popularity of links; all alike without.
+    pub(crate) zipf: Option<f64>,
 }
 
 /// Asks a server in one way, and says what it cost the server.
@@ -41,19 +42,18 @@ pub(crate) fn measure(
     place: &Place,
 ) -> Result<Sample> {
     let before = cpu_of(running);
-    let json = ask(running.server.address, scenario, links, is_constant, cpu, seconds, place)?;
+    let json = ask(running, scenario, links, is_constant, cpu, seconds, place)?;
     let used = cpu_of(running).since(before);
     sample(&json, used)
 }
 
 fn cpu_of(running: &Running) -> Cpu {
-    let (server, helper) = (running.server.cpu(), running.helper.as_ref().map(crate::process::Server::cpu));
-    let helper = helper.unwrap_or_default();
-    Cpu { user: server.user + helper.user, system: server.system + helper.system }
+    let servers = [Some(&running.server), running.helper.as_ref(), running.twin.as_ref()];
+    servers.into_iter().flatten().map(Server::cpu).fold(Cpu::default(), Cpu::and)
 }
 
 fn ask(
-    address: SocketAddr,
+    running: &Running,
     scenario: &Scenario,
     links: u64,
     is_constant: bool,
@@ -63,7 +63,10 @@ fn ask(
 ) -> Result<Value> {
     let report = place.scratch.join("client.json");
     let mut command = Command::new(place.programs.join("carom-loadgen"));
-    command.args(["--target", &address.to_string(), "--headers", "minimal", "--quiet", "--warmup", "0s"]);
+    for server in [Some(&running.server), running.twin.as_ref()].into_iter().flatten() {
+        command.args(["--target", &server.address.to_string()]);
+    }
+    command.args(["--headers", "minimal", "--quiet", "--warmup", "0s"]);
     command.arg("--codes").arg(data::export(&place.data, links)?).arg("--json").arg(&report);
     command.args(["--cpus", &cpu.to_string(), "--duration", &format!("{seconds}s")]);
     command.args(["--connections", &scenario.connections.to_string(), "--pipeline", &scenario.pipeline.to_string()]);
@@ -73,6 +76,9 @@ fn ask(
     };
     if let Some(renew) = scenario.renew {
         command.args(["--renew", &renew.to_string()]);
+    }
+    if let Some(exponent) = scenario.zipf {
+        command.args(["--zipf", &exponent.to_string()]);
     }
     if is_constant {
         command.arg("--no-check-location");

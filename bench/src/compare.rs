@@ -11,11 +11,25 @@ use crate::{Cpus, say};
 
 /// How servers are asked.
 pub(crate) const SCENARIOS: [Scenario; 5] = [
-    Scenario { name: "64 connections", connections: 64, pipeline: 1, renew: None, rate: None },
-    Scenario { name: "1,024 connections", connections: 1_024, pipeline: 1, renew: None, rate: None },
-    Scenario { name: "16 pipelined on each of 64", connections: 64, pipeline: 16, renew: None, rate: None },
-    Scenario { name: "a connection for each request", connections: 64, pipeline: 1, renew: Some(1), rate: None },
-    Scenario { name: "open loop, 40,000/s", connections: 64, pipeline: 1, renew: None, rate: Some(40_000.0) },
+    Scenario { name: "64 connections", connections: 64, pipeline: 1, renew: None, rate: None, zipf: None },
+    Scenario { name: "1,024 connections", connections: 1_024, pipeline: 1, renew: None, rate: None, zipf: None },
+    Scenario { name: "16 pipelined on each of 64", connections: 64, pipeline: 16, renew: None, rate: None, zipf: None },
+    Scenario {
+        name: "a connection for each request",
+        connections: 64,
+        pipeline: 1,
+        renew: Some(1),
+        rate: None,
+        zipf: None,
+    },
+    Scenario {
+        name: "open loop, 40,000/s",
+        connections: 64,
+        pipeline: 1,
+        renew: None,
+        rate: Some(40_000.0),
+        zipf: None,
+    },
 ];
 
 /// What to compare.

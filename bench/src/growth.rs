@@ -47,14 +47,15 @@ struct Growth<'a> {
 pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, results: &mut Results) -> Result<()> {
     let mut growth = Growth { order, place, cpus, stop, results };
     growth.links()?;
-    growth.connections_and_cores()?;
+    growth.connections()?;
+    growth.forwarding()?;
     growth.creates()?;
     growth.memory()?;
     growth.ready()
 }
 
 fn keep_alive(connections: usize) -> Scenario {
-    Scenario { name: "", connections, pipeline: 1, renew: None, rate: None }
+    Scenario { name: "", connections, pipeline: 1, renew: None, rate: None, zipf: None }
 }
 
 impl Growth<'_> {
@@ -73,7 +74,7 @@ impl Growth<'_> {
         let cores = if cpus.contains(['-', ',']) { cpus.to_owned() } else { format!("{cpus}-{cpus}") };
         let command = peers::carom_command(self.place, data, &cores, address, free_port()?);
         let server = Server::start(&command, cpus, address, &self.place.scratch.join("carom.log"))?;
-        Ok(Running { server, helper: None })
+        Ok(Running { server, helper: None, twin: None })
     }
 
     fn sample(&self, running: &Running, scenario: &Scenario, links: u64) -> Result<Sample> {
@@ -111,7 +112,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    fn connections_and_cores(&mut self) -> Result<()> {
+    fn connections(&mut self) -> Result<()> {
         let links = 1_000_000;
         let data = peers::carom_data(self.place, links)?;
         let running = self.carom(&data, &self.cpus.server.to_string())?;
@@ -127,26 +128,52 @@ impl Growth<'_> {
                 "one core, 1 M links, at saturation",
             )?;
         }
+        Ok(())
+    }
+
+    /// Two cores with half of the redirects forwarded, beside two nodes of one core each, which forward nothing: on the
+    /// same two CPUs, one of which the client uses, too.
+    fn forwarding(&mut self) -> Result<()> {
         if self.cpus.client == self.cpus.server {
+            self.results.notes.push("Forwarding was not measured: there is only one CPU.".to_owned());
             return Ok(());
         }
-        let one = self.cpu_in_turn(&[(&running, keep_alive(256), links)])?[0];
-        drop(running);
-        let both = format!("{},{}", self.cpus.server, self.cpus.client);
-        let running = self.carom(&data, &both)?;
-        let two = self.cpu_in_turn(&[(&running, keep_alive(256), links)])?[0];
-        drop(running);
-        let how = "256 connections, 1 M links, at saturation; the client shares the second CPU";
-        self.add("CPU per redirect, 1 core".to_owned(), one, "µs", None, how)?;
-        self.add("CPU per redirect, 2 cores, half of them forwarded".to_owned(), two, "µs", None, how)?;
-        let how = "of the two figures above: (two cores - half of one core) / half of one core";
-        self.add(
-            "a forwarded redirect by a local one".to_owned(),
-            2.0 * two / one - 1.0,
-            "times",
-            Some(Budget::AtMost(1.25)),
-            how,
-        )
+        let links = 1_000_000;
+        let data = peers::carom_data(self.place, links)?;
+        // A data directory belongs to one node at a time.
+        let copies = [self.fresh("copy-a")?, self.fresh("copy-b")?];
+        for copy in &copies {
+            copy_folder(&data, copy)?;
+        }
+        let both = self.carom(&data, &format!("{},{}", self.cpus.server, self.cpus.client))?;
+        let mut apart = self.carom(&copies[0], &self.cpus.server.to_string())?;
+        apart.twin = Some(self.carom(&copies[1], &self.cpus.client.to_string())?.server);
+        let (uniform, zipf) = (keep_alive(256), Scenario { zipf: Some(1.0), ..keep_alive(256) });
+        let micros = self.cpu_in_turn(&[
+            (&both, uniform.clone(), links),
+            (&apart, uniform, links),
+            (&both, zipf.clone(), links),
+            (&apart, zipf, links),
+        ])?;
+        drop((both, apart));
+        for copy in copies {
+            std::fs::remove_dir_all(copy)?;
+        }
+        for (keys, forwarded, local) in [("uniform keys", micros[0], micros[1]), ("Zipf 1.0", micros[2], micros[3])] {
+            let how = "256 connections, 1 M links, at saturation on two CPUs; the client shares the second";
+            self.add(format!("CPU per redirect, two nodes of a core each, {keys}"), local, "µs", None, how)?;
+            self.add(format!("CPU per redirect, two cores, half forwarded, {keys}"), forwarded, "µs", None, how)?;
+            let how = "of the two figures above: (half forwarded - half local) / half local";
+            let budget = (keys == "uniform keys").then_some(Budget::AtMost(1.25));
+            self.add(
+                format!("a forwarded redirect by a local one, {keys}"),
+                2.0 * forwarded / local - 1.0,
+                "times",
+                budget,
+                how,
+            )?;
+        }
+        Ok(())
     }
 
     fn creates(&mut self) -> Result<()> {
@@ -331,6 +358,21 @@ impl Growth<'_> {
         }
         Ok(())
     }
+}
+
+/// Copies a folder with all that is in it.
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &to)?;
+        } else {
+            std::fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
 }
 
 /// Asks for a code and returns the answer's head.

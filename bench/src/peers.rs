@@ -65,6 +65,8 @@ pub(crate) struct Running {
     pub(crate) server: Server,
     /// What it needs beside it; its CPU time counts, too.
     pub(crate) helper: Option<Server>,
+    /// A second server that gets half of the connections.
+    pub(crate) twin: Option<Server>,
 }
 
 impl Peer {
@@ -80,7 +82,8 @@ impl Peer {
             }
             None => None,
         };
-        Ok(Running { server: Server::start(&self.command, &cpus, self.address, &log("server"))?, helper })
+        let server = Server::start(&self.command, &cpus, self.address, &log("server"))?;
+        Ok(Running { server, helper, twin: None })
     }
 
     /// Makes the subject of that name ready to start. `Ok(Err(reason))` says what is missing for it.

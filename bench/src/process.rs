@@ -94,7 +94,7 @@ impl Server {
         let mut cpu = Cpu::default();
         for pid in self.processes() {
             let one = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(Cpu::default(), |text| cpu_of(&text));
-            (cpu.user, cpu.system) = (cpu.user + one.user, cpu.system + one.system);
+            cpu = cpu.and(one);
         }
         cpu
     }
@@ -136,6 +136,11 @@ impl Drop for Server {
 }
 
 impl Cpu {
+    /// The sum of both.
+    pub(crate) fn and(self, other: Cpu) -> Cpu {
+        Cpu { user: self.user + other.user, system: self.system + other.system }
+    }
+
     /// What was used since.
     pub(crate) fn since(self, before: Cpu) -> Cpu {
         Cpu { user: self.user - before.user, system: self.system - before.system }

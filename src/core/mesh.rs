@@ -17,6 +17,9 @@ use crate::wire::answer::{Found, cache_seconds};
 /// a busy turn.
 const RING_LEN: usize = 1_024;
 
+/// Questions whose cache misses overlap. More would not all be in flight at once.
+const QUESTIONS_TOGETHER: usize = 16;
+
 /// Bytes of a target that one answer carries: most URLs fit one message of three cache lines.
 const PART_LEN: usize = 168;
 
@@ -175,19 +178,30 @@ impl Mesh {
         Ok(())
     }
 
-    /// Answers the questions of all peers through `find`, as far as there is room for the answers. Returns how many.
+    /// Answers the questions of all peers through `find`, as far as there is room for the answers; `foresee` sees some
+    /// before they are answered one by one. Returns how many.
     pub(super) fn answer_questions(
         &mut self,
         now_ms: u64,
+        mut foresee: impl FnMut(&[Question]),
         mut find: impl FnMut(&Question, &mut dyn FnMut(&Found<'_>)),
     ) -> usize {
         let mut answered = 0;
         for peer in self.peers.iter_mut().flatten() {
-            while peer.asked.ready() && peer.answer.capacity() - peer.answer.len() >= PARTS_MAX {
-                let Some(question) = peer.asked.dequeue() else { break };
-                find(&question, &mut |found| peer.answer_with(question.token, found, now_ms));
+            loop {
+                let room = (peer.answer.capacity() - peer.answer.len()) / PARTS_MAX;
+                let next = std::iter::from_fn(|| peer.asked.dequeue());
+                let questions: heapless::Vec<Question, QUESTIONS_TOGETHER> =
+                    next.take(room.min(QUESTIONS_TOGETHER)).collect();
+                if questions.is_empty() {
+                    break;
+                }
+                foresee(&questions);
+                for question in &questions {
+                    find(question, &mut |found| peer.answer_with(question.token, found, now_ms));
+                }
                 peer.is_due = true;
-                answered += 1;
+                answered += questions.len();
             }
         }
         answered
@@ -301,7 +315,7 @@ mod tests {
             let policy =
                 Policy { status: RedirectStatus::SeeOther, cache_seconds: Some(9), valid_until_ms: Some(4_000) };
             let found = Found::Link { policy, target: &target };
-            assert_eq!(two.answer_questions(1_000, |_, answer| answer(&found)), 1);
+            assert_eq!(two.answer_questions(1_000, |_| (), |_, answer| answer(&found)), 1);
             let mut seen = None;
             one.take_answers(|token, found| {
                 let Found::Link { policy, target } = found else { panic!("{found:?}") };
@@ -321,7 +335,11 @@ mod tests {
             while asked < 5_000 && one.ask(CoreId(1), question(asked)).is_ok() {
                 asked += 1;
             }
-            two.answer_questions(0, |_, answer| answer(&Found::Link { policy: Policy::default(), target: &target }));
+            two.answer_questions(
+                0,
+                |_| (),
+                |_, answer| answer(&Found::Link { policy: Policy::default(), target: &target }),
+            );
             one.take_answers(|token, found| {
                 assert_eq!(token, answered);
                 assert_eq!(found, Found::Link { policy: Policy::default(), target: &target });

@@ -237,7 +237,7 @@ impl Core {
                 }
             }
         }
-        data.shard.foresee(&self.foreseen);
+        data.shard.foresee(self.foreseen.iter().copied());
     }
 
     fn complete(&mut self, completion: Completion) {

@@ -51,9 +51,9 @@ impl Shard {
 
     /// Brings what the look-ups of these hashes read into the cache, so that they do not wait for memory one by one.
     #[inline]
-    pub(super) fn foresee(&self, hashes: &[CodeHash]) {
-        hashes.iter().for_each(|&hash| self.map.touch_index(hash));
-        hashes.iter().for_each(|&hash| self.map.touch_record(hash));
+    pub(super) fn foresee(&self, hashes: impl Iterator<Item = CodeHash> + Clone) {
+        hashes.clone().for_each(|hash| self.map.touch_index(hash));
+        hashes.for_each(|hash| self.map.touch_record(hash));
     }
 
     /// What there is for a code of this core at the instant `now_ms`.

@@ -363,9 +363,11 @@ impl Work {
         let Some(mut data) = self.data.take() else { return false };
         let now_ms = self.now.unix_ms;
         let Data { shard, mesh, unsent } = &mut *data;
-        let answered = mesh.answer_questions(now_ms, |question, answer| {
-            answer(&shard.find(&question.code, question.hash, now_ms));
-        });
+        let answered = mesh.answer_questions(
+            now_ms,
+            |questions| shard.foresee(questions.iter().map(|question| question.hash)),
+            |question, answer| answer(&shard.find(&question.code, question.hash, now_ms)),
+        );
         self.stats.forwarded_in.add(answered as u64);
         let mut resumed = std::mem::take(&mut self.kicked);
         let taken = mesh.take_answers(|token, found| self.take_answer(token, &found, &mut resumed));
