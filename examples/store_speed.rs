@@ -157,7 +157,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration) {
         let link =
             Link { code, policy: Policy::default(), target: target(number), created_ms: 1, origin: Origin::Issued };
         let ticket = Ticket { core: CoreId(0), token: number };
-        queue.send(StoreRequest::Create { link: Box::new(link), ticket }).unwrap();
+        queue.send(StoreRequest::Create { link: Arc::new(link), ticket }).unwrap();
     };
     let start = Instant::now();
     (0..waiting).for_each(create);

@@ -31,7 +31,7 @@ pub enum StoreRequest {
     /// Insert a link if its code is not taken.
     Create {
         /// The link to keep.
-        link: Box<Link>,
+        link: Arc<Link>,
         /// Whom to tell.
         ticket: Ticket,
     },
@@ -63,7 +63,7 @@ pub enum StoreAnswer {
     /// There is no link with that code.
     NotFound,
     /// The record that was asked for.
-    Found(Box<Link>),
+    Found(Arc<Link>),
     /// There is a record, but it cannot be decoded.
     Damaged,
     /// The store takes no writes at present; the reason is fit for the client's eyes.
@@ -74,7 +74,7 @@ pub enum StoreAnswer {
 #[derive(Debug)]
 pub enum Change {
     /// Keep this link, in place of any other of that code.
-    Put(Box<Link>),
+    Put(Arc<Link>),
     /// Forget this code.
     Remove(Code),
 }

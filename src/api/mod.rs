@@ -18,6 +18,7 @@ use crate::long_url::Authority;
 
 pub mod admin;
 mod create;
+mod describe;
 mod page;
 mod problem;
 pub mod public;
@@ -70,8 +71,8 @@ fn empty(status: StatusCode) -> Answer {
 }
 
 /// A JSON answer.
-fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
-    answer(status, "application/json", body.to_string())
+fn json(status: StatusCode, body: &impl serde::Serialize) -> Answer {
+    answer(status, "application/json", serde_json::to_vec(body).expect("keys are strings, and nothing else can fail"))
 }
 
 /// The same answer with one more field.

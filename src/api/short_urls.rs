@@ -1,16 +1,18 @@
 //! The API of links: create, read, delete.
 
+use std::sync::Arc;
+
 use carom_shards::Code;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header;
 use hyper::{Request, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::create::Create;
+use super::describe::describe;
 use super::problem::Problem;
 use super::{Answer, Context, empty, json as json_answer};
-use crate::dates;
 use crate::limits::BODY_LEN_MAX;
 use crate::link::{Link, Origin};
 use crate::mail::{StoreAnswer, StoreRequest};
@@ -24,42 +26,46 @@ impl Context {
     /// `POST /rest/v3/short-urls`
     pub(super) async fn create(&self, request: Request<Incoming>) -> Answer {
         match self.try_create(request).await {
-            Ok(link) => json_answer(StatusCode::OK, &self.describe(&link)),
+            Ok(link) => self.show(&link),
             Err(problem) => problem.into_answer(),
         }
     }
 
-    async fn try_create(&self, request: Request<Incoming>) -> Result<Link, Problem> {
+    async fn try_create(&self, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
         let fields = read_object(request).await?;
         let create = Create::read(&fields, &self.site.own).map_err(|invalid| Problem::invalid(&invalid))?;
         match create.slug {
             Some(slug) => {
-                let link = link_of(create, slug, Origin::Custom);
+                let link = Arc::new(link_of(create, slug, Origin::Custom));
                 let taken = || Problem::slug_taken(&slug.to_string());
-                self.insert(link).await?.ok_or_else(taken)
+                if self.insert(&link).await? { Ok(link) } else { Err(taken()) }
             }
             None => self.create_issued(create).await,
         }
     }
 
-    async fn create_issued(&self, create: Create) -> Result<Link, Problem> {
+    async fn create_issued(&self, create: Create) -> Result<Arc<Link>, Problem> {
+        let mut link = Arc::new(link_of(create, self.fresh_code().await?, Origin::Issued));
         for _ in 0..CODES_TRIED_MAX {
-            let code = self.desk.take_code().await.map_err(|_| {
-                Problem::unavailable("No fresh code is to be had right now. The status of the node says more.")
-            })?;
-            if let Some(link) = self.insert(link_of(create.clone(), code, Origin::Issued)).await? {
+            if self.insert(&link).await? {
                 return Ok(link);
             }
+            link = Arc::new(Link { code: self.fresh_code().await?, ..Link::clone(&link) });
         }
         Err(Problem::unavailable("Every fresh code that was tried is taken."))
     }
 
-    /// Inserts a link; `None` if its code is taken.
-    async fn insert(&self, link: Link) -> Result<Option<Link>, Problem> {
-        let boxed = Box::new(link.clone());
-        match self.desk.store(|ticket| StoreRequest::Create { link: boxed, ticket }).await {
-            StoreAnswer::Created => Ok(Some(link)),
-            StoreAnswer::Taken => Ok(None),
+    async fn fresh_code(&self) -> Result<Code, Problem> {
+        self.desk.take_code().await.map_err(|_| {
+            Problem::unavailable("No fresh code is to be had right now. The status of the node says more.")
+        })
+    }
+
+    /// Inserts a link; `false` if its code is taken.
+    async fn insert(&self, link: &Arc<Link>) -> Result<bool, Problem> {
+        match self.desk.store(|ticket| StoreRequest::Create { link: Arc::clone(link), ticket }).await {
+            StoreAnswer::Created => Ok(true),
+            StoreAnswer::Taken => Ok(false),
             StoreAnswer::Refused(reason) => Err(refused(reason)),
             _ => Err(refused("the store gave no answer")),
         }
@@ -69,7 +75,7 @@ impl Context {
     pub(super) async fn read(&self, code: &str) -> Answer {
         let Ok(parsed) = Code::parse(code.as_bytes()) else { return Problem::no_link(code).into_answer() };
         match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
-            StoreAnswer::Found(link) => json_answer(StatusCode::OK, &self.describe(&link)),
+            StoreAnswer::Found(link) => self.show(&link),
             StoreAnswer::NotFound => Problem::no_link(code).into_answer(),
             StoreAnswer::Damaged => Problem::damaged(code).into_answer(),
             StoreAnswer::Refused(reason) => refused(reason).into_answer(),
@@ -89,27 +95,8 @@ impl Context {
         }
     }
 
-    /// A link as the API shows it.
-    fn describe(&self, link: &Link) -> Value {
-        json!({
-            "shortCode": link.code.to_string(),
-            "shortUrl": format!("{}/{}", self.site.base_url, link.code),
-            "longUrl": link.target,
-            "dateCreated": dates::format(link.created_ms),
-            "visitsSummary": {"total": 0, "nonBots": 0, "bots": 0},
-            "tags": [],
-            "meta": {
-                "validSince": null,
-                "validUntil": link.policy.valid_until_ms.map(dates::format),
-                "maxVisits": null,
-            },
-            "domain": null,
-            "title": null,
-            "crawlable": false,
-            "forwardQuery": false,
-            "redirectStatus": link.policy.status.number(),
-            "cacheSeconds": link.policy.cache_seconds,
-        })
+    fn show(&self, link: &Link) -> Answer {
+        json_answer(StatusCode::OK, &describe(link, &self.site.base_url))
     }
 }
 

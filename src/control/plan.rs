@@ -5,6 +5,7 @@
 //! that somebody chose is really removed. Nothing here writes or answers; see [`super::writer`].
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use carom_shards::Code;
 
@@ -30,7 +31,7 @@ pub enum Stored {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Write {
     /// The record of a link.
-    Put(Box<Link>),
+    Put(Arc<Link>),
     /// A tombstone.
     Bury,
     /// Nothing: the code is free again.
@@ -72,10 +73,9 @@ impl Outcome {
 /// A group commit in the making.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// What each code will be, for codes that this commit has looked at.
-    states: HashMap<Code, Stored>,
-    /// The last write of each code: earlier ones would share its place in the store's order.
-    writes: HashMap<Code, Write>,
+    /// What each code that this commit has looked at will be, and its last write: earlier ones would share its place in
+    /// the store's order.
+    states: HashMap<Code, (Stored, Option<Write>)>,
     outcomes: Vec<Outcome>,
 }
 
@@ -109,12 +109,12 @@ impl Plan {
 
     /// The last write of each code.
     pub fn writes(&self) -> impl Iterator<Item = (&Code, &Write)> {
-        self.writes.iter()
+        self.states.iter().filter_map(|(code, (_, write))| Some((code, write.as_ref()?)))
     }
 
     /// Whether nothing is to be written.
     pub fn is_read_only(&self) -> bool {
-        self.writes.is_empty()
+        self.writes().next().is_none()
     }
 
     /// What to tell whom, in the order of the requests.
@@ -123,22 +123,21 @@ impl Plan {
     }
 
     fn state(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> Stored) -> Stored {
-        *self.states.entry(*code).or_insert_with(|| look_up(code))
+        self.states.entry(*code).or_insert_with(|| (look_up(code), None)).0
     }
 
-    fn create(&mut self, link: Box<Link>, ticket: Ticket) {
-        let code = link.code;
-        self.states.insert(code, Stored::Link(link.origin));
-        self.writes.insert(code, Write::Put(link.clone()));
-        let change = Change::Put(link);
-        self.outcomes.push(Outcome::Apply { code, change, ticket, answer: StoreAnswer::Created });
+    fn create(&mut self, link: Arc<Link>, ticket: Ticket) {
+        let (code, after) = (link.code, Stored::Link(link.origin));
+        self.change(code, after, Write::Put(Arc::clone(&link)), Change::Put(link), ticket, StoreAnswer::Created);
     }
 
     fn delete(&mut self, code: Code, ticket: Ticket, write: Write, after: Stored) {
-        self.states.insert(code, after);
-        self.writes.insert(code, write);
-        let change = Change::Remove(code);
-        self.outcomes.push(Outcome::Apply { code, change, ticket, answer: StoreAnswer::Deleted });
+        self.change(code, after, write, Change::Remove(code), ticket, StoreAnswer::Deleted);
+    }
+
+    fn change(&mut self, code: Code, after: Stored, write: Write, change: Change, ticket: Ticket, answer: StoreAnswer) {
+        self.states.insert(code, (after, Some(write)));
+        self.outcomes.push(Outcome::Apply { code, change, ticket, answer });
     }
 
     fn answer(&mut self, ticket: Ticket, answer: StoreAnswer) {
@@ -169,7 +168,7 @@ pub(crate) mod tests {
     }
 
     fn create(code: &str, origin: Origin, token: u64) -> StoreRequest {
-        StoreRequest::Create { link: Box::new(link(code, origin)), ticket: ticket(token) }
+        StoreRequest::Create { link: Arc::new(link(code, origin)), ticket: ticket(token) }
     }
 
     fn delete(code: &str, token: u64) -> StoreRequest {
@@ -192,7 +191,7 @@ pub(crate) mod tests {
     #[test]
     fn every_state_decides_every_request() {
         use StoreAnswer::{Created, Deleted, NotFound, Refused, Taken};
-        let put = Write::Put(Box::new(link("abc", Origin::Custom)));
+        let put = Write::Put(Arc::new(link("abc", Origin::Custom)));
         for (stored, on_create, on_delete) in [
             (Stored::Absent, (Created, Some(put)), (NotFound, None)),
             (Stored::Link(Origin::Custom), (Taken, None), (Deleted, Some(Write::Remove))),

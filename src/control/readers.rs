@@ -51,7 +51,7 @@ fn read(links: &Links, stats: &NodeStats, code: Code) -> StoreAnswer {
     match links.get(&code) {
         Ok(None) => StoreAnswer::NotFound,
         Ok(Some(value)) => match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
-            Ok(RecordRef::Link(link)) => StoreAnswer::Found(Box::new(link.to_link(code))),
+            Ok(RecordRef::Link(link)) => StoreAnswer::Found(Arc::new(link.to_link(code))),
             Ok(RecordRef::Tombstone { .. }) => StoreAnswer::NotFound,
             Err(_) => StoreAnswer::Damaged,
         },
@@ -95,7 +95,7 @@ mod tests {
             queue.send(StoreRequest::Read { code: Code::parse(code.as_bytes()).unwrap(), ticket }).unwrap();
         }
         let answers = node.answers(4);
-        assert_eq!(answers[&0], StoreAnswer::Found(Box::new(link)));
+        assert_eq!(answers[&0], StoreAnswer::Found(Arc::new(link)));
         assert_eq!(answers[&1], StoreAnswer::Damaged);
         assert_eq!((&answers[&2], &answers[&3]), (&StoreAnswer::NotFound, &StoreAnswer::NotFound));
         drop(queue);

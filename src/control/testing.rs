@@ -83,7 +83,7 @@ impl TestNode {
 
 /// The request to create a link, for the ticket of a token at core 0.
 pub(crate) fn create(link: Link, token: u64) -> StoreRequest {
-    StoreRequest::Create { link: Box::new(link), ticket: Ticket { core: CoreId(0), token } }
+    StoreRequest::Create { link: Arc::new(link), ticket: Ticket { core: CoreId(0), token } }
 }
 
 /// The request to delete a link.

@@ -1,0 +1,61 @@
+//! A link as the API shows it: the fields of Shlink's, with the values that stand for what carom does not have.
+
+use serde::Serialize;
+
+use crate::dates;
+use crate::link::Link;
+
+/// The JSON of a link.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ShortUrl<'a> {
+    short_code: String,
+    short_url: String,
+    long_url: &'a str,
+    date_created: String,
+    visits_summary: VisitsSummary,
+    tags: [&'a str; 0],
+    meta: Meta,
+    domain: Option<&'a str>,
+    title: Option<&'a str>,
+    crawlable: bool,
+    forward_query: bool,
+    redirect_status: u16,
+    cache_seconds: Option<u32>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct VisitsSummary {
+    total: u64,
+    non_bots: u64,
+    bots: u64,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    valid_since: Option<String>,
+    valid_until: Option<String>,
+    max_visits: Option<u64>,
+}
+
+/// What there is to say of a link; its short URL starts with `base_url`.
+pub(super) fn describe<'a>(link: &'a Link, base_url: &str) -> ShortUrl<'a> {
+    let short_code = link.code.to_string();
+    ShortUrl {
+        short_url: [base_url, "/", &short_code].concat(),
+        short_code,
+        long_url: &link.target,
+        date_created: dates::format(link.created_ms),
+        visits_summary: VisitsSummary::default(),
+        tags: [],
+        meta: Meta { valid_until: link.policy.valid_until_ms.map(dates::format), ..Meta::default() },
+        domain: None,
+        title: None,
+        crawlable: false,
+        forward_query: false,
+        redirect_status: link.policy.status.number(),
+        cache_seconds: link.policy.cache_seconds,
+    }
+}
