@@ -295,11 +295,6 @@ impl Desk {
         self.look_up_times.borrow_mut().drain(..).for_each(&mut take);
     }
 
-    /// Puts a look-up back that could not be started in this turn.
-    pub fn put_back_look_up(&self, token: u64, code: Code) {
-        self.look_ups.borrow_mut().push_front((token, code));
-    }
-
     /// The connections whose streams have something for the loop. Some may be named twice, or be gone.
     pub fn take_kicks(&self, into: &mut Vec<u32>) {
         into.append(&mut self.kicks.borrow_mut());

@@ -160,6 +160,11 @@ pub enum ToCore {
         /// Links of this core.
         links: usize,
     },
+    /// Another core has dropped its copy of a link that this core is changing.
+    Dropped {
+        /// The number of the recall.
+        number: u64,
+    },
     /// Links of the core, read back at start.
     Load(LoadBatch),
     /// All links have been read back.

@@ -58,6 +58,8 @@ pub struct CoreStats {
     pub misses: Counter,
     /// Look-ups sent to other cores.
     pub forwarded_out: Counter,
+    /// Redirects to other cores' links from the core's own copies of them.
+    pub hot_hits: Counter,
     /// Look-ups answered for other cores.
     pub forwarded_in: Counter,
     /// Doorbells rung at other cores.

@@ -256,7 +256,7 @@ impl GeneratedCode {
 }
 
 /// The 64-bit hash of a code under one process's seed. The owner takes its upper half, the map its lower bits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CodeHash(pub u64);
 
 /// Hashes codes with XXH3 under a seed that is drawn anew by each process, so that nobody outside can choose slugs that

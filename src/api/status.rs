@@ -80,6 +80,7 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "badRequests": core.bad_requests.get(),
         "handedOver": core.handed_over.get(),
         "forwardedOut": core.forwarded_out.get(),
+        "hotHits": core.hot_hits.get(),
         "forwardedIn": core.forwarded_in.get(),
         "doorbells": core.doorbells.get(),
         "turns": core.turns.get(),

@@ -28,6 +28,8 @@ pub(super) enum Stage {
 pub(super) struct Asking {
     pub(super) ask: Ask,
     pub(super) since: Instant,
+    /// Whether its answer should be kept for others who ask.
+    pub(super) wanted: bool,
 }
 
 /// One connection.

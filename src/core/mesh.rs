@@ -21,7 +21,7 @@ const RING_LEN: usize = 1_024;
 const QUESTIONS_TOGETHER: usize = 16;
 
 /// Bytes of a target that one answer carries: most URLs fit one message of three cache lines.
-const PART_LEN: usize = 168;
+const PART_LEN: usize = super::hot::TARGET_BYTES_MAX;
 
 /// Messages that the longest target takes.
 const PARTS_MAX: usize = crate::limits::TARGET_LEN_MAX.div_ceil(PART_LEN);
@@ -42,6 +42,8 @@ enum Kind {
     Missing,
     Gone,
     Damaged,
+    /// No answer: the copy of a link is to be dropped.
+    Recall,
 }
 
 /// An answer, or a further part of one: the parts of an answer follow each other.
@@ -52,9 +54,26 @@ struct Part {
     cache_seconds: Option<u32>,
     status: RedirectStatus,
     kind: Kind,
+    /// Whether it stays right until the owner recalls it.
+    lasts: bool,
     /// Bytes of the target that are still to come, this part included.
     left: u16,
     bytes: [u8; PART_LEN],
+}
+
+/// What comes from the core that owns a link.
+#[derive(Debug)]
+pub(super) enum Arrived<'a> {
+    /// The whole answer to a question.
+    Answer {
+        /// The question's.
+        token: u64,
+        found: Found<'a>,
+        /// Whether it stays right until the owner recalls it.
+        lasts: bool,
+    },
+    /// Any copy of a link is to be dropped, and the owner to be told so.
+    Recall { owner: CoreId, number: u64, hash: CodeHash },
 }
 
 /// One core's four ends of the rings that it shares with a peer.
@@ -89,6 +108,8 @@ struct Padded<T>(T);
 pub(super) struct Mesh {
     me: CoreId,
     peers: Vec<Option<Peer>>,
+    /// Recalls for which there was no room: for whom, their number, and the link.
+    recalls: Vec<(usize, u64, CodeHash)>,
     presence: Arc<Presence>,
 }
 
@@ -101,7 +122,10 @@ pub(super) fn weave(cores: CoreCount) -> Vec<Mesh> {
     });
     let mut meshes: Vec<Mesh> = cores
         .cores()
-        .map(|me| Mesh { me, peers: cores.cores().map(|_| None).collect(), presence: Arc::clone(&presence) })
+        .map(|me| {
+            let peers = cores.cores().map(|_| None).collect();
+            Mesh { me, peers, recalls: Vec::new(), presence: Arc::clone(&presence) }
+        })
         .collect();
     for one in 0..cores.get() {
         for other in one + 1..cores.get() {
@@ -147,6 +171,7 @@ impl Peer {
                 cache_seconds,
                 status: policy.status,
                 kind,
+                lasts: policy.valid_until_ms.is_none(),
                 left: left.len() as u16,
                 bytes: [0; PART_LEN],
             };
@@ -158,6 +183,28 @@ impl Peer {
             }
         }
     }
+}
+
+fn found_in<'a>(part: &Part, target: &'a [u8]) -> Found<'a> {
+    let policy = Policy { status: part.status, cache_seconds: part.cache_seconds, valid_until_ms: None };
+    match part.kind {
+        Kind::Link => Found::Link { policy, target },
+        Kind::Missing | Kind::Recall => Found::Missing,
+        Kind::Gone => Found::Gone,
+        Kind::Damaged => Found::Damaged,
+    }
+}
+
+fn recall_of(number: u64, hash: CodeHash) -> Part {
+    let mut bytes = [0; PART_LEN];
+    bytes[..8].copy_from_slice(&hash.0.to_le_bytes());
+    let (status, kind) = (RedirectStatus::default(), Kind::Recall);
+    Part { token: number, cache_seconds: None, status, kind, lasts: false, left: 0, bytes }
+}
+
+fn recalled(part: &Part) -> CodeHash {
+    let hash = part.bytes.first_chunk().expect("a part is longer than a hash");
+    CodeHash(u64::from_le_bytes(*hash))
 }
 
 impl std::fmt::Debug for Mesh {
@@ -207,35 +254,55 @@ impl Mesh {
         answered
     }
 
-    /// Gives each whole answer that has arrived to `take`, with its token. Returns how many.
-    pub(super) fn take_answers(&mut self, mut take: impl FnMut(u64, Found<'_>)) -> usize {
+    /// Gives each whole answer and each recall that has arrived to `take`. Returns how many.
+    pub(super) fn take_answers(&mut self, mut take: impl FnMut(Arrived<'_>)) -> usize {
         let mut taken = 0;
-        for peer in self.peers.iter_mut().flatten() {
-            while let Some(part) = peer.answered.dequeue() {
+        for (owner, peer) in self.peers.iter_mut().enumerate() {
+            let Some(Peer { answered, target, .. }) = peer else { continue };
+            while let Some(part) = answered.dequeue() {
+                if part.kind == Kind::Recall {
+                    taken += 1;
+                    take(Arrived::Recall { owner: CoreId(owner as u16), number: part.token, hash: recalled(&part) });
+                    continue;
+                }
                 let here = usize::from(part.left).min(PART_LEN);
                 let is_last = usize::from(part.left) <= PART_LEN;
-                if !is_last || !peer.target.is_empty() {
-                    peer.target.extend_from_slice(&part.bytes[..here]);
+                if !is_last || !target.is_empty() {
+                    target.extend_from_slice(&part.bytes[..here]);
                 }
                 if !is_last {
                     continue;
                 }
-                let target = if peer.target.is_empty() { &part.bytes[..here] } else { &peer.target[..] };
-                let policy = Policy { status: part.status, cache_seconds: part.cache_seconds, valid_until_ms: None };
-                take(
-                    part.token,
-                    match part.kind {
-                        Kind::Link => Found::Link { policy, target },
-                        Kind::Missing => Found::Missing,
-                        Kind::Gone => Found::Gone,
-                        Kind::Damaged => Found::Damaged,
-                    },
-                );
-                peer.target.clear();
+                let whole = if target.is_empty() { &part.bytes[..here] } else { &target[..] };
+                take(Arrived::Answer { token: part.token, found: found_in(&part, whole), lasts: part.lasts });
+                target.clear();
                 taken += 1;
             }
         }
         taken
+    }
+
+    /// How many other cores there are.
+    pub(super) fn peers(&self) -> usize {
+        self.peers.len() - 1
+    }
+
+    /// Asks every other core to drop its copy of a link; each tells the owner, with this number, when it has.
+    pub(super) fn recall(&mut self, number: u64, hash: CodeHash) {
+        let others = (0..self.peers.len()).filter(|&index| index != self.me.index());
+        self.recalls.extend(others.map(|index| (index, number, hash)));
+        self.send_recalls();
+    }
+
+    /// Sends the recalls that there is room for, in their order. Returns whether some are left.
+    pub(super) fn send_recalls(&mut self) -> bool {
+        let peers = &mut self.peers;
+        self.recalls.retain(|&(index, number, hash)| {
+            let Some(peer) = &mut peers[index] else { return false };
+            peer.is_due = true;
+            peer.answer.enqueue(recall_of(number, hash)).is_err()
+        });
+        !self.recalls.is_empty()
     }
 
     /// Gives the ring of each peer that sleeps, and for which something was left in this turn, to `ring`.
@@ -317,8 +384,10 @@ mod tests {
             let found = Found::Link { policy, target: &target };
             assert_eq!(two.answer_questions(1_000, |_| (), |_, answer| answer(&found)), 1);
             let mut seen = None;
-            one.take_answers(|token, found| {
-                let Found::Link { policy, target } = found else { panic!("{found:?}") };
+            one.take_answers(|arrived| {
+                let Arrived::Answer { token, found: Found::Link { policy, target }, lasts: false } = arrived else {
+                    panic!("{arrived:?}")
+                };
                 seen = Some((token, policy.status, policy.cache_seconds, target.to_vec()));
             });
             assert_eq!(seen, Some((len as u64, RedirectStatus::SeeOther, Some(3), target)));
@@ -340,13 +409,46 @@ mod tests {
                 |_| (),
                 |_, answer| answer(&Found::Link { policy: Policy::default(), target: &target }),
             );
-            one.take_answers(|token, found| {
+            one.take_answers(|arrived| {
+                let Arrived::Answer { token, found, lasts: true } = arrived else { panic!("{arrived:?}") };
                 assert_eq!(token, answered);
                 assert_eq!(found, Found::Link { policy: Policy::default(), target: &target });
                 answered += 1;
             });
         }
         assert_eq!(asked, 5_000);
+    }
+
+    #[test]
+    fn a_recall_comes_behind_the_answers_before_it_also_when_there_was_no_room() {
+        let mut meshes = weave(CoreCount::new(2).unwrap());
+        let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
+        let link = Found::Link { policy: Policy::default(), target: b"http://a/" };
+        let (mut asked, mut seen) = (0, Vec::new());
+        while two.peers[0].as_ref().unwrap().answer.ready() {
+            one.ask(CoreId(1), question(asked)).unwrap();
+            asked += 1;
+            two.answer_questions(0, |_| (), |_, answer| answer(&link));
+            if asked > RING_LEN as u64 {
+                // The last of the room is kept for the parts of a long answer; recalls take that, too.
+                two.recall(asked, question(0).hash);
+            }
+        }
+        two.recall(1_000_000, question(5).hash);
+        assert!(two.send_recalls(), "there is no room");
+        while seen.last() != Some(&1_000_000) {
+            one.take_answers(|arrived| match arrived {
+                Arrived::Answer { token, .. } => seen.push(token),
+                Arrived::Recall { owner, number, hash } => {
+                    assert_eq!(owner, CoreId(1));
+                    assert!(number != 1_000_000 || hash == question(5).hash);
+                    seen.push(number);
+                }
+            });
+            two.answer_questions(0, |_| (), |_, answer| answer(&link));
+            two.send_recalls();
+        }
+        assert!(!two.send_recalls());
     }
 
     #[test]

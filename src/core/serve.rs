@@ -12,12 +12,13 @@ use carom_ring::{Chunk, Completion, Ring, Tag};
 use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 
 use super::conn::Stage;
+use super::data::Data;
 use super::executor::{self, Running};
 use super::listen::{self, Socket};
 use super::mesh::{self, Mesh};
 use super::shard::Shard;
 use super::slow::{STREAM_LEN_MAX, Service};
-use super::work::{Data, Now, TICKS_PER_SECOND, Work};
+use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::desk::{Codes, Counters, Desk};
 use crate::mail::ToCore;
 use crate::stats::unix_ms;
@@ -156,7 +157,7 @@ impl Core {
             mesh.announce(ring.descriptor());
             let node = Arc::clone(&parts.counters.node);
             let shard = Shard::new(parts.core, cores, hasher, Arc::clone(&stats), node);
-            Box::new(Data { shard, mesh, unsent: Vec::new() })
+            Box::new(Data::new(shard, mesh))
         });
         let desk = Rc::new(Desk::new(parts.core, parts.counters, parts.codes));
         let service = (parts.service)(Rc::clone(&desk));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, LinkMap, owner};
+use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, LinkMap, MapFull, Put, owner};
 
 use crate::mail::{Change, LoadBatch};
 use crate::stats::{CoreStats, NodeStats};
@@ -69,19 +69,22 @@ impl Shard {
         }
     }
 
-    /// Makes a durable change visible.
-    pub(super) fn apply(&mut self, change: &Change) {
-        match change {
+    /// Makes a durable change visible here. Returns the hash of the code, and whether it had a link before, of which others
+    /// may hold copies.
+    pub(super) fn apply(&mut self, change: &Change) -> (CodeHash, bool) {
+        let (hash, replaced) = match change {
             Change::Put(link) => {
                 let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
-                self.put(&link.code, self.hasher.hash(&link.code), entry);
+                let hash = self.hasher.hash(&link.code);
+                (hash, self.put(&link.code, hash, entry))
             }
             Change::Remove(code) => {
-                let (hash, _) = self.locate(code);
-                self.map.remove(code, hash);
+                let hash = self.hasher.hash(code);
+                (hash, self.map.remove(code, hash))
             }
-        }
+        };
         self.count();
+        (hash, replaced)
     }
 
     /// Prepares for about so many links to be read back at start.
@@ -126,16 +129,19 @@ impl Shard {
         self.count();
     }
 
-    fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) {
+    /// Puts an entry into the map. Returns whether it took the place of another.
+    fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> bool {
         assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
-        if self.map.put(code, hash, entry).is_err() {
-            self.node.alarms.raise(
-                "memory-full",
-                format!(
+        match self.map.put(code, hash, entry) {
+            Ok(put) => put == Put::Replaced,
+            Err(MapFull) => {
+                let text = format!(
                     "core {} holds as many bytes of links as it can address; run the node with more cores",
                     self.me
-                ),
-            );
+                );
+                self.node.alarms.raise("memory-full", text);
+                false
+            }
         }
     }
 

@@ -5,17 +5,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use carom_shards::Code;
 use hdrhistogram::Histogram;
 
 use super::conn::{Asking, Conn, Conns, Stage};
+use super::data::{Brought, Data, Place};
 use super::executor::{self, Woken};
-use super::mesh::{Mesh, Question};
+use super::mesh::Question;
 use super::serve::Limits;
-use super::shard::Shard;
 use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
 use crate::desk::{Desk, Looked};
 use crate::limits::{BODY_TIME_MAX, SEND_TIME_MAX};
-use crate::mail::ToCore;
+use crate::mail::{StoreAnswer, Ticket, ToCore};
 use crate::stats::{CoreStats, LatencySummary};
 use crate::wire::answer::{Answers, Found};
 use crate::wire::connection::Expects;
@@ -32,15 +33,6 @@ const MAIL_PER_TURN: usize = 64;
 
 /// Set in tokens of questions that a task at the desk asked; the others are tags of connections.
 const DESK_TOKEN: u64 = 1 << 63;
-
-/// Links and mesh, for a core that has a shard. The core of the admin listener has none.
-#[derive(Debug)]
-pub(super) struct Data {
-    pub(super) shard: Shard,
-    pub(super) mesh: Mesh,
-    /// Questions for which the mesh had no room.
-    pub(super) unsent: Vec<(usize, Question)>,
-}
 
 /// The instants of a turn.
 #[derive(Clone, Copy, Debug)]
@@ -197,21 +189,22 @@ impl Work {
                 Action::Read => return at,
                 Action::Lookup(ask) => {
                     let data = self.data.as_mut().expect("only cores with a shard have fast connections");
-                    let (hash, owner) = data.shard.locate(&ask.code);
-                    if owner == data.shard.me {
-                        let found = data.shard.find(&ask.code, hash, self.now.unix_ms);
-                        count(&self.stats, &found);
-                        self.answers.write(&mut conn.out, &ask, &found, self.now.unix_ms);
-                        self.answered += 1;
-                    } else {
-                        conn.asking = Some(Asking { ask, since: self.now.instant });
-                        let question = Question { token: token_of(conn), hash, code: ask.code };
-                        self.stats.forwarded_out.add(1);
-                        if let Err(question) = data.mesh.ask(owner, question) {
-                            data.unsent.push((owner.index(), question));
+                    let found = match data.find(&ask.code, self.now.unix_ms) {
+                        Place::Here(found) => found,
+                        Place::Copy(found) => {
+                            self.stats.hot_hits.add(1);
+                            found
                         }
-                        return at;
-                    }
+                        Place::There { owner, hash, wanted } => {
+                            conn.asking = Some(Asking { ask, since: self.now.instant, wanted });
+                            self.stats.forwarded_out.add(1);
+                            data.ask(owner, Question { token: token_of(conn), hash, code: ask.code });
+                            return at;
+                        }
+                    };
+                    count(&self.stats, &found);
+                    self.answers.write(&mut conn.out, &ask, &found, self.now.unix_ms);
+                    self.answered += 1;
                     if ask.close {
                         conn.stage = Stage::Finishing;
                         return at;
@@ -342,16 +335,14 @@ impl Work {
                 desk.bring_looked(token, Looked::Missing);
                 continue;
             };
-            let (hash, owner) = data.shard.locate(&code);
-            if owner == data.shard.me {
-                let found = data.shard.find(&code, hash, self.now.unix_ms);
-                count(&self.stats, &found);
-                desk.bring_looked(token, looked(&found));
-            } else {
-                self.stats.forwarded_out.add(1);
-                if data.mesh.ask(owner, Question { token: token | DESK_TOKEN, hash, code }).is_err() {
-                    desk.put_back_look_up(token, code);
-                    break;
+            match data.find(&code, self.now.unix_ms) {
+                Place::Here(found) | Place::Copy(found) => {
+                    count(&self.stats, &found);
+                    desk.bring_looked(token, looked(&found));
+                }
+                Place::There { owner, hash, .. } => {
+                    self.stats.forwarded_out.add(1);
+                    data.ask(owner, Question { token: token | DESK_TOKEN, hash, code });
                 }
             }
         }
@@ -361,41 +352,32 @@ impl Work {
     /// Answers other cores' questions and takes their answers.
     pub(super) fn serve_mesh(&mut self) -> bool {
         let Some(mut data) = self.data.take() else { return false };
-        let now_ms = self.now.unix_ms;
-        let Data { shard, mesh, unsent } = &mut *data;
-        let answered = mesh.answer_questions(
-            now_ms,
-            |questions| shard.foresee(questions.iter().map(|question| question.hash)),
-            |question, answer| answer(&shard.find(&question.code, question.hash, now_ms)),
-        );
-        self.stats.forwarded_in.add(answered as u64);
         let mut resumed = std::mem::take(&mut self.kicked);
-        let taken = mesh.take_answers(|token, found| self.take_answer(token, &found, &mut resumed));
-        for (owner, question) in std::mem::take(unsent) {
-            if let Err(question) = mesh.ask(carom_shards::CoreId(owner as u16), question) {
-                unsent.push((owner, question));
+        let (answered, worked) = data.serve(self.now.unix_ms, |brought| match brought {
+            Brought::Answer { token, found } => self.take_answer(token, &found, &mut resumed),
+            Brought::Dropped { owner, number } => {
+                self.desk.counters().post.to(owner).post(ToCore::Dropped { number });
+                None
             }
-        }
-        let waiting = !unsent.is_empty();
+        });
+        self.stats.forwarded_in.add(answered as u64);
         self.data = Some(data);
         for slot in resumed.drain(..) {
             self.drained(slot);
         }
         self.kicked = resumed;
-        answered + taken > 0 || waiting
+        worked
     }
 
-    fn take_answer(&mut self, token: u64, found: &Found<'_>, resumed: &mut Vec<u32>) {
+    /// Gives an answer of another core to who asked. Returns the code if others will ask for it, too.
+    fn take_answer(&mut self, token: u64, found: &Found<'_>, resumed: &mut Vec<u32>) -> Option<Code> {
         count(&self.stats, found);
         if token & DESK_TOKEN != 0 {
             self.desk.bring_looked(token & !DESK_TOKEN, looked(found));
-            return;
+            return None;
         }
-        let Some(conn) = self.conns.get(token as u32) else { return };
-        if token_of(conn) != token {
-            return;
-        }
-        let Some(asking) = conn.asking.take() else { return };
+        let conn = self.conns.get(token as u32).filter(|conn| token_of(conn) == token)?;
+        let asking = conn.asking.take()?;
         self.answers.write(&mut conn.out, &asking.ask, found, self.now.unix_ms);
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         Self::touch(&mut self.dirty, conn);
@@ -404,20 +386,22 @@ impl Work {
         } else {
             resumed.push(conn.tag.slot);
         }
+        asking.wanted.then_some(asking.ask.code)
     }
 
     /// Handles one message of the mailbox. Returns whether it asks the core to drain.
     pub(super) fn take_mail(&mut self, message: ToCore) {
         match message {
             ToCore::Apply { change, ticket, answer } => {
-                if let Some(data) = &mut self.data {
-                    data.shard.apply(&change);
-                }
-                if ticket.core == self.desk.core() {
-                    self.desk.bring_stored(ticket.token, answer);
-                } else {
-                    self.desk.counters().post.answer(ticket, answer);
-                }
+                let done = match &mut self.data {
+                    Some(data) => data.change(&change, ticket, answer),
+                    None => Some((ticket, answer)),
+                };
+                self.acknowledge(done);
+            }
+            ToCore::Dropped { number } => {
+                let done = self.data.as_mut().and_then(|data| data.dropped(number));
+                self.acknowledge(done);
             }
             ToCore::Answer { token, answer } => {
                 self.desk.bring_stored(token, answer);
@@ -444,6 +428,16 @@ impl Work {
             }
             // These concern listeners; the loop handles them.
             ToCore::LoadDone | ToCore::Open | ToCore::Drain { .. } => {}
+        }
+    }
+
+    /// Tells who waits for a change that it is durable and visible everywhere.
+    fn acknowledge(&mut self, done: Option<(Ticket, StoreAnswer)>) {
+        let Some((ticket, answer)) = done else { return };
+        if ticket.core == self.desk.core() {
+            self.desk.bring_stored(ticket.token, answer);
+        } else {
+            self.desk.counters().post.answer(ticket, answer);
         }
     }
 

@@ -8,15 +8,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::http::{SHORT_URLS, Wire, create_request, request};
-use crate::node::{Node, Setup, wait_for, wait_until};
+use crate::node::{Node, Setup, sum, wait_for, wait_until};
 
 const TARGET: &str = "https://example.org/target";
-
-/// The sum of a number over all cores; `path` is a JSON pointer.
-fn sum(status: &Value, path: &str) -> u64 {
-    let cores = status["cores"].as_array().expect("a list of cores");
-    cores.iter().map(|core| core.pointer(path).and_then(Value::as_u64).expect("a number")).sum()
-}
 
 /// Clients that come and go until the node is gone. Whoever gets in must be answered: returns how many were, and what
 /// happened to those who were not.

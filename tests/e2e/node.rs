@@ -30,6 +30,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// What more cores than CPUs are warned of. Whether that is so depends on the machine.
 const CROWDED: &str = "more cores than CPUs";
 
+/// The sum of a number over all cores; `path` is a JSON pointer.
+pub(crate) fn sum(status: &Value, path: &str) -> u64 {
+    let cores = status["cores"].as_array().expect("a list of cores");
+    cores.iter().map(|core| core.pointer(path).and_then(Value::as_u64).expect("a number")).sum()
+}
+
 /// Waits until there is something, at most [`PATIENCE`].
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

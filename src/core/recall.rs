@@ -1,0 +1,82 @@
+//! Changes that wait until no other core holds a copy of what they change.
+//!
+//! A core keeps copies of other cores' hot links ([`super::hot`]). When an owner changes a link, it asks every other core
+//! to drop its copy, and answers who waits for the change once all of them have. The request to drop goes through the
+//! same ring as the owner's answers, so an older answer cannot bring the copy back behind it.
+
+use std::collections::HashMap;
+
+use carom_shards::CodeHash;
+
+use crate::mail::{StoreAnswer, Ticket};
+
+/// The changes of one owner that wait.
+#[derive(Debug, Default)]
+pub(super) struct Recalls {
+    last: u64,
+    waiting: HashMap<u64, Recall>,
+    /// How many of those that wait concern each code.
+    codes: HashMap<CodeHash, usize>,
+}
+
+#[derive(Debug)]
+struct Recall {
+    hash: CodeHash,
+    /// Cores that have not dropped their copy yet.
+    left: usize,
+    ticket: Ticket,
+    answer: StoreAnswer,
+}
+
+impl Recalls {
+    /// Whether a change of this code waits: some core may still hold a copy from before it.
+    pub(super) fn concern(&self, hash: CodeHash) -> bool {
+        !self.codes.is_empty() && self.codes.contains_key(&hash)
+    }
+
+    /// A change that `peers` other cores must hear of. Returns its number.
+    pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, ticket: Ticket, answer: StoreAnswer) -> u64 {
+        self.last += 1;
+        self.waiting.insert(self.last, Recall { hash, left: peers, ticket, answer });
+        *self.codes.entry(hash).or_default() += 1;
+        self.last
+    }
+
+    /// One core has dropped its copy. Returns whom to answer what, when it was the last.
+    pub(super) fn dropped(&mut self, number: u64) -> Option<(Ticket, StoreAnswer)> {
+        let recall = self.waiting.get_mut(&number)?;
+        recall.left -= 1;
+        if recall.left > 0 {
+            return None;
+        }
+        let recall = self.waiting.remove(&number)?;
+        if let Some(others) = self.codes.get_mut(&recall.hash) {
+            *others -= 1;
+            if *others == 0 {
+                self.codes.remove(&recall.hash);
+            }
+        }
+        Some((recall.ticket, recall.answer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_shards::CoreId;
+
+    #[test]
+    fn the_last_core_releases_the_answer() {
+        let mut recalls = Recalls::default();
+        let ticket = |token| Ticket { core: CoreId(0), token };
+        let (one, other) = (CodeHash(1), CodeHash(2));
+        let first = recalls.begin(one, 2, ticket(1), StoreAnswer::Deleted);
+        let second = recalls.begin(one, 1, ticket(2), StoreAnswer::Deleted);
+        assert_eq!(recalls.dropped(first), None);
+        assert_eq!(recalls.dropped(second), Some((ticket(2), StoreAnswer::Deleted)));
+        assert!(recalls.concern(one) && !recalls.concern(other));
+        assert_eq!(recalls.dropped(first), Some((ticket(1), StoreAnswer::Deleted)));
+        assert_eq!(recalls.dropped(first), None);
+        assert!(!recalls.concern(one));
+    }
+}
