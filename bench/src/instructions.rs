@@ -87,7 +87,7 @@ mod tests {
     fn growth_is_named() {
         let before = BTreeMap::from([("a".to_owned(), 100), ("b".to_owned(), 100), ("c".to_owned(), 100)]);
         let now =
-            BTreeMap::from([("a".to_owned(), 105), ("b".to_owned(), 106), ("c".to_owned(), 50), ("d".to_owned(), 9)]);
+            BTreeMap::from([("a".to_owned(), 104), ("b".to_owned(), 106), ("c".to_owned(), 50), ("d".to_owned(), 9)]);
         let (table, grown) = compare(&now, &before);
         assert_eq!(grown, ["b"]);
         assert!(table.contains("+6.0 %") && table.contains("-50.0 %"), "{table}");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::check::Expectation;
 use crate::plan::{ApiKey, Loop, Plan, Target};
@@ -130,11 +131,27 @@ pub(crate) struct Arguments {
 
 /// What follows the options in the help.
 const EXIT_CODES: &str = "Exit codes:
-  0  ran, every answer was right, and every objective held
-  1  an objective was missed, or an answer was wrong
-  2  wrong options or files
-  3  the generator itself was the bottleneck: the figures say nothing of the server
-  4  the target cannot be reached";
+    0  ran, every answer was right, and every objective held
+    1  an objective was missed, or an answer was wrong
+    2  wrong options or files
+    3  the generator itself was the bottleneck: the figures say nothing of the server
+    4  the target cannot be reached
+  130  ended by a signal before its time";
+
+/// Requests a second at most: ten times what one CPU has been seen to send.
+pub(crate) const RATE_MAX: f64 = 20e6;
+
+/// Longest times, a week: beyond that it is a mistake.
+const TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// Most connections: every port of sixteen client addresses.
+const CONNECTIONS_MAX: u64 = 1_000_000;
+
+/// Most requests under way on one connection.
+const PIPELINE_MAX: u64 = 10_000;
+
+/// Files that are open beside connections: the rings, reports, what the system needs.
+const OTHER_FILES: u64 = 64;
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum ArrivalName {
@@ -209,12 +226,22 @@ impl Arguments {
         let targets: Vec<Option<Target>> =
             self.target.iter().map(|text| wrong.take("target", self.target(text, trust.as_ref()))).collect();
         let mix = wrong.take("mix", Mix::read(&self.mix));
-        let rate = wrong.take("rate", units::number(&self.rate));
+        let rate = wrong.take("rate", units::number(&self.rate).and_then(possible_rate));
         let duration = wrong.take("duration", units::duration(&self.duration).and_then(some_time));
-        let warmup = wrong.take("warmup", units::duration(&self.warmup));
+        let warmup = wrong.take("warmup", units::duration(&self.warmup).and_then(possible_time));
         let timeout = wrong.take("timeout", units::duration(&self.timeout).and_then(some_time));
-        let connections = wrong.take("connections", units::count(&self.connections));
-        let pipeline = wrong.take("pipeline", units::count(&self.pipeline));
+        let connections = units::count(&self.connections).and_then(|count| at_most(count, CONNECTIONS_MAX));
+        let connections = wrong.take("connections", connections.and_then(open_files));
+        let pipeline = units::count(&self.pipeline).and_then(|count| at_most(count, PIPELINE_MAX));
+        let pipeline = wrong.take("pipeline", pipeline);
+        if let (Some(rate), Some(duration), false) = (rate, duration, self.closed)
+            && rate * duration.as_secs_f64() < 1.0
+        {
+            wrong.0.push("--rate and --duration: not one request falls into that time".to_owned());
+        }
+        if self.expect_status.is_some_and(|status| !(300..400).contains(&status)) {
+            wrong.0.push("--expect-status: the status of a redirect is from 300 to 399".to_owned());
+        }
         let renew = self.renew.as_deref().map(|text| wrong.take("renew", units::count(text)));
         let zipf = self.zipf.as_deref().map(|text| wrong.take("zipf", exponent(text)));
         let threads = wrong.take("threads", units::count(&self.threads));
@@ -226,8 +253,9 @@ impl Arguments {
         if let Some(key) = &self.api_key {
             wrong.take("api-key", visible(key));
         }
-        for file in [&self.json, &self.hgrm, &self.hlog, &self.html].into_iter().flatten() {
-            wrong.take("json, --hgrm, --hlog, --html", parent_exists(file));
+        let files = [("json", &self.json), ("hgrm", &self.hgrm), ("hlog", &self.hlog), ("html", &self.html)];
+        for (option, file) in files.into_iter().filter_map(|(option, file)| Some((option, file.as_ref()?))) {
+            wrong.take(option, is_writable(file));
         }
         let objectives = match self.slo.as_deref().map(Objective::read_all) {
             None => Vec::new(),
@@ -239,6 +267,9 @@ impl Arguments {
         };
         if connections < cpus.as_ref().map(|cpus| cpus.len() as u64) && wrong.0.is_empty() {
             wrong.0.push("--connections: each thread needs at least one".to_owned());
+        }
+        if connections < Some(self.target.len() as u64) && wrong.0.is_empty() {
+            wrong.0.push("--connections: each target needs at least one".to_owned());
         }
         let source = match (create, &self.codes) {
             (Some(count), _) => Source::Create(count),
@@ -287,10 +318,17 @@ impl Arguments {
             None => (false, text),
         };
         let place = rest.trim_end_matches('/');
-        let with_port = match (place.rsplit_once(':'), is_https) {
-            (Some((_, port)), _) if port.parse::<u16>().is_ok() => place.to_owned(),
-            (_, true) => format!("{place}:443"),
-            (_, false) => format!("{place}:80"),
+        if place.contains('/') {
+            return Err(format!("`{text}` has a path; codes stand right behind the slash"));
+        }
+        let is_tls = is_https || self.tls;
+        // An IPv6 address without a port ends with its bracket.
+        let port = place.rsplit_once(':').filter(|_| !place.ends_with(']')).map(|(_, port)| port);
+        let with_port = match port {
+            Some(port) if port.parse::<u16>().is_ok_and(|port| port > 0) => place.to_owned(),
+            Some(port) => return Err(format!("`{port}` in `{text}` is not a port from 1 to 65535")),
+            None if is_tls => format!("{place}:443"),
+            None => format!("{place}:80"),
         };
         let wrong =
             |reason: &dyn std::fmt::Display| format!("`{text}` is not an address such as 127.0.0.1:8080: {reason}");
@@ -298,7 +336,7 @@ impl Arguments {
         let address = address.ok_or_else(|| wrong(&"the name has no address"))?;
         let host = self.host.clone().unwrap_or_else(|| place.to_owned());
         visible(&host)?;
-        let tls = if is_https || self.tls {
+        let tls = if is_tls {
             let name = with_port.rsplit_once(':').map_or(place, |(name, _)| name).trim_matches(['[', ']']);
             let trust = trust.ok_or("TLS needs --tls-ca FILE, or --tls-insecure to trust anybody")?;
             Some(Tls::new(self.sni.as_deref().unwrap_or(name), trust)?)
@@ -324,6 +362,9 @@ impl Arguments {
             if !allowed.contains(&cpu) {
                 return Err(format!("this process may not use CPU {cpu}, only {allowed:?}"));
             }
+            if cpus.contains(&cpu) {
+                return Err(format!("CPU {cpu} is named twice; each thread needs its own"));
+            }
             cpus.push(cpu);
         }
         if self.threads != "1" && cpus.len() != threads {
@@ -334,7 +375,42 @@ impl Arguments {
 }
 
 fn some_time(time: Duration) -> Result<Duration, String> {
-    if time.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(time) }
+    if time.is_zero() { Err("must be longer than nothing".to_owned()) } else { possible_time(time) }
+}
+
+fn possible_time(time: Duration) -> Result<Duration, String> {
+    if time <= TIME_MAX { Ok(time) } else { Err(format!("is longer than a week, {} s", TIME_MAX.as_secs())) }
+}
+
+fn possible_rate(rate: f64) -> Result<f64, String> {
+    if rate <= RATE_MAX {
+        Ok(rate)
+    } else {
+        Err(format!("is more than {} a second", units::show_count(RATE_MAX as u64)))
+    }
+}
+
+fn at_most(count: u64, most: u64) -> Result<u64, String> {
+    if count <= most { Ok(count) } else { Err(format!("is more than {}", units::show_count(most))) }
+}
+
+/// Makes room for so many open connections.
+fn open_files(connections: u64) -> Result<u64, String> {
+    let wanted = connections + OTHER_FILES;
+    let limits = getrlimit(Resource::Nofile);
+    if limits.current.is_none_or(|current| current >= wanted) {
+        return Ok(connections);
+    }
+    let raised = Rlimit { current: Some(wanted), maximum: limits.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => Ok(connections),
+        Err(_) => {
+            let most = limits.maximum.unwrap_or(0);
+            Err(format!(
+                "{connections} connections need {wanted} open files, and the limit is {most}: see `ulimit -Hn`"
+            ))
+        }
+    }
 }
 
 fn exponent(text: &str) -> Result<f64, String> {
@@ -359,9 +435,10 @@ fn visible(text: &str) -> Result<(), String> {
     }
 }
 
-fn parent_exists(path: &Path) -> Result<(), String> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if parent.is_dir() { Ok(()) } else { Err(format!("the folder of {} does not exist", path.display())) }
+/// Whether the report can be written there, before a run of hours finds out.
+fn is_writable(path: &Path) -> Result<(), String> {
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    opened.map(|_| ()).map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
 impl From<ArrivalName> for Arrival {
@@ -416,6 +493,37 @@ mod tests {
         }
         assert!(check("--target 127.0.0.1:1").unwrap_err()[0].contains("--codes"));
         assert!(check("--target https://127.0.0.1:1 --create 1").unwrap_err()[0].contains("--tls-ca"));
+        for (arguments, words) in [
+            ("--rate 1e30", "--rate"),
+            ("--rate 0.01 --duration 500ms", "not one request"),
+            ("--duration 18446744074s", "--duration"),
+            ("--timeout 1000000h", "--timeout"),
+            ("--connections 1e15", "--connections"),
+            ("--closed --pipeline 1e12", "--pipeline"),
+            ("--expect-status 9999", "--expect-status"),
+            ("--cpus 0,0", "twice"),
+            ("--json /", "--json"),
+            ("--target 127.0.0.1:0", "port"),
+            ("--target 127.0.0.1:99999", "port"),
+            ("--target http://127.0.0.1:80/a", "path"),
+            ("--connections 1 --target 127.0.0.1:2", "each target"),
+        ] {
+            let wrong = check(&format!("--target 127.0.0.1:1 --create 1 {arguments}")).unwrap_err().join("\n");
+            assert!(wrong.contains(words), "{arguments}: {wrong}");
+        }
+    }
+
+    #[test]
+    fn ports_are_those_of_the_scheme() {
+        let address = |text: &str| {
+            let order = check(&format!("--create 1 --tls-insecure {text}")).unwrap();
+            order.plan.targets[0].address.to_string()
+        };
+        assert_eq!(address("--target 127.0.0.1"), "127.0.0.1:80");
+        assert_eq!(address("--target https://127.0.0.1/"), "127.0.0.1:443");
+        assert_eq!(address("--tls --target 127.0.0.1"), "127.0.0.1:443");
+        assert_eq!(address("--target http://[::1]"), "[::1]:80");
+        assert_eq!(address("--target [::1]:81"), "[::1]:81");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! recorded of it. No ring and no clock here: the worker brings bytes and instants in, and afterwards settles what each
 //! touched connection needs.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use crate::check::{self, Fault};
@@ -11,7 +11,7 @@ use crate::plan::{Loop, Plan};
 use crate::popularity::Popularity;
 use crate::random;
 use crate::record::{Interval, Record};
-use crate::request::Requests;
+use crate::request::{self, Requests};
 use crate::response;
 use crate::schedule::Schedule;
 use crate::tls::Session;
@@ -66,6 +66,8 @@ pub(crate) struct Client {
     is_free: bool,
     /// When it last got room.
     freed_ns: u64,
+    /// When its opening began.
+    opening_ns: u64,
 }
 
 impl Client {
@@ -82,6 +84,7 @@ impl Client {
             is_last_sent: false,
             is_free: false,
             freed_ns: 0,
+            opening_ns: 0,
         }
     }
 }
@@ -111,6 +114,8 @@ pub(crate) struct Crew {
     traffic: Traffic,
     /// None in a closed loop.
     schedule: Option<Schedule>,
+    /// The number of the first of its connections among those of all threads.
+    first: usize,
     /// Slots with room, in the order in which they got it.
     free: VecDeque<u32>,
     stall: Stall,
@@ -121,6 +126,10 @@ pub(crate) struct Crew {
     /// Requests that may still be sent, where their number is limited.
     left: Option<u64>,
     in_flight: usize,
+    /// When an answer last came.
+    heard_ns: u64,
+    /// Hashes of the codes that creates were given, to notice one that is given twice.
+    codes: HashSet<u64>,
 }
 
 impl Crew {
@@ -146,12 +155,17 @@ impl Crew {
                 Loop::Open { arrival, rate } => Some(Schedule::new(arrival, rate, thread, threads, stream(1))),
                 Loop::Closed => None,
             },
+            first: (0..thread)
+                .map(|before| plan.connections / threads + usize::from(before < plan.connections % threads))
+                .sum(),
             free: VecDeque::new(),
             stall: Stall::default(),
             begin_ns,
             end_ns: begin_ns.saturating_add(plan.duration.as_nanos() as u64),
             left: plan.create_only.map(|count| share(count as usize) as u64),
             in_flight: 0,
+            heard_ns: 0,
+            codes: HashSet::new(),
             plan: Arc::clone(plan),
             links: Arc::clone(links),
         }
@@ -159,7 +173,7 @@ impl Crew {
 
     /// The number of a connection's target.
     pub(crate) fn target(&self, slot: u32) -> usize {
-        slot as usize % self.plan.targets.len()
+        (self.first + slot as usize) % self.plan.targets.len()
     }
 
     /// When measuring begins.
@@ -197,8 +211,8 @@ impl Crew {
 
     /// The run begins: instants count from now on.
     pub(crate) fn restart_clocks(&mut self) {
-        self.clients.iter_mut().for_each(|client| client.freed_ns = 0);
-        self.record.faults = [0; 6];
+        self.clients.iter_mut().for_each(|client| (client.freed_ns, client.opening_ns) = (0, 0));
+        self.record.faults = Default::default();
         self.interval = Interval::new(0);
     }
 
@@ -208,12 +222,13 @@ impl Crew {
     ///
     /// # Errors
     /// What keeps TLS from beginning.
-    pub(crate) fn opening(&mut self, slot: u32) -> Result<(), String> {
+    pub(crate) fn opening(&mut self, slot: u32, now_ns: u64) -> Result<(), String> {
         let tls = &self.plan.targets[self.target(slot)].tls;
         let session = tls.as_ref().map(crate::tls::Tls::connect).transpose()?;
         let client = &mut self.clients[slot as usize];
         client.tls = session;
         (client.stage, client.requests, client.answered, client.is_last_sent) = (Stage::Opening, 0, 0, false);
+        client.opening_ns = now_ns;
         client.out.clear();
         client.inbox.clear();
         Ok(())
@@ -235,9 +250,9 @@ impl Crew {
     }
 
     /// A connection could not be made.
-    pub(crate) fn connect_failed(&mut self, slot: u32, reason: String) {
-        self.last_trouble = Some(reason);
-        self.count_fault(Fault::Connect);
+    pub(crate) fn connect_failed(&mut self, slot: u32, reason: &str, now_ns: u64) {
+        self.last_trouble = Some(format!("{}: {reason}", self.plan.targets[self.target(slot)].name));
+        self.count_fault(Fault::Connect, now_ns >= self.begin_ns);
         self.finish(slot);
     }
 
@@ -284,7 +299,8 @@ impl Crew {
                 Some(schedule) => schedule.next_ns(),
                 None => now_ns,
             };
-            if intended_ns >= self.end_ns {
+            // What could not be sent in its time is not made up for afterwards: a backlog is unsent, not throughput.
+            if intended_ns >= self.end_ns || now_ns >= self.end_ns.saturating_add(LATE_NS) {
                 return None;
             }
             if intended_ns > now_ns {
@@ -383,7 +399,10 @@ impl Crew {
         session.take(&mut client.out);
         let is_handshaking = session.is_handshaking();
         if let Err(reason) = result {
-            return if was_handshaking { self.connect_failed(slot, reason) } else { self.fail(slot, Fault::Malformed) };
+            return match was_handshaking {
+                true => self.connect_failed(slot, &reason, now_ns),
+                false => self.fail(slot, Fault::Malformed, now_ns),
+            };
         }
         if was_handshaking && !is_handshaking {
             self.open(slot, now_ns);
@@ -405,26 +424,26 @@ impl Crew {
         while at < bytes.len() {
             let Some(sent) = self.clients[slot as usize].in_flight.front().copied() else {
                 // Nobody asked for this.
-                self.fail(slot, Fault::Malformed);
-                self.count_fault(Fault::Malformed);
+                self.fail(slot, Fault::Malformed, now_ns);
+                self.count_fault(Fault::Malformed, true);
                 return bytes.len();
             };
             let rest = &bytes[at..];
             match response::parse(rest, sent.call.kind == Kind::Head, ended) {
                 Ok(None) => return at,
                 Err(response::Malformed) => {
-                    self.fail(slot, Fault::Malformed);
+                    self.fail(slot, Fault::Malformed, now_ns);
                     return bytes.len();
                 }
                 Ok(Some(response)) => {
                     at += response.len;
-                    let verdict = self.plan.expectation.check(sent.call, &response, rest, &self.links);
-                    if self.plan.create_only.is_some() && verdict.is_ok() {
-                        self.record.created.extend(check::created(&rest[response.body.clone()]));
+                    let mut verdict = self.plan.expectation.check(sent.call, &response, rest, &self.links);
+                    if sent.call.kind == Kind::Create && verdict.is_ok() {
+                        verdict = self.take_created(sent.call, &response.content(rest));
                     }
                     self.answered(slot, sent, verdict, now_ns);
                     if response.close || self.clients[slot as usize].is_finished() {
-                        self.end_after_last(slot, response.close);
+                        self.end_after_last(slot, response.close, now_ns);
                         return bytes.len();
                     }
                 }
@@ -433,17 +452,32 @@ impl Crew {
         at
     }
 
+    /// Looks at what a create made: a link of the URL that was sent, under a code that nobody else was given.
+    fn take_created(&mut self, call: Call, content: &[u8]) -> Result<(), Fault> {
+        let (code, url) = check::created(content).ok_or(Fault::Created)?;
+        if url != request::made_url(self.plan.seed, call.number) || !self.codes.insert(check::hash(&code)) {
+            return Err(Fault::Created);
+        }
+        if self.plan.create_only.is_some() {
+            self.record.created.push((code, url));
+        }
+        Ok(())
+    }
+
     fn answered(&mut self, slot: u32, sent: Sent, verdict: Result<(), Fault>, now_ns: u64) {
         let client = &mut self.clients[slot as usize];
         client.in_flight.pop_front();
         client.answered += 1;
         self.in_flight -= 1;
+        self.heard_ns = now_ns;
         match verdict {
-            Err(fault) => self.count_fault(fault),
+            // A wrong answer is wrong before measuring begins, too.
+            Err(fault) => self.count_fault(fault, true),
             Ok(()) if sent.intended_ns >= self.begin_ns => {
                 self.record.counts.completed += 1;
+                self.record.counts.in_time += u64::from(now_ns <= self.end_ns);
                 self.interval.completed += 1;
-                self.record_latency(sent.call.kind, sent.intended_ns, Some(sent.sent_ns), now_ns);
+                self.record_latency(sent.call.kind, sent.intended_ns, sent.sent_ns, now_ns);
             }
             Ok(()) => {}
         }
@@ -452,20 +486,18 @@ impl Crew {
         }
     }
 
-    fn record_latency(&mut self, kind: Kind, intended_ns: u64, sent_ns: Option<u64>, now_ns: u64) {
+    fn record_latency(&mut self, kind: Kind, intended_ns: u64, sent_ns: u64, now_ns: u64) {
         let since = |then_ns: u64| now_ns.saturating_sub(then_ns).max(1);
         let latencies = &mut self.record.kinds[kind as usize];
         latencies.intended.saturating_record(since(intended_ns));
-        if let Some(sent_ns) = sent_ns {
-            latencies.actual.saturating_record(since(sent_ns));
-        }
+        latencies.actual.saturating_record(since(sent_ns));
         self.interval.latency.saturating_record(since(intended_ns));
     }
 
     /// The server or the plan ends the connection after an answer. What is in flight behind it gets none.
-    fn end_after_last(&mut self, slot: u32, by_server: bool) {
+    fn end_after_last(&mut self, slot: u32, by_server: bool, now_ns: u64) {
         if by_server && !self.clients[slot as usize].in_flight.is_empty() {
-            return self.fail(slot, Fault::Closed);
+            return self.fail(slot, Fault::Closed, now_ns);
         }
         self.finish(slot);
     }
@@ -474,66 +506,74 @@ impl Crew {
     pub(crate) fn peer_ended(&mut self, slot: u32, now_ns: u64) {
         match self.clients[slot as usize].stage {
             Stage::Ending | Stage::Due { .. } => return,
-            Stage::Opening => return self.connect_failed(slot, "the server closed it".to_owned()),
+            Stage::Opening => return self.connect_failed(slot, "the server closed it", now_ns),
             Stage::Open => self.take_from_inbox(slot, now_ns, true),
         }
         if self.clients[slot as usize].stage == Stage::Open {
-            self.fail(slot, Fault::Closed);
+            self.fail(slot, Fault::Closed, now_ns);
         }
     }
 
-    /// The connection is broken: all its requests get the fault.
-    pub(crate) fn fail(&mut self, slot: u32, fault: Fault) {
+    /// The connection is broken: all its requests get the fault. They enter the histograms with the time they waited in
+    /// vain: they must not vanish from them.
+    fn fail(&mut self, slot: u32, fault: Fault, now_ns: u64) {
         let lost = std::mem::take(&mut self.clients[slot as usize].in_flight);
         self.in_flight -= lost.len();
-        lost.iter().for_each(|_| self.count_fault(fault));
+        for sent in lost {
+            let measured = sent.intended_ns >= self.begin_ns;
+            if measured {
+                self.record_latency(sent.call.kind, sent.intended_ns, sent.sent_ns, now_ns);
+            }
+            self.count_fault(fault, measured);
+        }
         self.finish(slot);
     }
 
-    fn count_fault(&mut self, fault: Fault) {
-        self.record.faults[fault as usize] += 1;
-        self.interval.errors += 1;
+    /// Counts an error. What was not answered counts while it is measured; what was answered wrongly always does.
+    fn count_fault(&mut self, fault: Fault, measured: bool) {
+        if measured || fault.is_wrong_answer() {
+            self.record.faults[fault as usize] += 1;
+            self.interval.errors += 1;
+        }
     }
 
     // Time.
 
-    /// Ends connections whose oldest request has waited too long. What waited enters the histograms with the time it
-    /// waited: it must not vanish from them.
+    /// Ends connections whose oldest request has waited too long, and those that take too long to open.
     pub(crate) fn check_timeouts(&mut self, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
-        for slot in 0..self.clients.len() {
-            let client = &self.clients[slot];
-            if client.in_flight.front().is_some_and(|sent| now_ns.saturating_sub(sent.sent_ns) >= timeout_ns) {
-                self.give_up(slot as u32, now_ns);
+        for slot in 0..self.clients.len() as u32 {
+            let client = &self.clients[slot as usize];
+            let is_over = |then_ns: u64| now_ns.saturating_sub(then_ns) >= timeout_ns;
+            if client.in_flight.front().is_some_and(|sent| is_over(sent.sent_ns)) {
+                self.fail(slot, Fault::Timeout, now_ns);
+            } else if client.stage == Stage::Opening && is_over(client.opening_ns) {
+                self.connect_failed(slot, "it does not open in time", now_ns);
             }
         }
-    }
-
-    /// Gives up on everything in flight on a connection.
-    fn give_up(&mut self, slot: u32, now_ns: u64) {
-        let waiting: Vec<Sent> = self.clients[slot as usize].in_flight.iter().copied().collect();
-        let begin_ns = self.begin_ns;
-        for sent in waiting.into_iter().filter(|sent| sent.intended_ns >= begin_ns) {
-            self.record_latency(sent.call.kind, sent.intended_ns, Some(sent.sent_ns), now_ns);
+        // Links that are to be made, and a server that makes none any more.
+        if self.left.is_some_and(|left| left > 0) && now_ns.saturating_sub(self.heard_ns) >= timeout_ns {
+            self.end_early(now_ns);
         }
-        self.fail(slot, Fault::Timeout);
     }
 
     /// Accounts for what was not answered or not even sent.
     pub(crate) fn close_books(&mut self, now_ns: u64) {
         for slot in 0..self.clients.len() as u32 {
             if !self.clients[slot as usize].in_flight.is_empty() {
-                self.give_up(slot, now_ns);
+                self.fail(slot, Fault::Timeout, now_ns);
             }
         }
         let Some(mut schedule) = self.schedule.take() else { return };
         let (begin_ns, end_ns) = (self.begin_ns, self.end_ns);
-        schedule.drain_before(end_ns, |intended_ns| {
+        schedule.drain_before(end_ns, |intended_ns, count| {
             if intended_ns >= begin_ns {
                 let kind = self.traffic.next().kind;
-                self.record.counts.planned += 1;
-                self.record.counts.unsent += 1;
-                self.record_latency(kind, intended_ns, None, now_ns);
+                self.record.counts.planned += count;
+                self.record.counts.unsent += count;
+                let waited_ns = now_ns.saturating_sub(intended_ns).max(1);
+                self.record.kinds[kind as usize].intended.saturating_record_n(waited_ns, count);
+                self.interval.latency.saturating_record_n(waited_ns, count);
             }
         });
     }

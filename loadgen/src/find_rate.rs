@@ -1,19 +1,20 @@
 //! Looks for the highest rate that keeps the objectives.
 //!
 //! The rate doubles until an objective is missed; then the gap between the highest that held and the lowest that did not
-//! is halved until it is small. What held is run once more at the end: one lucky run is no answer.
+//! is halved until it is small. What held is run once more at the end: one lucky run is no answer. A rate also has to be
+//! reached: at most one planned request in a thousand may be without an answer.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use crate::cli::Order;
+use crate::check::Fault;
+use crate::cli::{Order, RATE_MAX};
 use crate::links::Links;
-use crate::plan::{Loop, Plan};
-use crate::report::Report;
+use crate::plan::Loop;
+use crate::report::{Report, Step};
 use crate::run::Outcome;
 use crate::units;
-use crate::verdict::Verdict;
+use crate::verdict::{self, Verdict};
 use crate::{Console, Failure, finish, measure, say};
 
 /// The search ends when the gap is this share of the rate.
@@ -30,8 +31,15 @@ struct Search<'a> {
     links: &'a Arc<Links>,
     stop: &'a Arc<AtomicBool>,
     console: &'a Console,
-    runs: usize,
-    lines: String,
+    steps: Vec<Step>,
+}
+
+/// A run at some rate.
+struct Run {
+    rate: f64,
+    held: bool,
+    report: Report,
+    outcome: Outcome,
 }
 
 /// Searches. Returns the exit code.
@@ -41,66 +49,88 @@ pub(crate) fn search(
     stop: &Arc<AtomicBool>,
     console: &Console,
 ) -> Result<u8, Failure> {
-    let mut search = Search { order, links, stop, console, runs: 0, lines: String::new() };
-    let (mut held, mut missed) = (None, None);
+    let mut search = Search { order, links, stop, console, steps: Vec::new() };
+    let (mut held, mut missed): (Option<Run>, Option<Run>) = (None, None);
     let mut rate = order.plan.rate().unwrap_or(1.0);
-    while search.may_go_on() {
-        let (report, outcome, plan) = search.run(rate)?;
-        match report.verdict {
-            Verdict::Ok => held = Some((rate, report, outcome, plan)),
-            Verdict::WrongAnswers => return finish(order, &report, &outcome),
-            Verdict::Missed | Verdict::Bottleneck => missed = Some((rate, report, outcome)),
+    while search.steps.len() < RUNS_MAX {
+        let run = search.run(rate)?;
+        match run.report.verdict {
+            Verdict::Interrupted => return search.end(run),
+            // Wrong at any rate. A status may be how a server says that it is too much.
+            Verdict::WrongAnswers if is_wrong_at_any_rate(&run.outcome) => return search.end(run),
+            _ if run.held => held = Some(run),
+            _ => missed = Some(run),
         }
         rate = match (&held, &missed) {
-            (Some((held, ..)), None) => held * 2.0,
-            (None, Some((missed, ..))) if *missed <= 1.0 => break,
-            (None, Some((missed, ..))) => missed / 2.0,
-            (Some((held, ..)), Some((missed, ..))) if missed / held <= 1.0 + GAP_SHARE => break,
-            (Some((held, ..)), Some((missed, ..))) => (held + missed) / 2.0,
+            (Some(held), None) if held.rate * 2.0 > RATE_MAX => break,
+            (Some(held), None) => held.rate * 2.0,
+            (None, Some(missed)) if missed.rate <= 1.0 => break,
+            (None, Some(missed)) => missed.rate / 2.0,
+            (Some(held), Some(missed)) if missed.rate / held.rate <= 1.0 + GAP_SHARE => break,
+            (Some(held), Some(missed)) => (held.rate + missed.rate) / 2.0,
             (None, None) => break,
         };
     }
-    let Some((mut rate, mut report, mut outcome, _)) = held else {
-        return match missed {
-            Some((_, report, outcome)) => finish(order, &report, &outcome),
-            None => Err(Failure::usage("the search was ended before its first run")),
-        };
-    };
-    while search.may_go_on() {
-        let (again, its_outcome, _) = search.run(rate)?;
-        let is_ok = again.verdict == Verdict::Ok;
-        (report, outcome) = (again, its_outcome);
-        if is_ok {
-            break;
-        }
-        rate *= 1.0 - STEP_BACK;
+    let limit = missed.as_ref().and_then(|run| run.report.bottleneck.clone().map(|why| (run.rate, why)));
+    match (held, missed) {
+        (Some(best), _) => search.confirm(best.rate, limit.as_ref()),
+        (None, Some(worst)) => search.end(worst),
+        (None, None) => Err(Failure::usage("the search had no run")),
     }
-    report.found = Some(search.lines);
-    finish(order, &report, &outcome)
+}
+
+/// Whether the answers were wrong in a way that has nothing to do with too much traffic.
+fn is_wrong_at_any_rate(outcome: &Outcome) -> bool {
+    outcome.record.wrong_answers() > outcome.record.fault(Fault::Status)
 }
 
 impl Search<'_> {
-    fn may_go_on(&self) -> bool {
-        self.runs < RUNS_MAX && !self.stop.load(Ordering::Relaxed)
+    /// Runs what held once more, and a little less where it does not hold again. `limit` is the rate at which it was the
+    /// generator that could not do more, and why.
+    fn confirm(mut self, mut rate: f64, limit: Option<&(f64, String)>) -> Result<u8, Failure> {
+        loop {
+            let mut run = self.run(rate)?;
+            if run.held
+                && let Some((beyond, why)) = limit
+            {
+                let beyond = units::show_count(*beyond as u64);
+                run.report.verdict = Verdict::Bottleneck;
+                run.report.bottleneck = Some(format!("at {beyond}/s {why}. The server may do more than was found"));
+            }
+            if run.held || run.report.verdict == Verdict::Interrupted || self.steps.len() >= RUNS_MAX || rate <= 1.0 {
+                return self.end(run);
+            }
+            rate = (rate * (1.0 - STEP_BACK)).max(1.0);
+        }
     }
 
-    fn run(&mut self, rate: f64) -> Result<(Report, Outcome, Plan), Failure> {
-        self.runs += 1;
+    fn end(self, mut run: Run) -> Result<u8, Failure> {
+        run.report.found = self.steps;
+        finish(self.order, &run.report, &run.outcome)
+    }
+
+    fn run(&mut self, rate: f64) -> Result<Run, Failure> {
         let mut plan = self.order.plan.clone();
+        let rate = rate.round().max(1.0);
         if let Loop::Open { rate: planned, .. } = &mut plan.pace {
-            *planned = rate.round().max(1.0);
+            *planned = rate;
         }
         let outcome = measure(&plan, self.links, self.stop, self.console)?;
         let report = Report::new(&plan, &outcome, &self.order.objectives, self.links.len());
-        let figures: Vec<String> =
+        let reached = verdict::is_reached(&outcome.record);
+        let held = report.verdict == Verdict::Ok && reached;
+        let mut figures: Vec<String> =
             report.judged.iter().map(|judged| format!("{} ({})", judged.shown, judged.text)).collect();
-        let line =
-            format!("{:>11}/s  {}: {}", units::show_count(rate as u64), report.verdict.text(), figures.join(", "));
-        if !self.order.quiet {
-            say(&line);
+        if !reached {
+            let without = outcome.record.errors() + outcome.record.counts.unsent;
+            figures.push(format!("{} without an answer", units::show_count(without)));
         }
-        // A string takes what is written.
-        let _ = writeln!(self.lines, "{line}");
-        Ok((report, outcome, plan))
+        let word = if report.verdict == Verdict::Ok && !reached { "not reached" } else { report.verdict.text() };
+        let step = Step { rate, held, text: format!("{word}: {}", figures.join(", ")) };
+        if !self.order.quiet {
+            say(&step.to_string());
+        }
+        self.steps.push(step);
+        Ok(Run { rate, held, report, outcome })
     }
 }

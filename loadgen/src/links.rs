@@ -1,21 +1,28 @@
 //! The links that are asked for: codes and where they lead, packed.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use serde::Deserialize;
-
-/// Lines between two signs of progress.
-const PROGRESS_LINES: usize = 1_000_000;
 
 /// Codes and long URLs in one block of memory: 8 bytes a link beside the texts.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     texts: Vec<u8>,
-    /// Where each link begins in `texts`, with the length of its code in the lowest 7 bits.
+    /// Where each link begins in `texts`, with the length of its code in the lowest 7 bits and the place of its status in
+    /// [`STATUSES`] in the next 3.
     places: Vec<u64>,
 }
+
+/// Statuses of redirects. Behind them, none is known.
+const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
+
+/// The longest line of an export. carom's own have at most 3 KiB.
+const LINE_LEN_MAX: u64 = 64 * 1024;
+
+/// Lines between two looks whether the reader wants to stop.
+const LOOK_EVERY: usize = 4_096;
 
 /// The longest code that `places` can tell. carom's own limit is 64.
 const CODE_LEN_MAX: usize = 127;
@@ -28,56 +35,90 @@ struct Line<'a> {
     short_code: std::borrow::Cow<'a, str>,
     #[serde(borrow)]
     long_url: std::borrow::Cow<'a, str>,
+    #[serde(default)]
+    redirect_status: Option<u16>,
+    /// Present where the link has an end.
+    #[serde(default)]
+    valid_until: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
+    meta: Option<Meta>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    #[serde(default)]
+    valid_until: Option<serde::de::IgnoredAny>,
 }
 
 impl Links {
-    /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`.
+    /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`. Links with an end are left out: what is
+    /// right for them changes with time. `progress` hears of many lines, and says whether to go on.
     ///
     /// # Errors
     /// The file and the line, and what is wrong with it.
-    pub(crate) fn read(path: &Path, mut progress: impl FnMut(usize)) -> Result<Links, String> {
+    pub(crate) fn read(path: &Path, mut progress: impl FnMut(usize) -> bool) -> Result<Links, String> {
         let show = path.display();
         let file = File::open(path).map_err(|error| format!("{show}: {error}"))?;
         let mut reader = BufReader::with_capacity(1 << 20, file);
         let mut links = Links::default();
         let mut line = Vec::new();
+        let mut ending = 0;
         for number in 1.. {
             line.clear();
-            if reader.read_until(b'\n', &mut line).map_err(|error| format!("{show}: {error}"))? == 0 {
+            let read = reader.by_ref().take(LINE_LEN_MAX).read_until(b'\n', &mut line);
+            if read.map_err(|error| format!("{show}: {error}"))? == 0 {
                 break;
+            }
+            if line.len() as u64 == LINE_LEN_MAX {
+                return Err(format!("{show}, line {number}: longer than {LINE_LEN_MAX} bytes"));
+            }
+            if number % LOOK_EVERY == 0 && !progress(number) {
+                return Err("interrupted".to_owned());
             }
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            links.take_line(&line).map_err(|reason| format!("{show}, line {number}: {reason}"))?;
-            if number % PROGRESS_LINES == 0 {
-                progress(number);
-            }
+            let taken = links.take_line(&line).map_err(|reason| format!("{show}, line {number}: {reason}"))?;
+            ending += u64::from(!taken);
         }
         if links.is_empty() {
-            return Err(format!("{show} holds no links; `carom export` writes such a file"));
+            let why = if ending > 0 { format!(" without an end ({ending} with one)") } else { String::new() };
+            return Err(format!("{show} holds no links{why}; `carom export` writes such a file"));
         }
         Ok(links)
     }
 
-    fn take_line(&mut self, line: &[u8]) -> Result<(), String> {
+    /// Takes a line; `false` if its link is left out.
+    fn take_line(&mut self, line: &[u8]) -> Result<bool, String> {
         let line: Line<'_> = serde_json::from_slice(line)
             .map_err(|error| format!("not an object with \"shortCode\" and \"longUrl\": {error}"))?;
-        self.push(line.short_code.as_bytes(), line.long_url.as_bytes())
+        if line.valid_until.is_some() || line.meta.is_some_and(|meta| meta.valid_until.is_some()) {
+            return Ok(false);
+        }
+        self.push(line.short_code.as_bytes(), line.long_url.as_bytes(), line.redirect_status)?;
+        Ok(true)
     }
 
-    /// Adds a link.
+    /// Adds a link, with the status of its redirect where that is known.
     ///
     /// # Errors
-    /// When the code cannot stand in a request line, or the target in a header.
-    pub(crate) fn push(&mut self, code: &[u8], target: &[u8]) -> Result<(), String> {
+    /// When the code cannot stand in a request line, or the target in a header, or the status is none of a redirect.
+    pub(crate) fn push(&mut self, code: &[u8], target: &[u8], status: Option<u16>) -> Result<(), String> {
         if code.is_empty() || code.len() > CODE_LEN_MAX || !code.iter().all(u8::is_ascii_graphic) {
             return Err("the code is empty, too long, or holds other than visible ASCII characters".to_owned());
         }
         if target.iter().any(|byte| byte.is_ascii_control()) {
             return Err("the long URL holds control characters".to_owned());
         }
-        self.places.push((self.texts.len() as u64) << 7 | code.len() as u64);
+        let status = match status {
+            None => STATUSES.len(),
+            Some(status) => STATUSES
+                .iter()
+                .position(|known| *known == status)
+                .ok_or_else(|| format!("redirectStatus {status} is none of {STATUSES:?}"))?,
+        };
+        self.places.push((self.texts.len() as u64) << 10 | (status as u64) << 7 | code.len() as u64);
         self.texts.extend_from_slice(code);
         self.texts.extend_from_slice(target);
         Ok(())
@@ -102,13 +143,18 @@ impl Links {
     /// Where a link leads.
     pub(crate) fn target(&self, link: u64) -> &[u8] {
         let (start, code_len) = self.place(link);
-        let end = self.places.get(link as usize + 1).map_or(self.texts.len(), |next| (next >> 7) as usize);
+        let end = self.places.get(link as usize + 1).map_or(self.texts.len(), |next| (next >> 10) as usize);
         &self.texts[start + code_len..end]
+    }
+
+    /// The status of its redirect, where that is known.
+    pub(crate) fn status(&self, link: u64) -> Option<u16> {
+        STATUSES.get((self.places[link as usize] >> 7 & 0x7) as usize).copied()
     }
 
     fn place(&self, link: u64) -> (usize, usize) {
         let place = self.places[link as usize];
-        ((place >> 7) as usize, (place & 0x7f) as usize)
+        ((place >> 10) as usize, (place & 0x7f) as usize)
     }
 }
 
@@ -119,16 +165,16 @@ mod tests {
     fn read(text: &str) -> Result<Links, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        Links::read(file.path(), |_| {})
+        Links::read(file.path(), |_| true)
     }
 
     #[test]
     fn links_come_back_as_they_were() {
         let links = read(
-            "{\"shortCode\":\"abc\",\"longUrl\":\"https://a/\\u00e4?q=1\",\"title\":null}\n\n{\"longUrl\":\"https:\\/\\/b/\",\"shortCode\":\"Z\"}",
+            "{\"shortCode\":\"abc\",\"longUrl\":\"https://a/\\u00e4?q=1\",\"title\":null}\n\n{\"longUrl\":\"https:\\/\\/b/\",\"shortCode\":\"Z\",\"redirectStatus\":301,\"meta\":{\"validUntil\":null}}",
         )
         .unwrap();
-        assert_eq!(links.len(), 2);
+        assert_eq!((links.len(), links.status(0), links.status(1)), (2, None, Some(301)));
         assert_eq!((links.code(0), links.target(0)), (&b"abc"[..], "https://a/ä?q=1".as_bytes()));
         assert_eq!((links.code(1), links.target(1)), (&b"Z"[..], &b"https://b/"[..]));
     }
@@ -140,12 +186,14 @@ mod tests {
             ("{\"shortCode\":\"a\"}", "longUrl"),
             ("{\"shortCode\":\"a b\",\"longUrl\":\"b\"}", "code"),
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\\r\\nX: y\"}", "control"),
+            ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"redirectStatus\":200}", "redirectStatus"),
+            ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"validUntil\":\"2030-01-01T00:00:00Z\"}", "1 with one"),
             ("", "no links"),
             ("\n\n", "no links"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
-        assert!(Links::read(Path::new("/nowhere/at/all"), |_| {}).is_err());
+        assert!(Links::read(Path::new("/nowhere/at/all"), |_| true).is_err());
     }
 }

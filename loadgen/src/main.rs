@@ -25,14 +25,16 @@ mod units;
 mod verdict;
 mod worker;
 
+use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
 
+use crate::check::Fault;
 use crate::cli::{Arguments, Order, Source};
 use crate::links::Links;
 use crate::plan::{Loop, Plan};
@@ -41,11 +43,17 @@ use crate::report::Report;
 use crate::run::{Outcome, RunError};
 use crate::traffic::Kind;
 
+/// Lines of an export between two signs of progress: a multiple of those between two looks of the reader.
+const PROGRESS_LINES: usize = 1 << 20;
+
 /// Wrong options or files.
 const USAGE: u8 = 2;
 
 /// The target cannot be reached.
 const UNREACHABLE: u8 = 4;
+
+/// A signal has ended it before there was anything to report.
+const INTERRUPTED: u8 = 130;
 
 /// A reason to end, with its exit code.
 struct Failure {
@@ -83,10 +91,13 @@ fn say(text: &str) {
 fn carry_out(order: &Order) -> Result<u8, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The first asks for an orderly end; a second one does not wait for it.
+        signal_hook::flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), Arc::clone(&stop))
+            .map_err(|error| Failure::usage(error.to_string()))?;
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| Failure::usage(error.to_string()))?;
     }
-    let links = Arc::new(prepare_links(order, &stop)?);
-    let console = Console { quiet: order.quiet, is_terminal: io::stderr().is_terminal() };
+    let console = Console { quiet: order.quiet, is_terminal: io::stderr().is_terminal(), making: None };
+    let links = Arc::new(prepare_links(order, &stop, &console)?);
     if order.find_rate {
         return find_rate::search(order, &links, &stop, &console);
     }
@@ -97,11 +108,11 @@ fn carry_out(order: &Order) -> Result<u8, Failure> {
 
 /// Writes what was asked for, and says how it ended.
 fn finish(order: &Order, report: &Report, outcome: &Outcome) -> Result<u8, Failure> {
-    report.write_files(&order.files, outcome).map_err(Failure::usage)?;
     if !order.quiet {
         // Whoever reads it may be gone.
         let _ = io::stdout().write_all(report.table().as_bytes());
     }
+    report.write_files(&order.files, outcome).map_err(Failure::usage)?;
     Ok(report.verdict.exit_code())
 }
 
@@ -112,30 +123,36 @@ fn measure(plan: &Plan, links: &Arc<Links>, stop: &Arc<AtomicBool>, console: &Co
     console.end_line();
     outcome.map_err(|error| match error {
         RunError::Unreachable(reason) => {
-            Failure { code: UNREACHABLE, text: format!("{} cannot be reached: {reason}", plan.targets[0].name) }
+            let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
+            Failure { code: UNREACHABLE, text: format!("{} cannot be reached: {reason}", targets.join(", ")) }
         }
+        RunError::Interrupted => Failure { code: INTERRUPTED, text: "interrupted".to_owned() },
         RunError::Failed(error) => Failure::usage(format!("the generator cannot work here: {error}")),
     })
 }
 
 /// Reads the links, or makes them.
-fn prepare_links(order: &Order, stop: &Arc<AtomicBool>) -> Result<Links, Failure> {
+fn prepare_links(order: &Order, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
     match &order.source {
         Source::None => Ok(Links::default()),
         Source::File(path) => {
-            let show = |lines| {
-                if !order.quiet {
-                    say(&format!("{} links read", units::show_count(lines as u64)));
+            let show = |lines: usize| {
+                if !order.quiet && lines.is_multiple_of(PROGRESS_LINES) {
+                    say(&format!("{} lines read", units::show_count(lines as u64)));
                 }
+                !stop.load(Ordering::Relaxed)
             };
-            Links::read(path, show).map_err(|reason| Failure::usage(format!("--codes: {reason}")))
+            Links::read(path, show).map_err(|reason| match stop.load(Ordering::Relaxed) {
+                true => Failure { code: INTERRUPTED, text: "interrupted".to_owned() },
+                false => Failure::usage(format!("--codes: {reason}")),
+            })
         }
-        Source::Create(count) => create(order, *count, stop),
+        Source::Create(count) => create(order, *count, stop, console),
     }
 }
 
 /// Makes links through the API, as fast as the server takes them.
-fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>) -> Result<Links, Failure> {
+fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) -> Result<Links, Failure> {
     let plan = Plan {
         pace: Loop::Closed,
         mix: cli::creating(),
@@ -146,23 +163,33 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>) -> Result<Links, Fa
         create_only: Some(count),
         ..order.plan.clone()
     };
-    let console = Console { quiet: true, is_terminal: false };
+    let console = Console { making: Some(count), ..*console };
     let outcome = measure(&plan, &Arc::new(Links::default()), stop, &console)?;
+    if outcome.interrupted && stop.load(Ordering::Relaxed) {
+        return Err(Failure { code: INTERRUPTED, text: "interrupted while links were made".to_owned() });
+    }
     let record = outcome.record;
+    let distinct: HashSet<&str> = record.created.iter().map(|(code, _)| code.as_str()).collect();
+    if distinct.len() != record.created.len() {
+        let text = format!("{} links were made with {} codes", record.created.len(), distinct.len());
+        return Err(Failure { code: 1, text: format!("{text}: the server gives codes more than once") });
+    }
     if record.created.len() as u64 != count {
         let answered = record.created.len();
+        let faults = Fault::ALL.into_iter().filter(|&fault| record.fault(fault) > 0);
+        let faults: Vec<String> = faults.map(|fault| format!("{} {}", fault.name(), record.fault(fault))).collect();
+        let hint = match record.fault(Fault::Status) > 0 {
+            true => ". Does it have carom's API, and does it ask for an --api-key?",
+            false => "",
+        };
         return Err(Failure {
             code: 1,
-            text: format!(
-                "{answered} of {count} links were made; {} errors. Does {} have carom's API, and does it ask for an --api-key?",
-                record.errors(),
-                plan.targets[0].name
-            ),
+            text: format!("{answered} of {count} links were made; errors: {}{hint}", faults.join(", ")),
         });
     }
     let mut links = Links::default();
     for (code, target) in &record.created {
-        links.push(code.as_bytes(), target.as_bytes()).map_err(Failure::usage)?;
+        links.push(code.as_bytes(), target.as_bytes(), None).map_err(Failure::usage)?;
     }
     if !order.quiet {
         let rate = units::show_count((count as f64 / record.seconds.max(1e-9)) as u64);
@@ -178,6 +205,8 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>) -> Result<Links, Fa
 struct Console {
     quiet: bool,
     is_terminal: bool,
+    /// How many links are to be made, where that is what goes on.
+    making: Option<u64>,
 }
 
 impl Console {
@@ -186,8 +215,12 @@ impl Console {
             return;
         }
         let summary = Summary::of(&interval.latency);
+        let end = match self.making {
+            Some(count) => format!(", making {} links", units::show_count(count)),
+            None => format!(" of {of:.0}"),
+        };
         let text = format!(
-            "{:>4} s of {of:.0}: {:>9}/s   p50 {:>8}   p99 {:>8}   max {:>8}   errors {}",
+            "{:>4} s{end}: {:>9}/s   p50 {:>8}   p99 {:>8}   max {:>8}   errors {}",
             interval.second + 1,
             units::show_count(interval.completed),
             units::show_micros(summary.quantiles[0]),

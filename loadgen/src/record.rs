@@ -49,6 +49,8 @@ pub(crate) struct Counts {
     pub(crate) sent: u64,
     /// Answered rightly.
     pub(crate) completed: u64,
+    /// Answered rightly before the measured time was over: what throughput is made of.
+    pub(crate) in_time: u64,
     /// Sent more than a millisecond late because no connection was free.
     pub(crate) late_for_server: u64,
     /// Sent more than a millisecond late for the generator's own reasons.
@@ -110,11 +112,13 @@ pub(crate) struct Record {
     /// Counts of requests.
     pub(crate) counts: Counts,
     /// Errors by kind, in the order of [`Fault::ALL`].
-    pub(crate) faults: [u64; 6],
+    pub(crate) faults: [u64; Fault::ALL.len()],
     /// CPU time in the measured time.
     pub(crate) cpu: Cpu,
     /// The highest share of a CPU that a thread used in the measured time.
     pub(crate) busiest: f64,
+    /// The highest share of the measured time that a thread could have run and did not, because others had its CPU.
+    pub(crate) displaced: f64,
     /// Length of the measured time, in seconds.
     pub(crate) seconds: f64,
     /// Links that creates made, where they are collected: code and long URL.
@@ -127,9 +131,10 @@ impl Default for Record {
             kinds: Default::default(),
             lag: histogram(),
             counts: Counts::default(),
-            faults: [0; 6],
+            faults: Default::default(),
             cpu: Cpu::default(),
             busiest: 0.0,
+            displaced: 0.0,
             seconds: 0.0,
             created: Vec::new(),
         }
@@ -146,6 +151,7 @@ impl Record {
         self.counts.planned += other.counts.planned;
         self.counts.sent += other.counts.sent;
         self.counts.completed += other.counts.completed;
+        self.counts.in_time += other.counts.in_time;
         self.counts.late_for_server += other.counts.late_for_server;
         self.counts.late_for_generator += other.counts.late_for_generator;
         self.counts.unsent += other.counts.unsent;
@@ -153,6 +159,7 @@ impl Record {
         self.cpu.user += other.cpu.user;
         self.cpu.system += other.cpu.system;
         self.busiest = self.busiest.max(other.busiest);
+        self.displaced = self.displaced.max(other.displaced);
         self.seconds = self.seconds.max(other.seconds);
         self.created.extend(other.created);
     }
@@ -186,7 +193,7 @@ impl Record {
 
     /// Right answers a second.
     pub(crate) fn throughput(&self) -> f64 {
-        if self.seconds > 0.0 { self.counts.completed as f64 / self.seconds } else { 0.0 }
+        if self.seconds > 0.0 { self.counts.in_time as f64 / self.seconds } else { 0.0 }
     }
 
     /// CPU time for each request that was answered, in microseconds.
@@ -247,7 +254,7 @@ mod tests {
     fn threads_add_up() {
         let mut one = Record::default();
         one.kinds[0].intended.record(5_000).unwrap();
-        one.counts.completed = 1;
+        (one.counts.completed, one.counts.in_time) = (1, 1);
         one.faults[Fault::Location as usize] = 2;
         one.faults[Fault::Timeout as usize] = 3;
         (one.seconds, one.busiest) = (2.0, 0.5);

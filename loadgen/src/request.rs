@@ -75,16 +75,17 @@ impl Requests {
     }
 
     fn write_create(&self, number: u64, last: bool, out: &mut Vec<u8>) {
-        // About a hundred bytes of URL.
-        let body = format!(
-            "{{\"longUrl\":\"https://www.example.org/made/by/load/{:016x}/{number:016x}?campaign=autumn&source=newsletter\"}}",
-            self.seed
-        );
+        let body = format!("{{\"longUrl\":\"{}\"}}", made_url(self.seed, number));
         out.extend_from_slice(&self.create_fields);
         out.extend_from_slice(format!("{}\r\n", body.len()).as_bytes());
         finish(last, out);
         out.extend_from_slice(body.as_bytes());
     }
+}
+
+/// The URL that a create asks to shorten: about a hundred bytes.
+pub(crate) fn made_url(seed: u64, number: u64) -> String {
+    format!("https://www.example.org/made/by/load/{seed:016x}/{number:016x}?campaign=autumn&source=newsletter")
 }
 
 fn finish(last: bool, out: &mut Vec<u8>) {
@@ -109,7 +110,7 @@ mod tests {
 
     fn text(call: Call, headers: Headers, last: bool) -> String {
         let mut links = Links::default();
-        links.push(b"abc", b"https://a/").unwrap();
+        links.push(b"abc", b"https://a/", None).unwrap();
         let mut out = Vec::new();
         Requests::new("h:1", headers, &["X: y".to_owned()], Some("key"), 7).write(call, &links, last, &mut out);
         String::from_utf8(out).unwrap()

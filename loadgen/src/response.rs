@@ -1,13 +1,15 @@
 //! Responses: where one ends, and what of it matters here. Pure, and total for any bytes.
 
+use std::borrow::Cow;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Fields in a head; more is malformed.
 const FIELDS_MAX: usize = 64;
 
-/// Bytes of one response; more is malformed. No answer that is asked for here comes near it.
-pub(crate) const RESPONSE_LEN_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of one response; more is malformed. No answer that is asked for here comes near it, and one that comes in small
+/// pieces is read again with each.
+pub(crate) const RESPONSE_LEN_MAX: usize = 256 * 1024;
 
 /// A whole response.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Response {
     pub(crate) location: Option<Range<usize>>,
     /// Where the body stands in the input, with its framing where that is chunked.
     pub(crate) body: Range<usize>,
+    /// Whether it is chunked.
+    is_chunked: bool,
     /// Whether the server closes the connection after it.
     pub(crate) close: bool,
 }
@@ -27,6 +31,25 @@ pub(crate) struct Response {
 /// Why bytes are no response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;
+
+impl Response {
+    /// The content: the body without its framing. `input` is what the response was found in.
+    pub(crate) fn content<'a>(&self, input: &'a [u8]) -> Cow<'a, [u8]> {
+        let mut rest = &input[self.body.clone()];
+        if !self.is_chunked {
+            return Cow::Borrowed(rest);
+        }
+        let mut content = Vec::with_capacity(rest.len());
+        while let Ok(httparse::Status::Complete((line_len, size))) = httparse::parse_chunk_size(rest) {
+            let Some(chunk) = rest.get(line_len..line_len + size as usize).filter(|chunk| !chunk.is_empty()) else {
+                break;
+            };
+            content.extend_from_slice(chunk);
+            rest = rest.get(line_len + chunk.len() + 2..).unwrap_or_default();
+        }
+        Cow::Owned(content)
+    }
+}
 
 enum Framing {
     Length(usize),
@@ -70,16 +93,25 @@ fn parse_one(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response
     };
     let status = head.code.ok_or(Malformed)?;
     let mut close = head.version == Some(0);
-    let (mut location, mut framing) = (None, Framing::UntilClose);
+    let (mut location, mut framing, mut content_length) = (None, Framing::UntilClose, None);
     for field in head.headers.iter() {
         match field.name.len() {
             8 if field.name.eq_ignore_ascii_case("location") => {
                 let from = field.value.as_ptr().addr() - input.as_ptr().addr();
-                location = Some(from..from + field.value.len());
+                // With two of them, clients go to different places.
+                if location.replace(from..from + field.value.len()).is_some() {
+                    return Err(Malformed);
+                }
             }
             14 if field.name.eq_ignore_ascii_case("content-length") => {
                 let len = std::str::from_utf8(field.value).ok().and_then(|text| text.parse().ok());
-                framing = Framing::Length(len.filter(|&len| len <= RESPONSE_LEN_MAX).ok_or(Malformed)?);
+                let len = len.filter(|&len| len <= RESPONSE_LEN_MAX).ok_or(Malformed)?;
+                if content_length.replace(len).is_some_and(|other| other != len) {
+                    return Err(Malformed);
+                }
+                if !matches!(framing, Framing::Chunked) {
+                    framing = Framing::Length(len);
+                }
             }
             10 if field.name.eq_ignore_ascii_case("connection") => {
                 close = field.value.eq_ignore_ascii_case(b"close")
@@ -93,6 +125,7 @@ fn parse_one(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response
         framing = Framing::Length(0);
     }
     let rest = &input[head_len..];
+    let is_chunked = matches!(framing, Framing::Chunked);
     let body_len = match framing {
         Framing::Length(len) if len <= rest.len() => Some(len),
         Framing::Length(_) => None,
@@ -104,7 +137,7 @@ fn parse_one(input: &[u8], to_head: bool, ended: bool) -> Result<Option<Response
     };
     Ok(body_len.map(|body_len| {
         let len = head_len + body_len;
-        Response { len, status, location, body: head_len..len, close }
+        Response { len, status, location, body: head_len..len, is_chunked, close }
     }))
 }
 
@@ -128,8 +161,10 @@ fn chunked_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
             }
             Ok(httparse::Status::Complete((line_len, size))) if size <= RESPONSE_LEN_MAX as u64 => {
                 at += line_len + size as usize + 2;
-                if at > input.len() {
-                    return Ok(None);
+                match input.get(at - 2..at) {
+                    None => return Ok(None),
+                    Some(b"\r\n") => {}
+                    Some(_) => return Err(Malformed),
                 }
             }
             _ => return Err(Malformed),
@@ -165,6 +200,9 @@ mod tests {
         assert_eq!(whole(length, true, false), Some((length.len() - 3, String::new(), false)));
         let chunked = "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n";
         assert_eq!(whole(chunked, false, false).unwrap().0, chunked.len());
+        let in_chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+        let response = parse(in_chunks.as_bytes(), false, false).unwrap().unwrap();
+        assert_eq!(&*response.content(in_chunks.as_bytes()), b"abcde");
         for cut in 0..chunked.len() {
             assert_eq!(whole(&chunked[..cut], false, false), None, "{cut}");
         }
@@ -177,9 +215,15 @@ mod tests {
 
     #[test]
     fn what_is_no_response_is_refused() {
-        for wrong in
-            ["GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 xxx\r\n\r\n", "\0", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"]
-        {
+        for wrong in [
+            "GET / HTTP/1.1\r\n\r\n",
+            "HTTP/1.1 xxx\r\n\r\n",
+            "\0",
+            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            "HTTP/1.1 302 X\r\nLocation: https://b/\r\nLocation: https://a/\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcde0\r\n\r\n",
+        ] {
             assert_eq!(parse(wrong.as_bytes(), false, false), Err(Malformed), "{wrong:?}");
         }
     }

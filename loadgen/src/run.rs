@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -23,6 +23,8 @@ const START_DELAY: Duration = Duration::from_millis(20);
 pub(crate) enum RunError {
     /// The connections could not be made.
     Unreachable(String),
+    /// Somebody ended it before it began.
+    Interrupted,
     /// The generator itself failed.
     Failed(io::Error),
 }
@@ -36,6 +38,8 @@ pub(crate) struct Outcome {
     pub(crate) record: Record,
     /// The run second by second.
     pub(crate) series: Vec<Second>,
+    /// Whether somebody ended it before its time.
+    pub(crate) interrupted: bool,
 }
 
 /// One second of a run that is over.
@@ -97,14 +101,19 @@ pub(crate) fn run(
     drop(news);
     let mut listener =
         Listener { inbox, seconds: BTreeMap::new(), series: Vec::new(), threads: threads.len(), each_second };
-    listener.await_ready()?;
-    let began = SystemTime::now();
+    match listener.await_ready() {
+        Err(RunError::Unreachable(_)) if stop.load(Ordering::Relaxed) => return Err(RunError::Interrupted),
+        ready => ready?,
+    }
+    let began = SystemTime::now() + START_DELAY;
     let origin = Instant::now() + START_DELAY;
     // A thread that has ended says why in its result.
     starts.iter().for_each(|start| _ = start.send(origin));
     let record = listener.await_done()?;
     join(threads);
-    Ok(Outcome { began, record, series: listener.into_series() })
+    // A run that was at its end anyway is whole.
+    let interrupted = stop.load(Ordering::Relaxed) && record.seconds + 0.001 < plan.duration.as_secs_f64();
+    Ok(Outcome { began, record, series: listener.into_series(), interrupted })
 }
 
 fn join(threads: Vec<JoinHandle<()>>) {

@@ -1,16 +1,31 @@
 //! Objectives, and what a run's figures make of them. Pure.
 
-use crate::record::{Record, Summary};
+use crate::record::{QUANTILES, Record, Summary};
 use crate::units;
 
-/// The share of the measured p99 that the generator's own lag may be.
+/// A lag of more than a millisecond may be this share of the measured latency.
 const LAG_SHARE: f64 = 0.1;
 
-/// A lag at p99 up to this is no reason to doubt a run, in microseconds.
+/// A shorter one may be this share: it is in the figures, and must not be most of them.
+const SHORT_LAG_SHARE: f64 = 0.5;
+
+/// Between the two, in microseconds.
 const LAG_MICROS: f64 = 1_000.0;
+
+/// A lag up to this is no reason to doubt a run, in microseconds.
+const LAG_MICROS_MIN: f64 = 100.0;
 
 /// A thread that used more of its CPU than this was at its limit.
 const BUSY_SHARE: f64 = 0.95;
+
+/// A thread that others kept from its CPU for more than this share of the time was not free to keep its plan.
+const DISPLACED_SHARE: f64 = 0.1;
+
+/// The index of p99 among [`QUANTILES`].
+const P99: usize = 3;
+
+/// One in so many planned requests may be without an answer at a rate that a search takes for good.
+const UNANSWERED_MAX: u64 = 1_000;
 
 /// What an objective is about.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -43,6 +58,10 @@ pub(crate) struct Judged {
     pub(crate) shown: String,
     /// Whether it held.
     pub(crate) held: bool,
+    /// The quantile that it is about, as an index of [`QUANTILES`].
+    quantile: Option<usize>,
+    /// Whether it is about the maximum.
+    is_max: bool,
 }
 
 impl Objective {
@@ -98,7 +117,11 @@ impl Objective {
             Figure::Max => latency_held(latency.max, self.bound, latency),
             Figure::Quantile(index) => latency_held(latency.quantiles[index], self.bound, latency),
         };
-        Judged { text: self.text.clone(), value, shown, held }
+        let quantile = match self.figure {
+            Figure::Quantile(index) => Some(index),
+            _ => None,
+        };
+        Judged { text: self.text.clone(), value, shown, held, quantile, is_max: self.figure == Figure::Max }
     }
 }
 
@@ -118,14 +141,18 @@ pub(crate) enum Verdict {
     Bottleneck,
     /// An objective was missed.
     Missed,
+    /// Somebody ended the run before its time.
+    Interrupted,
 }
 
 impl Verdict {
     /// Of a run. What makes other findings worthless comes first.
-    pub(crate) fn of(record: &Record, is_open: bool, judged: &[Judged]) -> Verdict {
-        if record.wrong_answers() > 0 || record.counts.completed == 0 {
+    pub(crate) fn of(record: &Record, is_open: bool, interrupted: bool, judged: &[Judged]) -> Verdict {
+        if record.wrong_answers() > 0 || (record.counts.completed == 0 && !interrupted) {
             Verdict::WrongAnswers
-        } else if bottleneck(record, is_open).is_some() {
+        } else if interrupted {
+            Verdict::Interrupted
+        } else if bottleneck(record, is_open, judged).is_some() {
             Verdict::Bottleneck
         } else if judged.iter().any(|judged| !judged.held) {
             Verdict::Missed
@@ -141,6 +168,7 @@ impl Verdict {
             Verdict::WrongAnswers => "wrong answers",
             Verdict::Bottleneck => "generator was the bottleneck",
             Verdict::Missed => "objective missed",
+            Verdict::Interrupted => "interrupted: the figures are of what was done by then",
         }
     }
 
@@ -150,24 +178,45 @@ impl Verdict {
             Verdict::Ok => 0,
             Verdict::WrongAnswers | Verdict::Missed => 1,
             Verdict::Bottleneck => 3,
+            // As shells tell it of a program that Ctrl-C has ended.
+            Verdict::Interrupted => 130,
         }
     }
 }
 
 /// Why the generator was the bottleneck, if it was.
-pub(crate) fn bottleneck(record: &Record, is_open: bool) -> Option<String> {
+pub(crate) fn bottleneck(record: &Record, is_open: bool, judged: &[Judged]) -> Option<String> {
     let busy = format!("a thread used {:.0} % of its CPU", record.busiest * 100.0);
+    if record.displaced > DISPLACED_SHARE {
+        let share = record.displaced * 100.0;
+        return Some(format!(
+            "others had a thread's CPU for {share:.0} % of the time. Give it CPUs of its own with --cpus"
+        ));
+    }
     if !is_open {
         return (record.busiest > BUSY_SHARE)
             .then(|| format!("{busy}: the server could do more. Give it more --threads, or a slower server"));
     }
-    let lag = Summary::of(&record.lag).quantiles[3];
-    let latency = Summary::of(&record.all().intended).quantiles[3];
-    if lag > LAG_MICROS.max(latency * LAG_SHARE) {
-        let lag = units::show_micros(lag);
-        return Some(format!("1 % of the requests left more than {lag} late for its own reasons; {busy}"));
+    let counts = &record.counts;
+    if record.busiest > BUSY_SHARE && counts.late_for_generator + counts.late_for_server + counts.unsent > 0 {
+        return Some(busy);
     }
-    (record.busiest > BUSY_SHARE && record.counts.late_for_generator > 0).then_some(busy)
+    let (lag, latency) = (Summary::of(&record.lag), Summary::of(&record.all().intended));
+    let quantiles = std::iter::once(P99).chain(judged.iter().filter_map(|judged| judged.quantile));
+    let looked_at = quantiles.map(|index| (QUANTILES[index].0, lag.quantiles[index], latency.quantiles[index]));
+    let maxima = judged.iter().any(|judged| judged.is_max).then_some(("max", lag.max, latency.max));
+    let (name, lag, _) = looked_at.chain(maxima).find(|&(_, lag, latency)| is_doubtful(lag, latency))?;
+    Some(format!("its own lag at {name} was {}, too much of the latency there; {busy}", units::show_micros(lag)))
+}
+
+/// Whether a lag of the generator is too much of the latency that was measured, both in microseconds.
+fn is_doubtful(lag: f64, latency: f64) -> bool {
+    lag > LAG_MICROS.max(latency * LAG_SHARE) || lag > LAG_MICROS_MIN.max(latency * SHORT_LAG_SHARE)
+}
+
+/// Whether a rate was really reached: a server that answers some quickly and drops the rest has not.
+pub(crate) fn is_reached(record: &Record) -> bool {
+    (record.errors() + record.counts.unsent) * UNANSWERED_MAX <= record.counts.planned
 }
 
 #[cfg(test)]
@@ -176,7 +225,7 @@ mod tests {
 
     fn record(latency_ms: u64, lag_ms: u64) -> Record {
         let mut record = Record { seconds: 1.0, ..Record::default() };
-        record.counts.completed = 100;
+        (record.counts.completed, record.counts.in_time, record.counts.planned) = (100, 100, 100);
         record.kinds[0].intended.record_n(latency_ms * 1_000_000, 100).unwrap();
         record.lag.record_n(lag_ms * 1_000_000, 100).unwrap();
         record
@@ -186,7 +235,7 @@ mod tests {
         let summary = Summary::of(&record.all().intended);
         let judged: Vec<Judged> =
             Objective::read_all(slo).unwrap().iter().map(|objective| objective.judge(record, &summary)).collect();
-        Verdict::of(record, true, &judged)
+        Verdict::of(record, true, false, &judged)
     }
 
     #[test]
@@ -213,8 +262,42 @@ mod tests {
     fn a_generator_that_was_late_says_so() {
         assert_eq!(verdict(&record(10, 2), "p99=1s"), Verdict::Bottleneck);
         assert_eq!(verdict(&record(100, 2), "p99=1s"), Verdict::Ok);
-        let closed = Record { busiest: 0.99, ..record(1, 0) };
-        assert!(bottleneck(&closed, false).is_some() && bottleneck(&closed, true).is_none());
+        assert!(is_doubtful(950.0, 1_000.0) && !is_doubtful(90.0, 100.0) && !is_doubtful(300.0, 1_000.0));
+        let busy = Record { busiest: 0.99, ..record(1, 0) };
+        assert!(bottleneck(&busy, false, &[]).is_some() && bottleneck(&busy, true, &[]).is_none());
+        let mut behind = busy;
+        behind.counts.late_for_server = 1;
+        assert!(bottleneck(&behind, true, &[]).is_some(), "who is late with reading blames the server");
+        let displaced = Record { displaced: 0.5, ..record(1, 0) };
+        assert!(bottleneck(&displaced, false, &[]).is_some() && bottleneck(&displaced, true, &[]).is_some());
+    }
+
+    #[test]
+    fn a_rare_stall_of_the_generator_counts_where_an_objective_sees_it() {
+        let mut stalled = record(1, 0);
+        stalled.lag.record_n(80_000_000, 1).unwrap();
+        stalled.kinds[0].intended.record_n(81_000_000, 1).unwrap();
+        assert_eq!(verdict(&stalled, "p90=10ms"), Verdict::Ok);
+        assert_eq!(verdict(&stalled, "max=10ms"), Verdict::Bottleneck);
+        assert_eq!(verdict(&stalled, "p99.9=10ms"), Verdict::Bottleneck);
+    }
+
+    #[test]
+    fn an_interrupted_run_says_so() {
+        assert_eq!(Verdict::of(&Record::default(), true, true, &[]), Verdict::Interrupted);
+        let mut wrong = record(1, 0);
+        wrong.faults[4] = 1;
+        assert_eq!(Verdict::of(&wrong, true, true, &[]), Verdict::WrongAnswers);
+    }
+
+    #[test]
+    fn a_rate_is_reached_when_nearly_all_was_answered() {
+        let mut record = record(1, 0);
+        record.counts.planned = 10_000;
+        record.counts.unsent = 10;
+        assert!(is_reached(&record));
+        record.faults[2] = 1;
+        assert!(!is_reached(&record));
     }
 
     #[test]

@@ -23,9 +23,6 @@ const TICK_NS: u64 = 50_000_000;
 /// How long the connections may take that stand before the run begins.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How long answers are awaited after the last request, at most.
-const GRACE_NS: u64 = 5_000_000_000;
-
 /// The error number of a receive that found no buffer.
 const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 
@@ -89,6 +86,8 @@ struct Worker {
     next_tick_ns: u64,
     /// CPU time when measuring began.
     measured_from: Option<(u64, CpuTimes)>,
+    /// CPU time when it ended.
+    measured_to: Option<(u64, CpuTimes)>,
 }
 
 impl Worker {
@@ -120,6 +119,7 @@ impl Worker {
             origin,
             next_tick_ns: 0,
             measured_from: None,
+            measured_to: None,
         })
     }
 
@@ -158,7 +158,10 @@ impl Worker {
             if open == self.crew.clients.len() {
                 return Ok(Ok(()));
             }
-            if Instant::now() >= deadline || self.job.stop.load(Ordering::Relaxed) {
+            if self.job.stop.load(Ordering::Relaxed) {
+                return Ok(Err("interrupted".to_owned()));
+            }
+            if Instant::now() >= deadline {
                 let reason = self.crew.last_trouble.as_deref().unwrap_or("no answer").to_owned();
                 return Ok(Err(format!("{open} of {} connections stand: {reason}", self.crew.clients.len())));
             }
@@ -187,8 +190,9 @@ impl Worker {
         }
     }
 
+    /// How long answers are awaited after the last request.
     fn grace_ns(&self) -> u64 {
-        GRACE_NS.min(self.job.plan.timeout.as_nanos() as u64)
+        self.job.plan.timeout.as_nanos() as u64
     }
 
     /// What is not done for each request.
@@ -207,6 +211,12 @@ impl Worker {
         if self.measured_from.is_none() {
             self.measured_from = Some((now_ns, CpuTimes::now()?));
         }
+        let end_ns = self.crew.end_ns();
+        if now_ns < end_ns {
+            self.next_tick_ns = self.next_tick_ns.min(end_ns);
+        } else if self.measured_to.is_none() {
+            self.measured_to = Some((now_ns, CpuTimes::now()?));
+        }
         // What comes after the last request belongs to the last second.
         let last = (self.job.plan.duration.as_nanos() as u64).saturating_sub(1) / 1_000_000_000;
         self.send_interval(((now_ns - begin_ns) / 1_000_000_000).min(last));
@@ -224,10 +234,16 @@ impl Worker {
 
     fn measure_end(&mut self, now_ns: u64) -> io::Result<()> {
         let Some((from_ns, from)) = self.measured_from.take() else { return Ok(()) };
+        let (to_ns, to) = match self.measured_to.take() {
+            Some(to) => to,
+            None => (now_ns, CpuTimes::now()?),
+        };
         let end_ns = self.crew.end_ns().min(now_ns);
+        let span = (to_ns - from_ns).max(1) as f64;
         let record = &mut self.crew.record;
-        record.cpu = CpuTimes::now()?.since(&from);
-        record.busiest = record.cpu.total() * 1e9 / (now_ns - from_ns).max(1) as f64;
+        record.cpu = to.since(&from);
+        record.busiest = record.cpu.total() * 1e9 / span;
+        record.displaced = (to.waited_ns - from.waited_ns) as f64 / span;
         record.seconds = end_ns.saturating_sub(from_ns) as f64 / 1e9;
         Ok(())
     }
@@ -255,7 +271,8 @@ impl Worker {
                 match result {
                     Ok(()) => self.crew.connected(tag.slot, now_ns),
                     Err(error) => {
-                        self.crew.connect_failed(tag.slot, io::Error::from_raw_os_error(error).to_string());
+                        let reason = io::Error::from_raw_os_error(error).to_string();
+                        self.crew.connect_failed(tag.slot, &reason, now_ns);
                     }
                 }
             }
@@ -379,8 +396,9 @@ impl Worker {
     fn open(&mut self, slot: u32) -> io::Result<()> {
         let target = self.crew.target(slot);
         let address = self.job.plan.targets[target].address;
-        if let Err(reason) = self.crew.opening(slot) {
-            self.crew.connect_failed(slot, reason);
+        let now_ns = self.now_ns();
+        if let Err(reason) = self.crew.opening(slot, now_ns) {
+            self.crew.connect_failed(slot, &reason, now_ns);
             return Ok(());
         }
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
@@ -388,7 +406,7 @@ impl Worker {
         let socket = match socket {
             Ok(socket) => OwnedFd::from(socket),
             Err(error) => {
-                self.crew.connect_failed(slot, error.to_string());
+                self.crew.connect_failed(slot, &error.to_string(), now_ns);
                 return Ok(());
             }
         };
@@ -409,6 +427,8 @@ struct CpuTimes {
     /// In ticks of the kernel, for the shares of the two.
     user: u64,
     system: u64,
+    /// Time in which it could have run, and others did.
+    waited_ns: u64,
 }
 
 impl CpuTimes {
@@ -419,7 +439,11 @@ impl CpuTimes {
         // proc(5): the name in parentheses may hold anything; utime and stime are the 12th and 13th field behind it.
         let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
         let mut fields = behind.split_whitespace().skip(11).map(|field| field.parse().unwrap_or(0));
-        Ok(CpuTimes { total_ns, user: fields.next().unwrap_or(0), system: fields.next().unwrap_or(0) })
+        let (user, system) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
+        // Time on the CPU and time in its queue. Kernels without it say nothing, and then nothing is known.
+        let queue = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let waited_ns = queue.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
+        Ok(CpuTimes { total_ns, user, system, waited_ns })
     }
 
     fn since(&self, before: &CpuTimes) -> Cpu {

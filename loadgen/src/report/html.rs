@@ -35,8 +35,9 @@ impl Report {
         }
         self.write_cards(out)?;
         self.write_objectives(out)?;
-        if let Some(found) = &self.found {
-            writeln!(out, "<h2>Search</h2><pre>{}</pre>", escaped(found))?;
+        if !self.found.is_empty() {
+            let steps: Vec<String> = self.found.iter().map(ToString::to_string).collect();
+            writeln!(out, "<h2>Search</h2><pre>{}</pre>", escaped(&steps.join("\n")))?;
         }
         writeln!(out, "<h2>Latency by percentile</h2>{}", self.curve())?;
         if series.len() > 1 {

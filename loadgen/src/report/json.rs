@@ -44,6 +44,7 @@ impl Report {
                 "planned": counts.planned,
                 "sent": counts.sent,
                 "completed": counts.completed,
+                "completedInTime": counts.in_time,
                 "late": counts.late_for_server + counts.late_for_generator,
                 "lateForServer": counts.late_for_server,
                 "lateForGenerator": counts.late_for_generator,
@@ -57,6 +58,7 @@ impl Report {
                 "cpuSeconds": { "user": record.cpu.user, "system": record.cpu.system },
                 "cpuMicrosPerRequest": record.cpu_micros_per_request(),
                 "busiestThread": record.busiest,
+                "displaced": record.displaced,
                 "lagMicros": { "p50": self.lag.quantiles[0], "p99": self.lag.quantiles[3], "max": self.lag.max },
                 "ceiling": self.ceiling(),
                 "bottleneck": self.bottleneck.is_some(),
@@ -64,6 +66,10 @@ impl Report {
             "slo": self.judged.iter().map(|judged| json!({
                 "objective": judged.text, "value": judged.value, "held": judged.held,
             })).collect::<Vec<_>>(),
+            "search": self.found.iter().map(|step| json!({
+                "rate": step.rate, "held": step.held, "text": step.text,
+            })).collect::<Vec<_>>(),
+            "interrupted": self.verdict == crate::verdict::Verdict::Interrupted,
             "verdict": self.verdict.text(),
         });
         format!("{value:#}\n")

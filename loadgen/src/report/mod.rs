@@ -30,6 +30,23 @@ pub(crate) struct Row {
     pub(crate) actual: Summary,
 }
 
+/// One run of a search for the highest rate.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    /// Requests a second.
+    pub(crate) rate: f64,
+    /// Whether the objectives held there.
+    pub(crate) held: bool,
+    /// How it ended, in words.
+    pub(crate) text: String,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:>11}/s  {}", units::show_count(self.rate as u64), self.text)
+    }
+}
+
 /// All figures of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
@@ -38,14 +55,14 @@ pub(crate) struct Report {
     /// The objectives beside what was measured.
     pub(crate) judged: Vec<Judged>,
     /// The steps of a search for the highest rate.
-    pub(crate) found: Option<String>,
+    pub(crate) found: Vec<Step>,
     plan: Plan,
     links: usize,
     record: Record,
     rows: Vec<Row>,
     lag: Summary,
     /// Why the generator was the bottleneck.
-    bottleneck: Option<String>,
+    pub(crate) bottleneck: Option<String>,
     began: SystemTime,
 }
 
@@ -67,15 +84,15 @@ impl Report {
             objectives.iter().map(|objective| objective.judge(record, &rows[0].intended)).collect();
         let is_open = plan.rate().is_some();
         Report {
-            verdict: Verdict::of(record, is_open, &judged),
+            verdict: Verdict::of(record, is_open, outcome.interrupted, &judged),
+            bottleneck: verdict::bottleneck(record, is_open, &judged),
             judged,
-            found: None,
+            found: Vec::new(),
             plan: plan.clone(),
             links,
             record: record.clone(),
             rows,
             lag: Summary::of(&record.lag),
-            bottleneck: verdict::bottleneck(record, is_open),
             began: outcome.began,
         }
     }
@@ -83,12 +100,18 @@ impl Report {
     /// Writes the files that were asked for.
     ///
     /// # Errors
-    /// The file, and why it cannot be written.
+    /// Each file that cannot be written, and why. The others are.
     pub(crate) fn write_files(&self, files: &Files, outcome: &Outcome) -> Result<(), String> {
-        write(files.json.as_deref(), || self.json(&outcome.series).into_bytes())?;
-        write(files.hgrm.as_deref(), || self.hgrm().into_bytes())?;
-        write(files.hlog.as_deref(), || hlog::write(self.began, &outcome.series))?;
-        write(files.html.as_deref(), || self.html(&outcome.series).into_bytes())
+        // The warm-up comes before the measured time, whose first second is number 0.
+        let measured = self.began + self.plan.warmup;
+        let written = [
+            write(files.json.as_deref(), || self.json(&outcome.series).into_bytes()),
+            write(files.hgrm.as_deref(), || self.hgrm().into_bytes()),
+            write(files.hlog.as_deref(), || hlog::write(measured, &outcome.series)),
+            write(files.html.as_deref(), || self.html(&outcome.series).into_bytes()),
+        ];
+        let wrong: Vec<String> = written.into_iter().filter_map(Result::err).collect();
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 
     /// Whether latencies have an intended instant of their own.

@@ -18,8 +18,11 @@ impl Report {
     fn write_table(&self, out: &mut String) -> std::fmt::Result {
         let (record, counts) = (&self.record, &self.record.counts);
         writeln!(out, "{}", self.settings())?;
-        if let Some(found) = &self.found {
-            write!(out, "\nsearch\n{found}")?;
+        if !self.found.is_empty() {
+            writeln!(out, "\nsearch")?;
+        }
+        for step in &self.found {
+            writeln!(out, "{step}")?;
         }
         writeln!(
             out,

@@ -18,7 +18,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::server::{Reply, Server, missing, pause, redirect, right, target_of};
+use crate::server::{Reply, Server, long_url, missing, ok, pause, redirect, right, target_of};
 
 /// The generator with a folder for its files.
 struct Generator {
@@ -359,7 +359,7 @@ fn links_are_made_first_where_there_is_no_file() {
     let creates: Vec<&String> = heads.iter().filter(|head| head.starts_with("POST /rest/v3/short-urls ")).collect();
     assert_eq!(creates.len(), 50);
     assert!(creates.iter().all(|head| head.contains("X-Api-Key: very-secret")));
-    assert!(heads.iter().filter(|head| head.starts_with("GET /made ")).count() > 100);
+    assert!(heads.iter().filter(|head| head.starts_with("GET /made")).count() > 100);
     assert!(!std::fs::read_to_string(&json).unwrap().contains("very-secret"));
 }
 
@@ -384,6 +384,129 @@ fn the_search_finds_what_a_server_can_do() {
 }
 
 #[test]
+fn a_search_takes_refusals_for_too_much_and_not_for_wrong() {
+    // Two hundred a second are served, the rest is told to come back later.
+    let begin = Instant::now();
+    let served = std::sync::Mutex::new((0, 0));
+    let server = Server::start(move |request| {
+        let mut served = served.lock().unwrap();
+        let tenth = begin.elapsed().as_millis() / 100;
+        if served.0 != tenth {
+            *served = (tenth, 0);
+        }
+        served.1 += 1;
+        match served.1 <= 40 {
+            true => right(request),
+            false => Reply::Bytes("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_owned()),
+        }
+    });
+    let options = "--find-rate --arrival constant --rate 100 --warmup 0s --duration 500ms --slo p99=1s";
+    let json = Generator::new().run(&server, options, 0);
+    let steps = json["search"].as_array().unwrap();
+    assert!(steps.len() > 3 && steps.iter().any(|step| step["held"] == false), "{json}");
+    let rate = number(&json, "/rate");
+    assert!((100.0..500.0).contains(&rate), "{rate}");
+
+    // Answers that go missing are no success, either.
+    let count = AtomicUsize::new(0);
+    let server = Server::start(move |request| match count.fetch_add(1, Ordering::Relaxed) % 50 {
+        49 => Reply::Last(String::new()),
+        _ => right(request),
+    });
+    let options = "--find-rate --rate 4 --warmup 0s --duration 500ms --connections 4 --slo p50=1s";
+    let json = Generator::new().run(&server, options, 0);
+    assert!(number(&json, "/rate") < 200.0, "{json}");
+}
+
+#[test]
+fn a_backlog_is_unsent_and_no_throughput() {
+    let server = Server::start(|request| {
+        pause(Duration::from_millis(50));
+        right(request)
+    });
+    let json = Generator::new().run(&server, "--rate 2000 --connections 4 --warmup 0s --duration 1s", 0);
+    let (sent, unsent) = (number(&json, "/requests/sent"), number(&json, "/requests/unsent"));
+    assert!(sent <= 88.0 && unsent > 1_500.0, "{json}");
+    assert_eq!(sent + unsent, number(&json, "/requests/planned"));
+    assert!(number(&json, "/throughput") <= 80.0, "{json}");
+}
+
+#[test]
+fn what_creates_make_is_checked() {
+    let answers: [fn(&str) -> String; 3] = [
+        |request| ok(&format!("{{\"shortCode\":\"same\",\"longUrl\":\"{}\"}}", long_url(request))),
+        |_| ok("{\"shortCode\":\"a\",\"longUrl\":\"https://elsewhere.example/\"}"),
+        |_| ok("{}"),
+    ];
+    for answer in answers {
+        let server = Server::start(move |request| Reply::Bytes(answer(request)));
+        let json = Generator::new().run(&server, "--mix create=1 --rate 100 --warmup 0s --duration 500ms", 1);
+        assert!(number(&json, "/errors/created") > 10.0, "{json}");
+    }
+    let server = Server::start(|request| match right(request) {
+        Reply::Bytes(bytes) => {
+            let (_, body) = bytes.split_once("\r\n\r\n").unwrap();
+            let (one, two) = body.split_at(10);
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            Reply::Bytes(format!("{head}a\r\n{one}\r\n{:x}\r\n{two}\r\n0\r\n\r\n", two.len()))
+        }
+        reply => reply,
+    });
+    let json = Generator::new().run(&server, "--mix create=1 --rate 100 --warmup 0s --duration 500ms", 0);
+    assert_eq!(number(&json, "/errors/total"), 0.0, "{json}");
+}
+
+#[test]
+fn every_target_is_asked_by_whatever_thread() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return;
+    }
+    let (one, other) = (Server::start(right), Server::start(right));
+    let options =
+        format!("--target {} --threads 2 --rate 400 --connections 2 --warmup 0s --duration 1s", other.address);
+    Generator::new().run(&one, &options, 0);
+    for server in [&one, &other] {
+        assert_eq!(server.connections.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[test]
+fn links_that_cannot_be_made_are_given_up() {
+    // The first three are made; then nobody answers.
+    let count = AtomicUsize::new(0);
+    let server = Server::start(move |request| match count.fetch_add(1, Ordering::Relaxed) {
+        0..3 => right(request),
+        _ => Reply::Silence,
+    });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_carom-loadgen"));
+    let target = server.address.to_string();
+    command.args(["--target", &target, "--create", "20", "--connections", "1", "--timeout", "500ms"]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && text.contains("3 of 20 links"), "{output:?}");
+}
+
+/// A process that only uses a CPU, until the test ends, however it ends.
+struct Burning(Child);
+
+impl Drop for Burning {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+#[test]
+fn a_thread_that_others_keep_from_its_cpu_says_so() {
+    let server = Server::start(right);
+    let generator = Generator::new();
+    // Two that burn the CPU of the generator, and end with the test.
+    let burn = || Burning(Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap());
+    let _burning = [burn(), burn()];
+    let json = generator.run(&server, "--closed --cpus 0 --connections 4 --warmup 0s --duration 1s", 3);
+    assert!(number(&json, "/generator/displaced") > 0.1, "{json}");
+}
+
+#[test]
 fn an_interrupted_run_still_reports() {
     let server = Server::start(right);
     let generator = Generator::new();
@@ -394,7 +517,8 @@ fn an_interrupted_run_still_reports() {
         pause(Duration::from_millis(5));
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let json = generator.finish(&child.wait_with_output().unwrap(), 0);
+    let json = generator.finish(&child.wait_with_output().unwrap(), 130);
+    assert_eq!(json["interrupted"], true);
     assert!(number(&json, "/requests/completed") >= 250.0 && number(&json, "/durationSeconds") < 20.0, "{json}");
     assert_eq!(number(&json, "/requests/unsent"), 0.0, "what was not due yet is not missing");
 }

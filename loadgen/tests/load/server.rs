@@ -31,16 +31,33 @@ pub(crate) fn target_of(code: &str) -> String {
     format!("https://example.org/to/{code}")
 }
 
-/// What a server that does all right says to the head of a request.
-pub(crate) fn right(head: &str) -> Reply {
+/// The URL that a request asks to shorten.
+pub(crate) fn long_url(request: &str) -> &str {
+    request.split("\"longUrl\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a longUrl")
+}
+
+/// A whole answer with this body.
+pub(crate) fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// The URLs of all links that servers of this process have made. The number of each is in its code.
+static MADE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What a server that does all right says to a request.
+pub(crate) fn right(request: &str) -> Reply {
+    let (head, _) = request.split_once("\r\n\r\n").expect("a head");
     let (method, rest) = head.split_once(' ').expect("a request line");
     let path = rest.split(' ').next().expect("a path");
     let code = path.trim_start_matches('/');
-    let bytes = match method {
-        "POST" => {
-            let body = format!("{{\"shortCode\":\"made\",\"longUrl\":\"{}\"}}", target_of("made"));
-            format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    let mut made = MADE.lock().expect("nobody panics with it");
+    let bytes = match (method, code.strip_prefix("made").and_then(|number| number.parse::<usize>().ok())) {
+        ("POST", _) => {
+            let url = long_url(request);
+            made.push(url.to_owned());
+            ok(&format!("{{\"shortCode\":\"made{}\",\"longUrl\":\"{url}\"}}", made.len() - 1))
         }
+        (_, Some(number)) => redirect(&made[number]),
         _ if code.contains('-') => missing(),
         _ => redirect(&target_of(code)),
     };
@@ -58,7 +75,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers the head of each request with what `answer` says.
+    /// Answers each request with what `answer` says.
     pub(crate) fn start(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Server {
         Server::start_with(answer, |stream| Box::new(stream))
     }
@@ -107,8 +124,8 @@ fn serve(stream: &mut dyn Stream, log: &Mutex<Vec<String>>, answer: &dyn Fn(&str
             if received.len() < end + 4 + length {
                 break;
             }
-            received.drain(..end + 4 + length);
-            let reply = answer(&head);
+            let request: Vec<u8> = received.drain(..end + 4 + length).collect();
+            let reply = answer(&String::from_utf8_lossy(&request));
             log.lock().expect("nobody panics with it").push(head);
             match reply {
                 Reply::Bytes(bytes) => stream.write_all(bytes.as_bytes())?,
