@@ -52,7 +52,7 @@ soak: packages rust ## Run the tests optimised, with CASES cases for each proper
 	PROPTEST_CASES=$(CASES) cargo test --release --workspace --locked --no-fail-fast
 
 # The servers that carom is compared with. Those that are missing are left out of the results.
-PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server
+PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server redis-tools wrk
 
 .PHONY: bench
 bench: packages rust ## Install carom's peers (as root), compare, and measure growth: bench/RESULTS.md

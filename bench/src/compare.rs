@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, bail};
 
 use crate::client::{self, Scenario};
-use crate::peers::{NAMES, Peer, Place};
-use crate::results::{Results, Run, Subject};
+use crate::peers::{NAMES, Peer, Place, Running};
+use crate::results::{Results, Run, Sample, Subject};
 use crate::{Cpus, say};
 
 /// How servers are asked.
@@ -31,6 +31,9 @@ pub(crate) const SCENARIOS: [Scenario; 5] = [
         zipf: None,
     },
 ];
+
+/// What is no setting of a peer, and shows in its figures.
+const NGINX_BODY: &str = "nginx's `return 302` sends a page of about 140 bytes behind the head, which cannot be turned off; carom, HAProxy and the floors send none.";
 
 /// What to compare.
 #[derive(Clone, Debug)]
@@ -79,35 +82,20 @@ pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, 
         order.rounds,
         (total as u64 * (order.seconds + 2)).div_ceil(60)
     ));
+    results.notes.push(NGINX_BODY.to_owned());
     // All stay up: one that is not asked sleeps, and every round finds each in the same state.
     let running = peers.iter().map(|peer| peer.start(cpus.server, place)).collect::<Result<Vec<_>>>()?;
     let mut done = 0;
     for scenario in scenarios {
-        for _ in 0..order.rounds {
-            for (peer, running) in peers.iter().zip(&running) {
+        for round in 0..order.rounds {
+            // Each round begins with another, so that none always comes behind the same.
+            for at in (0..peers.len()).map(|at| (at + round) % peers.len()) {
                 if stop.load(Ordering::Relaxed) {
                     bail!("interrupted");
                 }
-                let sample = client::measure(
-                    running,
-                    scenario,
-                    peer.links,
-                    peer.is_constant,
-                    cpus.client,
-                    order.seconds,
-                    place,
-                )?;
                 done += 1;
-                say(&format!(
-                    "{done:>4} of {total}  {:<30} {:<30} {:>9.0}/s  {:>6.2} µs CPU  p50 {:>6.0} µs  p99 {:>7.0} µs",
-                    scenario.name,
-                    peer.name,
-                    sample.throughput,
-                    sample.cpu_micros(),
-                    sample.p50,
-                    sample.p99
-                ));
-                results.runs.push(Run { subject: peer.name.to_owned(), scenario: scenario.name.to_owned(), sample });
+                let sample = ask(&peers[at], &running[at], scenario, order, place, cpus);
+                take_sample(results, &peers[at], scenario, sample, &format!("{done:>4} of {total}"));
             }
         }
     }
@@ -121,6 +109,40 @@ pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, 
         });
     }
     Ok(())
+}
+
+fn ask(
+    peer: &Peer,
+    running: &Running,
+    scenario: &Scenario,
+    order: &Order,
+    place: &Place,
+    cpus: &Cpus,
+) -> Result<Sample> {
+    client::measure(running, scenario, peer.links, peer.is_constant, cpus.client, order.seconds, place)
+}
+
+/// Keeps a run. One that failed is noted, and the others go on.
+fn take_sample(results: &mut Results, peer: &Peer, scenario: &Scenario, sample: Result<Sample>, place: &str) {
+    match sample {
+        Ok(sample) => {
+            say(&format!(
+                "{place}  {:<30} {:<30} {:>9.0}/s  {:>6.2} µs CPU  p50 {:>6.0} µs  p99 {:>7.0} µs",
+                scenario.name,
+                peer.name,
+                sample.throughput,
+                sample.cpu_micros(),
+                sample.p50,
+                sample.p99
+            ));
+            results.runs.push(Run { subject: peer.name.to_owned(), scenario: scenario.name.to_owned(), sample });
+        }
+        Err(error) => {
+            let note = format!("A run of {} with {} failed: {error:#}", peer.name, scenario.name);
+            say(&note);
+            results.notes.push(note);
+        }
+    }
 }
 
 /// Settings without the folders of this machine.

@@ -68,16 +68,17 @@ pub(crate) fn ring(address: SocketAddr) -> Result<()> {
     let mut ring = Ring::new(None)?;
     ring.accept(&listener, 0);
     let (end, close, answer) = (Finder::new(b"\r\n\r\n"), Finder::new(b"Connection: close"), answer());
-    let mut connections: HashMap<u32, RingConnection> = HashMap::new();
-    let (mut completions, mut next) = (Vec::new(), 0u32);
+    // By slot; those of connections that have ended are used again.
+    let mut connections: Vec<Option<RingConnection>> = Vec::new();
+    let (mut free, mut completions) = (Vec::new(), Vec::new());
     loop {
         ring.wait(Duration::from_secs(1))?;
         ring.take_completions(&mut completions);
         for completion in completions.drain(..) {
             match completion {
                 Completion::Accepted { result: Ok(socket), .. } => {
-                    next = next.wrapping_add(1);
-                    let tag = Tag { slot: next, generation: 0 };
+                    let slot = free.pop().unwrap_or(connections.len() as u32);
+                    let tag = Tag { slot, generation: 0 };
                     ring.receive(&socket, tag);
                     let connection = RingConnection {
                         socket,
@@ -88,10 +89,13 @@ pub(crate) fn ring(address: SocketAddr) -> Result<()> {
                         sending: false,
                         closing: false,
                     };
-                    connections.insert(next, connection);
+                    match connections.get_mut(slot as usize) {
+                        Some(place) => *place = Some(connection),
+                        None => connections.push(Some(connection)),
+                    }
                 }
                 Completion::Received { tag, result, more } => {
-                    let Some(connection) = connections.get_mut(&tag.slot) else { continue };
+                    let Some(Some(connection)) = connections.get_mut(tag.slot as usize) else { continue };
                     connection.receiving = more;
                     match result {
                         Ok(Some(chunk)) => {
@@ -103,25 +107,31 @@ pub(crate) fn ring(address: SocketAddr) -> Result<()> {
                         Err(error) if error == rustix::io::Errno::NOBUFS.raw_os_error() => {}
                         _ => connection.closing = true,
                     }
-                    settle(&mut ring, connection);
+                    if settle(&mut ring, connection) {
+                        connections[tag.slot as usize] = None;
+                        free.push(tag.slot);
+                    }
                 }
                 Completion::Sent { tag, mut buffer, .. } => {
-                    let Some(connection) = connections.get_mut(&tag.slot) else { continue };
+                    let Some(Some(connection)) = connections.get_mut(tag.slot as usize) else { continue };
                     connection.sending = false;
                     buffer.clear();
                     if connection.out.is_empty() {
                         connection.out = buffer;
                     }
-                    settle(&mut ring, connection);
+                    if settle(&mut ring, connection) {
+                        connections[tag.slot as usize] = None;
+                        free.push(tag.slot);
+                    }
                 }
                 _ => {}
             }
         }
-        connections.retain(|_, connection| !connection.closing || connection.receiving || connection.sending);
     }
 }
 
-fn settle(ring: &mut Ring, connection: &mut RingConnection) {
+/// Gives a connection what it needs. Returns whether it has ended.
+fn settle(ring: &mut Ring, connection: &mut RingConnection) -> bool {
     if !connection.out.is_empty() && !connection.sending {
         connection.sending = true;
         ring.send(&connection.socket, connection.tag, std::mem::take(&mut connection.out), 0);
@@ -132,6 +142,7 @@ fn settle(ring: &mut Ring, connection: &mut RingConnection) {
         connection.receiving = true;
         ring.receive(&connection.socket, connection.tag);
     }
+    connection.closing && !connection.receiving && !connection.sending
 }
 
 /// The floor of epoll: one `epoll_wait`, `read` and `write`. Ends with the process.

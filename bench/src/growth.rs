@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::client::{self, Scenario};
-use crate::peers::{self, Place, Running};
-use crate::process::{Server, free_port};
+use crate::peers::{self, Peer, Place, Running};
+use crate::process::{Cpu, Server, free_port};
 use crate::results::{Budget, Figure, Results, Sample, median};
 use crate::{Cpus, data, say};
 
@@ -50,6 +50,7 @@ pub(crate) fn run(order: &Order, place: &Place, cpus: &Cpus, stop: &AtomicBool, 
     growth.connections()?;
     growth.forwarding()?;
     growth.creates()?;
+    growth.client()?;
     growth.memory()?;
     growth.ready()
 }
@@ -82,12 +83,26 @@ impl Growth<'_> {
     }
 
     /// The median CPU time for a redirect in each of some runs, which take turns.
-    fn cpu_in_turn(&self, runs: &[(&Running, Scenario, u64)]) -> Result<Vec<f64>> {
+    fn cpu_in_turn(&mut self, what: &str, runs: &[(&Running, Scenario, u64)]) -> Result<Vec<f64>> {
         let mut micros = vec![Vec::new(); runs.len()];
+        let (mut limited, mut errors) = (0, 0);
         for _ in 0..self.order.rounds {
             for ((running, scenario, links), micros) in runs.iter().zip(&mut micros) {
-                micros.push(self.sample(running, scenario, *links)?.cpu_micros());
+                let sample = self.sample(running, scenario, *links)?;
+                limited += usize::from(sample.client_limited);
+                errors += sample.errors;
+                micros.push(sample.cpu_micros());
             }
+        }
+        if limited > 0 {
+            let runs = self.order.rounds * runs.len();
+            let note = format!(
+                "The client was at its limit in {limited} of {runs} runs with {what}: the server could have done more, and paid less for each in larger batches."
+            );
+            self.results.growth_notes.push(note);
+        }
+        if errors > 0 {
+            self.results.growth_notes.push(format!("{errors} requests had no right answer in the runs with {what}."));
         }
         Ok(micros.into_iter().map(|micros| median(micros).unwrap_or(0.0)).collect())
     }
@@ -100,7 +115,7 @@ impl Growth<'_> {
             .map(|&size| self.carom(&peers::carom_data(self.place, size)?, &cpu))
             .collect::<Result<Vec<_>>>()?;
         let runs: Vec<_> = running.iter().zip(sizes).map(|(running, size)| (running, keep_alive(64), size)).collect();
-        for (micros, size) in self.cpu_in_turn(&runs)?.into_iter().zip(sizes) {
+        for (micros, size) in self.cpu_in_turn("more and more links", &runs)?.into_iter().zip(sizes) {
             self.add(
                 format!("CPU per redirect, {size} links"),
                 micros,
@@ -118,14 +133,14 @@ impl Growth<'_> {
         let running = self.carom(&data, &self.cpus.server.to_string())?;
         let counts = [64, 512, 1_024, 4_096, 8_192];
         let runs: Vec<_> = counts.iter().map(|&count| (&running, keep_alive(count), links)).collect();
-        let micros = self.cpu_in_turn(&runs)?;
+        let micros = self.cpu_in_turn("more and more connections", &runs)?;
         for (micros, count) in micros.into_iter().zip(counts) {
             self.add(
                 format!("CPU per redirect, {count} connections"),
                 micros,
                 "µs",
                 None,
-                "one core, 1 M links, at saturation",
+                "one core, 1 M links, at saturation; the cost of accepting the connections is in it",
             )?;
         }
         Ok(())
@@ -135,7 +150,7 @@ impl Growth<'_> {
     /// same two CPUs, one of which the client uses, too.
     fn forwarding(&mut self) -> Result<()> {
         if self.cpus.client == self.cpus.server {
-            self.results.notes.push("Forwarding was not measured: there is only one CPU.".to_owned());
+            self.results.growth_notes.push("Forwarding was not measured: there is only one CPU.".to_owned());
             return Ok(());
         }
         let links = 1_000_000;
@@ -149,12 +164,15 @@ impl Growth<'_> {
         let mut apart = self.carom(&copies[0], &self.cpus.server.to_string())?;
         apart.twin = Some(self.carom(&copies[1], &self.cpus.client.to_string())?.server);
         let (uniform, zipf) = (keep_alive(256), Scenario { zipf: Some(1.0), ..keep_alive(256) });
-        let micros = self.cpu_in_turn(&[
-            (&both, uniform.clone(), links),
-            (&apart, uniform, links),
-            (&both, zipf.clone(), links),
-            (&apart, zipf, links),
-        ])?;
+        let micros = self.cpu_in_turn(
+            "two cores",
+            &[
+                (&both, uniform.clone(), links),
+                (&apart, uniform, links),
+                (&both, zipf.clone(), links),
+                (&apart, zipf, links),
+            ],
+        )?;
         drop((both, apart));
         for copy in copies {
             std::fs::remove_dir_all(copy)?;
@@ -197,7 +215,7 @@ impl Growth<'_> {
         self.add("durable creates over HTTP".to_owned(), ours, "a second", None, &how)?;
         let Some(theirs) = median(theirs) else {
             self.results
-                .notes
+                .growth_notes
                 .push("Creates were not compared: redis-server and redis-tools are not installed.".to_owned());
             return Ok(());
         };
@@ -215,6 +233,51 @@ impl Growth<'_> {
             Some(Budget::AtLeast(0.8)),
             "of the two figures above",
         )
+    }
+
+    /// What a request costs the client, beside wrk, against the same server.
+    fn client(&mut self) -> Result<()> {
+        let wrk = Path::new("/usr/bin/wrk");
+        if !wrk.exists() {
+            self.results.growth_notes.push("The client was not compared: wrk is not installed.".to_owned());
+            return Ok(());
+        }
+        let Ok(floor) = Peer::prepare("floor: bare io_uring", self.place, self.cpus.server, 1)? else { return Ok(()) };
+        let running = floor.start(self.cpus.server, self.place)?;
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for _ in 0..self.order.rounds {
+            let report = self.place.scratch.join("client.json");
+            let mut command = Command::new(self.place.programs.join("carom-loadgen"));
+            command.args(["--target", &running.server.address.to_string(), "--closed", "--warmup", "0s", "--quiet"]);
+            command.args(["--headers", "minimal", "--no-check-location", "--connections", "64"]);
+            command.args(["--cpus", &self.cpus.client.to_string(), "--duration", &format!("{}s", self.order.seconds)]);
+            command.arg("--codes").arg(data::export(&self.place.data, 10_000)?).arg("--json").arg(&report);
+            let before = Cpu::of_ended_children();
+            let json = client::run(&mut command, &report)?;
+            let used = Cpu::of_ended_children().since(before);
+            let requests = json["requests"]["completed"].as_f64().context("the client's report has requests")?;
+            ours.push(requests / (used.user + used.system));
+
+            let before = Cpu::of_ended_children();
+            let output = Command::new("taskset")
+                .args(["-c", &self.cpus.client.to_string()])
+                .arg(wrk)
+                .args(["-t1", "-c64", &format!("-d{}s", self.order.seconds)])
+                .arg(format!("http://{}/c", running.server.address))
+                .output()?;
+            let used = Cpu::of_ended_children().since(before);
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let requests = text.lines().find_map(|line| line.split_once(" requests in "));
+            let requests = requests.and_then(|(number, _)| number.trim().parse::<f64>().ok());
+            theirs.push(requests.with_context(|| format!("wrk said: {text}"))? / (used.user + used.system));
+        }
+        let how =
+            "closed loop, 64 connections, minimal headers, against the bare io_uring loop; all CPU time of the client";
+        let (ours, theirs) = (median(ours).unwrap_or(0.0), median(theirs).unwrap_or(1.0));
+        self.add("requests of carom-loadgen for a second of its CPU".to_owned(), ours, "", None, how)?;
+        self.add("requests of wrk for a second of its CPU".to_owned(), theirs, "", None, how)?;
+        let budget = Some(Budget::AtLeast(1.0));
+        self.add("carom-loadgen by wrk".to_owned(), ours / theirs, "times", budget, "of the two figures above")
     }
 
     /// A folder on the disk of the data sets.

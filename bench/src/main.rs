@@ -24,7 +24,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
 use crate::peers::Place;
-use crate::results::Results;
+use crate::results::{Machine, Results};
 
 /// Measures carom beside nginx, HAProxy and others on this machine, in turn, with the same client.
 #[derive(Parser, Debug)]
@@ -148,7 +148,8 @@ fn carry_out(what: What) -> Result<()> {
                 scenarios: arguments.scenario.clone(),
                 many: if common.quick { 1_000_000 } else { 10_000_000 },
             };
-            measure(common, order.rounds, order.seconds, |place, cpus, stop, results| {
+            measure(common, order.rounds, order.seconds, |place, cpus, stop, results, machine| {
+                results.machine = machine;
                 (results.runs, results.subjects, results.notes) = (Vec::new(), Vec::new(), Vec::new());
                 if order.many != 10_000_000 {
                     results.notes.push(format!("A quick run: \"10 M links\" were {}.", order.many));
@@ -160,8 +161,12 @@ fn carry_out(what: What) -> Result<()> {
             let rounds = if common.quick { 2 } else { common.rounds };
             let seconds = if common.quick { 2 } else { common.seconds };
             let many = if common.quick { 1_000_000 } else { 10_000_000 };
-            measure(&common, rounds, seconds, |place, cpus, stop, results| {
-                results.growth.clear();
+            measure(&common, rounds, seconds, |place, cpus, stop, results, machine| {
+                results.growth_machine = machine;
+                (results.growth, results.growth_notes) = (Vec::new(), Vec::new());
+                if many != 10_000_000 {
+                    results.growth_notes.push(format!("A quick run, with at most {many} links."));
+                }
                 growth::run(&growth::Order { rounds, seconds, many }, place, cpus, stop, results)
             })
         }
@@ -173,7 +178,7 @@ fn measure(
     common: &CommonArguments,
     rounds: usize,
     seconds: u64,
-    run: impl FnOnce(&Place, &Cpus, &AtomicBool, &mut Results) -> Result<()>,
+    run: impl FnOnce(&Place, &Cpus, &AtomicBool, &mut Results, Machine) -> Result<()>,
 ) -> Result<()> {
     refuse_debug()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -188,8 +193,13 @@ fn measure(
     let cpus = choose_cpus()?;
     let mut results: Results =
         std::fs::read(&common.json).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-    results.machine = machine::here(rounds, seconds);
-    run(&place, &cpus, &stop, &mut results)?;
+    if let Err(error) = run(&place, &cpus, &stop, &mut results, machine::here(rounds, seconds)) {
+        // The whole results of an earlier time stay what they are.
+        let partial = common.json.with_extension("partial.json");
+        write_json(&results, &partial)?;
+        say(&format!("what was measured so far is in {}", partial.display()));
+        return Err(error);
+    }
     finish(&results, Some(&common.json))
 }
 
@@ -230,13 +240,17 @@ fn choose_cpus() -> Result<Cpus> {
     Ok(Cpus { server, client })
 }
 
+fn write_json(results: &Results, file: &Path) -> Result<()> {
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    Ok(std::fs::write(file, serde_json::to_string_pretty(results)? + "\n")?)
+}
+
 /// Writes the results and the page, and shows the table.
 fn finish(results: &Results, json: Option<&Path>) -> Result<()> {
     if let Some(json) = json {
-        if let Some(folder) = json.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        std::fs::write(json, serde_json::to_string_pretty(results)? + "\n")?;
+        write_json(results, json)?;
     }
     let folder = json.and_then(Path::parent).unwrap_or(Path::new("bench/results"));
     std::fs::create_dir_all(folder)?;

@@ -219,7 +219,7 @@ fn haproxy(name: &'static str, place: &Place, address: SocketAddr) -> Result<Res
     let Some(program) = find(&["/usr/sbin/haproxy"]) else { return Ok(Err("haproxy".to_owned())) };
     let map = data::map(place.data.join("haproxy.map"), MAP_LINKS, "")?;
     let settings = format!(
-        "global\n  nbthread 1\n  maxconn 8000\ndefaults\n  mode http\n  timeout client 75s\n  timeout server 75s\n  timeout connect 5s\n  timeout http-keep-alive 75s\nfrontend f\n  bind {address} backlog 4096\n  http-request redirect code 302 location %[path,map_str({0})] if {{ path,map_str({0}) -m found }}\n  http-request return status 404\n",
+        "global\n  nbthread 1\n  maxconn 8000\ndefaults\n  mode http\n  timeout client 75s\n  timeout server 75s\n  timeout connect 5s\n  timeout http-keep-alive 75s\nfrontend f\n  bind {address} backlog 4096\n  http-request set-var(txn.to) path,map_str({})\n  http-request redirect code 302 location %[var(txn.to)] if {{ var(txn.to) -m found }}\n  http-request return status 404\n",
         map.display()
     );
     let file = written(&place.scratch.join("haproxy.cfg"), &settings)?;
@@ -252,7 +252,7 @@ fn lua(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<
     // A string takes what is written.
     let _ = write!(
         server,
-        "lua_package_path '/usr/share/lua/5.1/?.lua;;';\n  server {{ listen ADDRESS backlog=4096; location / {{ content_by_lua_block {{\n    local redis = require('nginx.redis'):new()\n    redis:set_timeout(1000)\n    local ok = redis:connect('127.0.0.1', {})\n    if not ok then return ngx.exit(503) end\n    local target = redis:get(ngx.var.uri)\n    redis:set_keepalive(60000, 64)\n    if not target or target == ngx.null then return ngx.exit(404) end\n    return ngx.redirect(target, 302)\n  }} }} }}",
+        "lua_package_path '/usr/share/lua/5.1/?.lua;;';\n  server {{ listen ADDRESS backlog=4096; location / {{ content_by_lua_block {{\n    local redis = require('nginx.redis'):new()\n    redis:set_timeout(1000)\n    local ok = redis:connect('127.0.0.1', {})\n    if not ok then return ngx.exit(503) end\n    local target = redis:get(ngx.var.uri)\n    redis:set_keepalive(60000, 1024)\n    if not target or target == ngx.null then return ngx.exit(404) end\n    return ngx.redirect(target, 302)\n  }} }} }}",
         redis.port()
     );
     let modules = "load_module /usr/lib/nginx/modules/ndk_http_module.so;\nload_module /usr/lib/nginx/modules/ngx_http_lua_module.so;\n";

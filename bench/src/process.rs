@@ -136,6 +136,11 @@ impl Drop for Server {
 }
 
 impl Cpu {
+    /// CPU time of all children of this process that have ended.
+    pub(crate) fn of_ended_children() -> Cpu {
+        std::fs::read_to_string("/proc/self/stat").map_or(Cpu::default(), |text| times_from(&text, ENDED_CHILDREN))
+    }
+
     /// The sum of both.
     pub(crate) fn and(self, other: Cpu) -> Cpu {
         Cpu { user: self.user + other.user, system: self.system + other.system }
@@ -147,11 +152,19 @@ impl Cpu {
     }
 }
 
-/// The times in a `stat` file: proc(5). The name in parentheses may hold anything.
+/// Where the times of a process, and those of its ended children, stand behind the name in a `stat` file: proc(5).
+const OWN: usize = 11;
+const ENDED_CHILDREN: usize = 13;
+
 fn cpu_of(stat: &str) -> Cpu {
+    times_from(stat, OWN)
+}
+
+/// The times at a place in a `stat` file. The name in parentheses may hold anything.
+fn times_from(stat: &str, place: usize) -> Cpu {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     let mut times =
-        behind.split_whitespace().skip(11).map(|text| text.parse::<f64>().unwrap_or(0.0) / TICKS_PER_SECOND);
+        behind.split_whitespace().skip(place).map(|text| text.parse::<f64>().unwrap_or(0.0) / TICKS_PER_SECOND);
     Cpu { user: times.next().unwrap_or(0.0), system: times.next().unwrap_or(0.0) }
 }
 
@@ -168,6 +181,8 @@ mod tests {
     fn figures_of_proc_are_read() {
         let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 900 0 0 0 1250 340 0 0 20 0 3 0 100 0 0";
         assert_eq!(cpu_of(stat), Cpu { user: 12.5, system: 3.4 });
+        let parent = stat.replace(" 1250 340 0 0 ", " 1250 340 70 20 ");
+        assert_eq!(times_from(&parent, ENDED_CHILDREN), Cpu { user: 0.7, system: 0.2 });
         assert_eq!(kibibytes("Rss:  100 kB\nPss:   42 kB\n", "Pss:"), 42);
         assert_eq!((cpu_of(""), kibibytes("", "Pss:")), (Cpu::default(), 0));
     }

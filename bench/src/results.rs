@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Results {
-    /// Where it was measured.
+    /// Where and when the comparison was measured.
     pub(crate) machine: Machine,
+    /// Where and when growth was.
+    #[serde(default)]
+    pub(crate) growth_machine: Machine,
     /// The subjects of the comparison.
     pub(crate) subjects: Vec<Subject>,
     /// The scenarios of the comparison, in order.
@@ -16,8 +19,11 @@ pub(crate) struct Results {
     pub(crate) runs: Vec<Run>,
     /// How carom grows.
     pub(crate) growth: Vec<Figure>,
-    /// What was left out, and why.
+    /// What was left out of the comparison, and why.
     pub(crate) notes: Vec<String>,
+    /// What there is to say of growth.
+    #[serde(default)]
+    pub(crate) growth_notes: Vec<String>,
 }
 
 /// The machine and the program.
@@ -54,7 +60,7 @@ pub(crate) struct Subject {
     pub(crate) version: String,
     /// All its settings.
     pub(crate) settings: String,
-    /// Bytes of memory after the first scenario, shared pages once.
+    /// Bytes of memory after all scenarios, shared pages once.
     pub(crate) memory: u64,
 }
 
@@ -142,6 +148,12 @@ impl Results {
     pub(crate) fn median(&self, subject: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Option<f64> {
         let of = |run: &&Run| run.subject == subject && run.scenario == scenario;
         median(self.runs.iter().filter(of).map(|run| pick(&run.sample)).collect())
+    }
+
+    /// The highest of a figure over the rounds: for what no median may hide.
+    pub(crate) fn worst(&self, subject: &str, scenario: &str, pick: impl Fn(&Sample) -> f64) -> Option<f64> {
+        let of = |run: &&Run| run.subject == subject && run.scenario == scenario;
+        self.runs.iter().filter(of).map(|run| pick(&run.sample)).max_by(f64::total_cmp)
     }
 
     /// The median of the ratios of two subjects, round by round: what disturbs one round disturbs both.

@@ -5,7 +5,7 @@ mod bars;
 use std::fmt::Write as _;
 
 use crate::peers::REFERENCE;
-use crate::results::{Budget, Figure, Results, Sample};
+use crate::results::{Budget, Figure, Machine, Results, Sample};
 
 use self::bars::{Bar, bars};
 
@@ -42,7 +42,7 @@ fn write_table(out: &mut String, results: &Results) -> std::fmt::Result {
     for scenario in &results.scenarios {
         write!(out, "\n{scenario:<32}")?;
         COLUMNS.iter().try_for_each(|(name, ..)| write!(out, "{name:>16}"))?;
-        writeln!(out, "{:>16}", "CPU by nginx")?;
+        writeln!(out, "{:>16}{:>10}", "CPU by nginx", "errors")?;
         for subject in &results.subjects {
             write!(out, "{:<32}", subject.name)?;
             for (_, pick, digits) in COLUMNS {
@@ -50,7 +50,8 @@ fn write_table(out: &mut String, results: &Results) -> std::fmt::Result {
                 write!(out, "{value:>16.digits$}")?;
             }
             let ratio = results.ratio(&subject.name, REFERENCE, scenario, Sample::cpu_micros);
-            writeln!(out, "{:>16}", ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")))?;
+            let errors = results.worst(&subject.name, scenario, |sample| sample.errors as f64).unwrap_or(0.0);
+            writeln!(out, "{:>16}{errors:>10.0}", ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")))?;
         }
     }
     let figures = budgeted(results);
@@ -98,7 +99,7 @@ fn budgeted(results: &Results) -> Vec<Figure> {
     let steady = |pick: fn(&Sample) -> f64| results.median(CAROM, STEADY, pick);
     add("p80 at 40,000/s", steady(|sample| sample.p80), "µs", 1_000.0, how);
     add("p99 at 40,000/s", steady(|sample| sample.p99), "µs", 3_000.0, how);
-    add("errors at 40,000/s", steady(|sample| sample.errors as f64), "", 0.0, how);
+    add("errors at 40,000/s", results.worst(CAROM, STEADY, |sample| sample.errors as f64), "", 0.0, how);
     figures.extend(results.growth.iter().cloned());
     figures
 }
@@ -115,17 +116,13 @@ fn write_page(out: &mut String, results: &Results) -> std::fmt::Result {
     let machine = &results.machine;
     writeln!(out, "# Results\n\nMade by `carom-bench`; to make them again:\n")?;
     writeln!(out, "```sh\nmake bench      # installs the peers (as root), compares, and measures growth\n```\n")?;
-    let kind = if machine.is_virtual { "a virtual machine" } else { "bare metal" };
-    let memory = machine.memory as f64 / f64::from(1u32 << 30);
+    write_machine(out, "Comparison", machine)?;
+    if !results.growth.is_empty() {
+        write_machine(out, "Growth", &results.growth_machine)?;
+    }
     writeln!(
         out,
-        "{} CPUs of {} ({kind}), {memory:.0} GiB, Linux {}. Commit {}, {}.",
-        machine.cpus, machine.cpu, machine.kernel, machine.commit, machine.date
-    )?;
-    writeln!(
-        out,
-        "Server on one CPU, client (`carom-loadgen`, minimal headers, every answer checked) on another. Each figure is the median of {} runs of {} s, which took turns with those of all others.\n",
-        machine.rounds, machine.seconds
+        "Server on one CPU, client (`carom-loadgen`, minimal headers, every answer checked) on another. Each figure is the median of its runs, which took turns with those of all others; errors are those of the worst run.\n"
     )?;
     writeln!(
         out,
@@ -159,10 +156,11 @@ fn write_page(out: &mut String, results: &Results) -> std::fmt::Result {
     for subject in &results.subjects {
         writeln!(out, "| {} | {} |", subject.name, number(subject.memory as f64 / f64::from(1 << 20)))?;
     }
-    if !results.notes.is_empty() {
+    if !(results.notes.is_empty() && results.growth_notes.is_empty()) {
         writeln!(out, "\n## Notes\n")?;
     }
-    results.notes.iter().try_for_each(|note| writeln!(out, "* {note}"))?;
+    let notes = results.notes.iter().chain(&results.growth_notes);
+    notes.into_iter().try_for_each(|note| writeln!(out, "* {note}"))?;
     if !results.subjects.is_empty() {
         writeln!(out, "\n## Settings\n")?;
     }
@@ -178,6 +176,16 @@ fn write_page(out: &mut String, results: &Results) -> std::fmt::Result {
     Ok(())
 }
 
+fn write_machine(out: &mut String, what: &str, machine: &Machine) -> std::fmt::Result {
+    let kind = if machine.is_virtual { "a virtual machine" } else { "bare metal" };
+    let memory = machine.memory as f64 / f64::from(1u32 << 30);
+    writeln!(
+        out,
+        "{what}: {} CPUs of {} ({kind}), {memory:.0} GiB, Linux {}; commit {}, {}; {} runs of {} s each.\n",
+        machine.cpus, machine.cpu, machine.kernel, machine.commit, machine.date, machine.rounds, machine.seconds
+    )
+}
+
 fn write_scenario(out: &mut String, results: &Results, scenario: &str) -> std::fmt::Result {
     write!(out, "\n## {scenario}\n\n| server |")?;
     COLUMNS.iter().try_for_each(|(name, ..)| write!(out, " {name} |"))?;
@@ -191,7 +199,7 @@ fn write_scenario(out: &mut String, results: &Results, scenario: &str) -> std::f
             write!(out, " {value:.digits$}{} |", if at == 0 { mark } else { "" })?;
         }
         let ratio = results.ratio(&subject.name, REFERENCE, scenario, Sample::cpu_micros);
-        let errors = results.median(&subject.name, scenario, |sample| sample.errors as f64).unwrap_or(0.0);
+        let errors = results.worst(&subject.name, scenario, |sample| sample.errors as f64).unwrap_or(0.0);
         writeln!(out, " {} | {errors:.0} |", ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")))?;
     }
     Ok(())

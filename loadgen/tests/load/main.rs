@@ -500,7 +500,8 @@ fn a_thread_that_others_keep_from_its_cpu_says_so() {
     let server = Server::start(right);
     let generator = Generator::new();
     // Two that burn the CPU of the generator, and end with the test.
-    let burn = || Burning(Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap());
+    let burn =
+        || Burning(Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap());
     let _burning = [burn(), burn()];
     let json = generator.run(&server, "--closed --cpus 0 --connections 4 --warmup 0s --duration 1s", 3);
     assert!(number(&json, "/generator/displaced") > 0.1, "{json}");
