@@ -42,6 +42,8 @@ fn commit() -> String {
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
-    let is_changed = git(&["status", "--porcelain"]).is_some_and(|text| !text.is_empty());
+    // The results of an earlier measurement are no change of what is measured.
+    let elsewhere = ["status", "--porcelain", "--", ".", ":!bench/results", ":!bench/RESULTS.md"];
+    let is_changed = git(&elsewhere).is_some_and(|text| !text.is_empty());
     if is_changed { format!("{commit}, changed") } else { commit }
 }

@@ -2,13 +2,16 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::http::{SHORT_URLS, Wire, create_request, request};
-use crate::node::{Node, Setup, sum, wait_for, wait_until};
+use crate::node::{CAROM, Node, Setup, sum, wait_for, wait_until};
 
 const TARGET: &str = "https://example.org/target";
 
@@ -222,4 +225,30 @@ fn the_status_of_one_core_adds_up() {
 #[test]
 fn the_status_of_two_cores_adds_up() {
     adds_up(2);
+}
+
+/// Links that take some time to read back: a quarter of a second in the build that tests use.
+const MANY: usize = 150_000;
+
+#[test]
+fn a_node_that_still_reads_its_links_ends_when_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, file) = (folder.path().join("data"), folder.path().join("links"));
+    let lines: String =
+        (0..MANY).map(|n| format!("{{\"shortCode\":\"many{n}\",\"longUrl\":\"{TARGET}/{n}\"}}\n")).collect();
+    std::fs::write(&file, lines).unwrap();
+    let status = Command::new(CAROM).arg("import").arg("--data-dir").arg(&data).arg(&file).status().unwrap();
+    assert!(status.success());
+    let setup = Setup::new(&data).cores(2);
+    // The moment is what matters here; nothing is waited for.
+    for moment in [1, 5, 15, 30, 60, 90, 130, 180, 250] {
+        let status = setup.start_and_ask_to_end(Duration::from_millis(moment));
+        // Before it listens to signals, this one ends it.
+        let is_early = status.signal() == Some(Signal::TERM.as_raw());
+        assert!(status.success() || is_early, "after {moment} ms: {status}");
+    }
+    let node = setup.start();
+    assert_eq!(node.wire().get("/many77").location(), format!("{TARGET}/77"));
+    assert_eq!(sum(&node.status(), "/links"), MANY as u64);
+    node.terminate();
 }
