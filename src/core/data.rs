@@ -4,7 +4,7 @@
 use carom_shards::{Code, CodeHash, CoreId};
 
 use super::hot::{HotLinks, Sightings};
-use super::mesh::{Arrived, Mesh, Question};
+use super::mesh::{Arrived, Mesh};
 use super::recall::Recalls;
 use super::shard::Shard;
 use crate::mail::{Change, StoreAnswer, Ticket};
@@ -19,8 +19,6 @@ pub(super) struct Data {
     hot: Option<(HotLinks, Sightings)>,
     /// Changes of this core's links that other cores must hear of first.
     recalls: Recalls,
-    /// Questions for which the mesh had no room.
-    unsent: Vec<(CoreId, Question)>,
 }
 
 /// Where the answer for a code is.
@@ -45,7 +43,7 @@ pub(super) enum Brought<'a> {
 impl Data {
     pub(super) fn new(shard: Shard, mesh: Mesh) -> Data {
         let hot = (mesh.peers() > 0).then(|| (HotLinks::new(), Sightings::new()));
-        Data { shard, mesh, hot, recalls: Recalls::default(), unsent: Vec::new() }
+        Data { shard, mesh, hot, recalls: Recalls::default() }
     }
 
     /// Looks for a code, as far as that is possible without asking another core.
@@ -61,17 +59,10 @@ impl Data {
         }
     }
 
-    /// Asks the owner of a code, now or as soon as there is room.
-    pub(super) fn ask(&mut self, owner: CoreId, question: Question) {
-        if let Err(question) = self.mesh.ask(owner, question) {
-            self.unsent.push((owner, question));
-        }
-    }
-
     /// Answers other cores' questions, and gives what they have brought to `take`, which returns the code of an answer
     /// that is wanted. Returns how many questions were answered, and whether there was anything to do.
     pub(super) fn serve(&mut self, now_ms: u64, mut take: impl FnMut(Brought<'_>) -> Option<Code>) -> (usize, bool) {
-        let Data { shard, mesh, hot, unsent, .. } = self;
+        let Data { shard, mesh, hot, .. } = self;
         let answered = mesh.answer_questions(
             now_ms,
             |questions| shard.foresee(questions.iter().map(|question| question.hash)),
@@ -93,13 +84,7 @@ impl Data {
                 take(Brought::Dropped { owner, number });
             }
         });
-        for (owner, question) in std::mem::take(unsent) {
-            if let Err(question) = mesh.ask(owner, question) {
-                unsent.push((owner, question));
-            }
-        }
-        let waiting = mesh.send_recalls() | !unsent.is_empty();
-        (answered, answered + taken > 0 || waiting)
+        (answered, answered + taken > 0 || mesh.has_more())
     }
 
     /// Makes a durable change visible. Returns whom to answer what, unless other cores may hold copies of what was there
@@ -129,7 +114,7 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::mesh::weave;
+    use crate::core::mesh::{Question, weave};
     use crate::link::{Link, Origin};
     use crate::stats::{CoreStats, NodeStats};
     use carom_shards::{CodeHasher, CoreCount, Policy};
@@ -225,7 +210,8 @@ mod tests {
                 }
                 Place::There { owner, hash, .. } => {
                     let question = Question { token: self.number, hash, code: code(number) };
-                    self.cores[core].ask(owner, question);
+                    self.cores[core].mesh.ask(owner, question);
+                    self.cores[core].mesh.hand_over(|_| ());
                     self.asking.insert(self.number, (core, number, known));
                 }
             }
@@ -246,6 +232,7 @@ mod tests {
                     None
                 }
             });
+            cores[core].mesh.hand_over(|_| ());
         }
 
         fn change(&mut self, number: usize) {
@@ -261,7 +248,9 @@ mod tests {
             self.stored[number] = version;
             self.changing.insert(self.number, (number, version));
             let ticket = Ticket { core: CoreId(0), token: self.number };
-            if let Some((ticket, _)) = self.cores[owner.index()].change(&change, ticket, StoreAnswer::Created) {
+            let done = self.cores[owner.index()].change(&change, ticket, StoreAnswer::Created);
+            self.cores[owner.index()].mesh.hand_over(|_| ());
+            if let Some((ticket, _)) = done {
                 self.acknowledge(ticket);
             }
         }

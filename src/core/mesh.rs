@@ -1,9 +1,11 @@
 //! The mesh: look-ups between cores of one node.
 //!
 //! For each ordered pair of cores there are two bounded single-producer single-consumer rings of small `Copy` messages:
-//! questions, and answers to them. They are filled during one turn of a core's loop and drained in the peer's next.
+//! questions, and answers to them. What a turn of a core's loop has for a peer is gathered, and put into the ring at its
+//! end: a peer that is awake would otherwise take each message in a turn of its own.
 //! A peer that sleeps is rung once; it says that it sleeps before it looks for the last time, so no message is missed.
 
+use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, fence};
@@ -13,8 +15,8 @@ use heapless::spsc::{Consumer, Producer, Queue};
 
 use crate::wire::answer::{Found, cache_seconds};
 
-/// Messages between two cores in one direction. A full ring makes the asker wait, so it is sized for all connections of
-/// a busy turn.
+/// Messages between two cores in one direction. What does not fit waits for the next turn, so it is sized for all
+/// connections of a busy one.
 const RING_LEN: usize = 1_024;
 
 /// Questions whose cache misses overlap. More would not all be in flight at once.
@@ -84,7 +86,10 @@ struct Peer {
     answered: Consumer<'static, Part>,
     /// The parts of an answer that have arrived.
     target: Vec<u8>,
-    /// Whether something was left for the peer in this turn.
+    /// What this turn has for the peer, in order.
+    questions: VecDeque<Question>,
+    parts: VecDeque<Part>,
+    /// Whether something was handed over in this turn.
     is_due: bool,
 }
 
@@ -108,8 +113,6 @@ struct Padded<T>(T);
 pub(super) struct Mesh {
     me: CoreId,
     peers: Vec<Option<Peer>>,
-    /// Recalls for which there was no room: for whom, their number, and the link.
-    recalls: Vec<(usize, u64, CodeHash)>,
     presence: Arc<Presence>,
 }
 
@@ -124,7 +127,7 @@ pub(super) fn weave(cores: CoreCount) -> Vec<Mesh> {
         .cores()
         .map(|me| {
             let peers = cores.cores().map(|_| None).collect();
-            Mesh { me, peers, recalls: Vec::new(), presence: Arc::clone(&presence) }
+            Mesh { me, peers, presence: Arc::clone(&presence) }
         })
         .collect();
     for one in 0..cores.get() {
@@ -146,13 +149,35 @@ fn ring<T>() -> (Producer<'static, T>, Consumer<'static, T>) {
 }
 
 impl Peer {
+    /// How many more questions may be answered in this turn: each may need as many parts as the longest target.
+    fn room(&self) -> usize {
+        (self.answer.capacity() - self.answer.len()).saturating_sub(self.parts.len()) / PARTS_MAX
+    }
+
+    /// Puts what was gathered into the rings, as far as there is room. Returns whether there was anything.
+    fn hand_over(&mut self) -> bool {
+        self.is_due = !(self.questions.is_empty() && self.parts.is_empty());
+        while self.ask.ready()
+            && let Some(question) = self.questions.pop_front()
+        {
+            assert!(self.ask.enqueue(question).is_ok(), "nobody else fills the ring");
+        }
+        while self.answer.ready()
+            && let Some(part) = self.parts.pop_front()
+        {
+            assert!(self.answer.enqueue(part).is_ok(), "nobody else fills the ring");
+        }
+        self.is_due
+    }
+
     fn new(
         ask: Producer<'static, Question>,
         asked: Consumer<'static, Question>,
         answer: Producer<'static, Part>,
         answered: Consumer<'static, Part>,
     ) -> Peer {
-        Peer { ask, asked, answer, answered, target: Vec::new(), is_due: false }
+        let (questions, parts) = (VecDeque::new(), VecDeque::new());
+        Peer { ask, asked, answer, answered, target: Vec::new(), questions, parts, is_due: false }
     }
 
     fn answer_with(&mut self, token: u64, found: &Found<'_>, now_ms: u64) {
@@ -176,7 +201,7 @@ impl Peer {
                 bytes: [0; PART_LEN],
             };
             part.bytes[..now.len()].copy_from_slice(now);
-            assert!(self.answer.enqueue(part).is_ok(), "room was checked before the question was taken");
+            self.parts.push_back(part);
             left = later;
             if left.is_empty() {
                 return;
@@ -215,14 +240,9 @@ impl std::fmt::Debug for Mesh {
 
 impl Mesh {
     /// Asks the owner of a code.
-    ///
-    /// # Errors
-    /// The question, when the owner has too many: ask again in the next turn.
-    pub(super) fn ask(&mut self, owner: CoreId, question: Question) -> Result<(), Question> {
+    pub(super) fn ask(&mut self, owner: CoreId, question: Question) {
         let peer = self.peers[owner.index()].as_mut().expect("a core does not ask itself");
-        peer.ask.enqueue(question)?;
-        peer.is_due = true;
-        Ok(())
+        peer.questions.push_back(question);
     }
 
     /// Answers the questions of all peers through `find`, as far as there is room for the answers; `foresee` sees some
@@ -236,7 +256,7 @@ impl Mesh {
         let mut answered = 0;
         for peer in self.peers.iter_mut().flatten() {
             loop {
-                let room = (peer.answer.capacity() - peer.answer.len()) / PARTS_MAX;
+                let room = peer.room();
                 let next = std::iter::from_fn(|| peer.asked.dequeue());
                 let questions: heapless::Vec<Question, QUESTIONS_TOGETHER> =
                     next.take(room.min(QUESTIONS_TOGETHER)).collect();
@@ -247,7 +267,6 @@ impl Mesh {
                 for question in &questions {
                     find(question, &mut |found| peer.answer_with(question.token, found, now_ms));
                 }
-                peer.is_due = true;
                 answered += questions.len();
             }
         }
@@ -289,35 +308,28 @@ impl Mesh {
 
     /// Asks every other core to drop its copy of a link; each tells the owner, with this number, when it has.
     pub(super) fn recall(&mut self, number: u64, hash: CodeHash) {
-        let others = (0..self.peers.len()).filter(|&index| index != self.me.index());
-        self.recalls.extend(others.map(|index| (index, number, hash)));
-        self.send_recalls();
+        self.peers.iter_mut().flatten().for_each(|peer| peer.parts.push_back(recall_of(number, hash)));
     }
 
-    /// Sends the recalls that there is room for, in their order. Returns whether some are left.
-    pub(super) fn send_recalls(&mut self) -> bool {
-        let peers = &mut self.peers;
-        self.recalls.retain(|&(index, number, hash)| {
-            let Some(peer) = &mut peers[index] else { return false };
-            peer.is_due = true;
-            peer.answer.enqueue(recall_of(number, hash)).is_err()
-        });
-        !self.recalls.is_empty()
+    /// Whether something could not be handed over for lack of room.
+    pub(super) fn has_more(&self) -> bool {
+        self.peers.iter().flatten().any(|peer| !(peer.questions.is_empty() && peer.parts.is_empty()))
     }
 
-    /// Gives the ring of each peer that sleeps, and for which something was left in this turn, to `ring`.
-    pub(super) fn ring_sleepers(&mut self, mut ring: impl FnMut(RawFd)) {
-        let due = self.peers.iter_mut().enumerate().filter_map(|(index, peer)| {
-            peer.as_mut().is_some_and(|peer| std::mem::take(&mut peer.is_due)).then_some(index)
-        });
-        let mut fenced = false;
-        for index in due {
-            if !fenced {
-                // Pairs with the fence in `fall_asleep`: either we see its flag, or it sees our messages.
-                fence(Ordering::SeqCst);
-                fenced = true;
-            }
-            if self.presence.sleeping[index].0.load(Ordering::Relaxed)
+    /// Ends a turn: hands over what it had for each peer, and gives the ring of each of those that sleeps to `ring`.
+    pub(super) fn hand_over(&mut self, mut ring: impl FnMut(RawFd)) {
+        let mut any = false;
+        for peer in self.peers.iter_mut().flatten() {
+            any |= peer.hand_over();
+        }
+        if !any {
+            return;
+        }
+        // Pairs with the fence in `fall_asleep`: either we see its flag, or it sees our messages.
+        fence(Ordering::SeqCst);
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if peer.as_mut().is_some_and(|peer| std::mem::take(&mut peer.is_due))
+                && self.presence.sleeping[index].0.load(Ordering::Relaxed)
                 && self.presence.sleeping[index].0.swap(false, Ordering::AcqRel)
             {
                 ring(self.presence.rings[index].load(Ordering::Acquire));
@@ -378,11 +390,13 @@ mod tests {
             crate::limits::TARGET_LEN_MAX,
         ]) {
             let target: Vec<u8> = (0..len).map(|at| b'a' + (at % 26) as u8).collect();
-            one.ask(CoreId(1), question(len as u64)).unwrap();
+            one.ask(CoreId(1), question(len as u64));
+            one.hand_over(|_| ());
             let policy =
                 Policy { status: RedirectStatus::SeeOther, cache_seconds: Some(9), valid_until_ms: Some(4_000) };
             let found = Found::Link { policy, target: &target };
             assert_eq!(two.answer_questions(1_000, |_| (), |_, answer| answer(&found)), 1);
+            two.hand_over(|_| ());
             let mut seen = None;
             one.take_answers(|arrived| {
                 let Arrived::Answer { token, found: Found::Link { policy, target }, lasts: false } = arrived else {
@@ -401,14 +415,14 @@ mod tests {
         let target = vec![b'x'; crate::limits::TARGET_LEN_MAX];
         let (mut asked, mut answered) = (0u64, 0u64);
         while answered < 5_000 {
-            while asked < 5_000 && one.ask(CoreId(1), question(asked)).is_ok() {
-                asked += 1;
-            }
-            two.answer_questions(
-                0,
-                |_| (),
-                |_, answer| answer(&Found::Link { policy: Policy::default(), target: &target }),
-            );
+            let more = (asked + 700).min(5_000);
+            (asked..more).for_each(|token| one.ask(CoreId(1), question(token)));
+            asked = more;
+            one.hand_over(|_| ());
+            let found = Found::Link { policy: Policy::default(), target: &target };
+            two.answer_questions(0, |_| (), |_, answer| answer(&found));
+            two.hand_over(|_| ());
+            assert!(!two.has_more(), "no question is taken whose answer may not fit");
             one.take_answers(|arrived| {
                 let Arrived::Answer { token, found, lasts: true } = arrived else { panic!("{arrived:?}") };
                 assert_eq!(token, answered);
@@ -424,31 +438,32 @@ mod tests {
         let mut meshes = weave(CoreCount::new(2).unwrap());
         let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
         let link = Found::Link { policy: Policy::default(), target: b"http://a/" };
-        let (mut asked, mut seen) = (0, Vec::new());
-        while two.peers[0].as_ref().unwrap().answer.ready() {
-            one.ask(CoreId(1), question(asked)).unwrap();
-            asked += 1;
+        let count = 2 * RING_LEN as u64;
+        for number in 0..count {
+            one.ask(CoreId(1), question(number));
+            one.hand_over(|_| ());
             two.answer_questions(0, |_| (), |_, answer| answer(&link));
-            if asked > RING_LEN as u64 {
-                // The last of the room is kept for the parts of a long answer; recalls take that, too.
-                two.recall(asked, question(0).hash);
-            }
+            two.recall(count + number, question(number).hash);
+            two.hand_over(|_| ());
         }
-        two.recall(1_000_000, question(5).hash);
-        assert!(two.send_recalls(), "there is no room");
-        while seen.last() != Some(&1_000_000) {
+        assert!(two.has_more(), "there was no room for all of them");
+        let mut seen = Vec::new();
+        while seen.len() < 2 * count as usize {
             one.take_answers(|arrived| match arrived {
                 Arrived::Answer { token, .. } => seen.push(token),
                 Arrived::Recall { owner, number, hash } => {
-                    assert_eq!(owner, CoreId(1));
-                    assert!(number != 1_000_000 || hash == question(5).hash);
+                    assert_eq!((owner, hash), (CoreId(1), question(number - count).hash));
                     seen.push(number);
                 }
             });
+            one.hand_over(|_| ());
             two.answer_questions(0, |_| (), |_, answer| answer(&link));
-            two.send_recalls();
+            two.hand_over(|_| ());
         }
-        assert!(!two.send_recalls());
+        let place = |number| seen.iter().position(|other| *other == number).unwrap();
+        assert!(place(0) < place(count), "what was answered before");
+        let recalls: Vec<u64> = seen.iter().copied().filter(|number| *number >= count).collect();
+        assert!(recalls.is_sorted() && recalls.len() == count as usize);
     }
 
     #[test]
@@ -457,11 +472,11 @@ mod tests {
         let (two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
         two.announce(42);
         assert!(two.fall_asleep());
-        one.ask(CoreId(1), question(1)).unwrap();
+        one.ask(CoreId(1), question(1));
         let mut rung = Vec::new();
-        one.ring_sleepers(|ring| rung.push(ring));
-        one.ask(CoreId(1), question(2)).unwrap();
-        one.ring_sleepers(|ring| rung.push(ring));
+        one.hand_over(|ring| rung.push(ring));
+        one.ask(CoreId(1), question(2));
+        one.hand_over(|ring| rung.push(ring));
         assert_eq!(rung, [42]);
         two.wake_up();
         assert!(!two.fall_asleep(), "there are questions");

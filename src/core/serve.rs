@@ -213,7 +213,7 @@ impl Core {
         self.work.record_turn();
         if let Some(data) = &mut self.work.data {
             let (ring, stats) = (&mut self.ring, &self.work.stats);
-            data.mesh.ring_sleepers(|descriptor| {
+            data.mesh.hand_over(|descriptor| {
                 stats.doorbells.add(1);
                 ring.ring_bell(descriptor);
             });

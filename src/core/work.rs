@@ -198,7 +198,7 @@ impl Work {
                         Place::There { owner, hash, wanted } => {
                             conn.asking = Some(Asking { ask, since: self.now.instant, wanted });
                             self.stats.forwarded_out.add(1);
-                            data.ask(owner, Question { token: token_of(conn), hash, code: ask.code });
+                            data.mesh.ask(owner, Question { token: token_of(conn), hash, code: ask.code });
                             return at;
                         }
                     };
@@ -342,7 +342,7 @@ impl Work {
                 }
                 Place::There { owner, hash, .. } => {
                     self.stats.forwarded_out.add(1);
-                    data.ask(owner, Question { token: token | DESK_TOKEN, hash, code });
+                    data.mesh.ask(owner, Question { token: token | DESK_TOKEN, hash, code });
                 }
             }
         }
