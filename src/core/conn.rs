@@ -59,6 +59,8 @@ pub(super) struct Conn {
     pub(super) expects: Expects,
     pub(super) receiving: bool,
     pub(super) sending: bool,
+    /// The client has asked for the end, and sent nothing behind that: nothing can be lost by closing at once.
+    pub(super) said_last: bool,
     /// A cancel or shutdown that ends what is in flight was sent.
     pub(super) stopping: bool,
     /// The client has ended its side.
@@ -86,6 +88,7 @@ impl Conn {
             expects: Expects::Request,
             receiving: false,
             sending: false,
+            said_last: false,
             stopping: false,
             peer_ended: false,
             dirty: false,

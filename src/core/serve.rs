@@ -464,7 +464,13 @@ impl Core {
                 conn.stage = Stage::Dead;
                 return self.bury(slot);
             }
-            Ring::shut_down_sending(&conn.socket);
+            // What a client sends behind its last request would make the kernel answer with a reset, which can overtake our
+            // answer. So we wait for its end, unless it has promised to send nothing.
+            if conn.said_last {
+                Ring::shut_down(&conn.socket);
+            } else {
+                Ring::shut_down_sending(&conn.socket);
+            }
             conn.stage = Stage::Lingering;
             conn.since = self.work.now.tick;
             conn.slow = None;

@@ -206,7 +206,7 @@ impl Work {
                     self.answers.write(&mut conn.out, &ask, &found, self.now.unix_ms);
                     self.answered += 1;
                     if ask.close {
-                        conn.stage = Stage::Finishing;
+                        (conn.stage, conn.said_last) = (Stage::Finishing, at == input.len());
                         return at;
                     }
                     if !may_step(conn) {
@@ -382,7 +382,7 @@ impl Work {
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         Self::touch(&mut self.dirty, conn);
         if asking.ask.close {
-            conn.stage = Stage::Finishing;
+            (conn.stage, conn.said_last) = (Stage::Finishing, conn.unconsumed.is_empty());
         } else {
             resumed.push(conn.tag.slot);
         }

@@ -53,6 +53,27 @@ fn the_last_request_is_answered_and_nothing_behind_it() {
     node.terminate();
 }
 
+/// Redirects end a connection at once when nothing stands behind them, and wait for the client's end otherwise: closing
+/// over unread bytes would reset the connection, and with it the answer.
+#[test]
+fn a_redirect_that_ends_the_connection_arrives_whole() {
+    let data = tempfile::tempdir().unwrap();
+    let node = start(&data);
+    let last = request("GET", "/kept", "Connection: close\r\n", b"");
+    let behind = [vec![], request("GET", "/kept", "", b""), b"GET /half".to_vec(), vec![b'x'; 100_000]];
+    for round in 0..50 {
+        for (what, behind) in behind.iter().enumerate() {
+            let mut wire = node.wire();
+            wire.send(&[&last[..], behind].concat());
+            let answers = replies(&wire.read_to_end());
+            let seen: Vec<(u16, Option<&str>)> =
+                answers.iter().map(|answer| (answer.status, answer.field("connection"))).collect();
+            assert_eq!(seen, [(302, Some("close"))], "behind {what} in round {round}");
+        }
+    }
+    node.terminate();
+}
+
 #[test]
 fn what_came_whole_before_a_broken_request_is_answered() {
     let data = tempfile::tempdir().unwrap();
