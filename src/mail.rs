@@ -56,6 +56,8 @@ pub enum StoreRequest {
 pub enum StoreAnswer {
     /// The link is synced, and its owner has it in memory.
     Created,
+    /// The link is synced, but its owner has no memory for it: it is not served.
+    Unserved,
     /// The code belongs to another link, or did and may not be given again.
     Taken,
     /// The link is gone from disk and from its owner's memory.

@@ -12,6 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a server may take to answer for the first time.
 const START_TIME_MAX: Duration = Duration::from_secs(120);
 
+/// How long a server that cannot listen may take to end.
+const SETTLE_TIME: Duration = Duration::from_millis(50);
+
 /// How long it may take to end before it is killed.
 const END_TIME_MAX: Duration = Duration::from_secs(15);
 
@@ -74,7 +77,12 @@ impl Server {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        Ok(())
+        // Somebody else may listen there, and this one have failed for that.
+        std::thread::sleep(SETTLE_TIME);
+        match self.child.try_wait()? {
+            Some(status) => bail!("it ended: {status}"),
+            None => Ok(()),
+        }
     }
 
     /// Its processes: itself and its children, theirs included.

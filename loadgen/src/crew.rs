@@ -2,7 +2,7 @@
 //! recorded of it. No ring and no clock here: the worker brings bytes and instants in, and afterwards settles what each
 //! touched connection needs.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::check::{self, Fault};
@@ -128,8 +128,6 @@ pub(crate) struct Crew {
     in_flight: usize,
     /// When an answer last came.
     heard_ns: u64,
-    /// Hashes of the codes that creates were given, to notice one that is given twice.
-    codes: HashSet<u64>,
 }
 
 impl Crew {
@@ -165,7 +163,6 @@ impl Crew {
             left: plan.create_only.map(|count| share(count as usize) as u64),
             in_flight: 0,
             heard_ns: 0,
-            codes: HashSet::new(),
             plan: Arc::clone(plan),
             links: Arc::clone(links),
         }
@@ -236,12 +233,16 @@ impl Crew {
 
     /// The socket is connected.
     pub(crate) fn connected(&mut self, slot: u32, now_ns: u64) {
+        self.touch(slot);
         let client = &mut self.clients[slot as usize];
+        // It may have been given up on meanwhile.
+        if client.stage != Stage::Opening {
+            return;
+        }
         match &mut client.tls {
             Some(session) => session.take(&mut client.out),
             None => self.open(slot, now_ns),
         }
-        self.touch(slot);
     }
 
     fn open(&mut self, slot: u32, now_ns: u64) {
@@ -251,6 +252,9 @@ impl Crew {
 
     /// A connection could not be made.
     pub(crate) fn connect_failed(&mut self, slot: u32, reason: &str, now_ns: u64) {
+        if self.clients[slot as usize].stage == Stage::Ending {
+            return self.touch(slot);
+        }
         self.last_trouble = Some(format!("{}: {reason}", self.plan.targets[self.target(slot)].name));
         self.count_fault(Fault::Connect, now_ns >= self.begin_ns);
         self.finish(slot);
@@ -455,7 +459,7 @@ impl Crew {
     /// Looks at what a create made: a link of the URL that was sent, under a code that nobody else was given.
     fn take_created(&mut self, call: Call, content: &[u8]) -> Result<(), Fault> {
         let (code, url) = check::created(content).ok_or(Fault::Created)?;
-        if url != request::made_url(self.plan.seed, call.number) || !self.codes.insert(check::hash(&code)) {
+        if url != request::made_url(self.plan.seed, call.number) || !self.record.codes.insert(check::hash(&code)) {
             return Err(Fault::Created);
         }
         if self.plan.create_only.is_some() {

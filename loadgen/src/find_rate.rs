@@ -23,6 +23,9 @@ const GAP_SHARE: f64 = 0.05;
 /// Runs at most; doubling from one request a second to a hundred million takes 27.
 const RUNS_MAX: usize = 48;
 
+/// Runs at most of what held, each a little lower than the one before.
+const CONFIRMATIONS_MAX: usize = 16;
+
 /// A rate that did not hold when it was tried again is lowered by this share.
 const STEP_BACK: f64 = 0.05;
 
@@ -66,7 +69,11 @@ pub(crate) fn search(
             (Some(held), None) => held.rate * 2.0,
             (None, Some(missed)) if missed.rate <= 1.0 => break,
             (None, Some(missed)) => missed.rate / 2.0,
-            (Some(held), Some(missed)) if missed.rate / held.rate <= 1.0 + GAP_SHARE => break,
+            (Some(held), Some(missed))
+                if missed.rate / held.rate <= 1.0 + GAP_SHARE || missed.rate - held.rate <= 1.0 =>
+            {
+                break;
+            }
             (Some(held), Some(missed)) => (held.rate + missed.rate) / 2.0,
             (None, None) => break,
         };
@@ -88,6 +95,7 @@ impl Search<'_> {
     /// Runs what held once more, and a little less where it does not hold again. `limit` is the rate at which it was the
     /// generator that could not do more, and why.
     fn confirm(mut self, mut rate: f64, limit: Option<&(f64, String)>) -> Result<u8, Failure> {
+        let last = self.steps.len() + CONFIRMATIONS_MAX;
         loop {
             let mut run = self.run(rate)?;
             if run.held
@@ -97,7 +105,7 @@ impl Search<'_> {
                 run.report.verdict = Verdict::Bottleneck;
                 run.report.bottleneck = Some(format!("at {beyond}/s {why}. The server may do more than was found"));
             }
-            if run.held || run.report.verdict == Verdict::Interrupted || self.steps.len() >= RUNS_MAX || rate <= 1.0 {
+            if run.held || run.report.verdict == Verdict::Interrupted || self.steps.len() >= last || rate <= 1.0 {
                 return self.end(run);
             }
             rate = (rate * (1.0 - STEP_BACK)).max(1.0);
@@ -105,6 +113,10 @@ impl Search<'_> {
     }
 
     fn end(self, mut run: Run) -> Result<u8, Failure> {
+        if !run.held && run.report.verdict == Verdict::Ok {
+            // The objectives held for those who were answered, and too many were not.
+            run.report.verdict = Verdict::Missed;
+        }
         run.report.found = self.steps;
         finish(self.order, &run.report, &run.outcome)
     }

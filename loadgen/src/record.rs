@@ -1,5 +1,7 @@
 //! What is counted and measured, by thread, and put together at the end. Pure.
 
+use std::collections::HashSet;
+
 use hdrhistogram::Histogram;
 
 use crate::check::Fault;
@@ -121,6 +123,8 @@ pub(crate) struct Record {
     pub(crate) displaced: f64,
     /// Length of the measured time, in seconds.
     pub(crate) seconds: f64,
+    /// Hashes of the codes that creates were given, to notice one that is given twice.
+    pub(crate) codes: HashSet<u64>,
     /// Links that creates made, where they are collected: code and long URL.
     pub(crate) created: Vec<(String, String)>,
 }
@@ -136,6 +140,7 @@ impl Default for Record {
             busiest: 0.0,
             displaced: 0.0,
             seconds: 0.0,
+            codes: HashSet::new(),
             created: Vec::new(),
         }
     }
@@ -161,6 +166,8 @@ impl Record {
         self.busiest = self.busiest.max(other.busiest);
         self.displaced = self.displaced.max(other.displaced);
         self.seconds = self.seconds.max(other.seconds);
+        let twice = other.codes.into_iter().filter(|code| !self.codes.insert(*code)).count();
+        self.faults[Fault::Created as usize] += twice as u64;
         self.created.extend(other.created);
     }
 
@@ -259,9 +266,11 @@ mod tests {
         one.faults[Fault::Timeout as usize] = 3;
         (one.seconds, one.busiest) = (2.0, 0.5);
         let mut all = Record::default();
+        one.codes.insert(7);
         all.add(one.clone());
         all.add(one);
-        assert_eq!((all.counts.completed, all.errors(), all.wrong_answers()), (2, 10, 4));
+        assert_eq!((all.counts.completed, all.errors(), all.wrong_answers()), (2, 11, 5));
+        assert_eq!(all.fault(Fault::Created), 1, "two threads were given one code");
         assert_eq!((all.throughput(), all.all().intended.len()), (1.0, 2));
     }
 }

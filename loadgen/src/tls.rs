@@ -88,7 +88,10 @@ impl Session {
     /// What is wrong with them.
     pub(crate) fn receive(&mut self, mut bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), String> {
         while !bytes.is_empty() {
-            self.connection.read_tls(&mut bytes).map_err(|error| error.to_string())?;
+            if self.connection.read_tls(&mut bytes).map_err(|error| error.to_string())? == 0 {
+                // The server has said goodbye: what it sends behind that is nothing.
+                return Ok(());
+            }
             self.connection.process_new_packets().map_err(|error| error.to_string())?;
             // `WouldBlock` says that there is no more; the end of the stream is seen on the socket.
             let _ = self.connection.reader().read_to_end(plain);

@@ -206,6 +206,8 @@ impl Worker {
         let begin_ns = self.crew.begin_ns();
         if now_ns < begin_ns {
             self.next_tick_ns = self.next_tick_ns.min(begin_ns);
+            // The last of these stands, so that a stall at the very beginning is in it.
+            self.measured_from = Some((now_ns, CpuTimes::now()?));
             return Ok(());
         }
         if self.measured_from.is_none() {
@@ -240,11 +242,12 @@ impl Worker {
         };
         let end_ns = self.crew.end_ns().min(now_ns);
         let span = (to_ns - from_ns).max(1) as f64;
+        let begin_ns = self.crew.begin_ns();
         let record = &mut self.crew.record;
         record.cpu = to.since(&from);
         record.busiest = record.cpu.total() * 1e9 / span;
         record.displaced = (to.waited_ns - from.waited_ns) as f64 / span;
-        record.seconds = end_ns.saturating_sub(from_ns) as f64 / 1e9;
+        record.seconds = end_ns.saturating_sub(begin_ns) as f64 / 1e9;
         Ok(())
     }
 

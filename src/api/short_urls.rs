@@ -67,6 +67,9 @@ impl Context {
             StoreAnswer::Created => Ok(true),
             StoreAnswer::Taken => Ok(false),
             StoreAnswer::Refused(reason) => Err(refused(reason)),
+            StoreAnswer::Unserved => Err(Problem::unavailable(
+                "The link is stored, but this node has no memory left to serve it; it will after a restart with more cores.",
+            )),
             _ => Err(refused("the store gave no answer")),
         }
     }

@@ -95,7 +95,7 @@ impl Data {
         ticket: Ticket,
         answer: StoreAnswer,
     ) -> Option<(Ticket, StoreAnswer)> {
-        let (hash, replaced) = self.shard.apply(change);
+        let Ok((hash, replaced)) = self.shard.apply(change) else { return Some((ticket, StoreAnswer::Unserved)) };
         let peers = self.mesh.peers();
         // A link that takes the place of one whose delete still waits must wait for the copies of that one.
         if peers == 0 || !(replaced || self.recalls.concern(hash)) {

@@ -179,7 +179,10 @@ impl Core {
     async fn run(mut self) -> io::Result<()> {
         loop {
             let worked = self.turn()?;
-            if self.phase == Phase::Finished && self.work.data.as_ref().is_none_or(|data| data.mesh.all_finished()) {
+            if self.phase == Phase::Finished
+                && self.work.conns.len() == 0
+                && self.work.data.as_ref().is_none_or(|data| data.mesh.all_finished())
+            {
                 return Ok(());
             }
             if self.work.woken.take() {
@@ -252,7 +255,7 @@ impl Core {
                     // Full: closing it at once is the quickest answer, and the balancer's sign to go elsewhere.
                     Ok(socket) => drop(socket),
                     // Out of descriptors or memory, or cancelled. Armed again with the next tick, not at once.
-                    Err(_) => {}
+                    Err(_) => self.finish_if_empty(),
                 }
             }
             Completion::Received { tag, result, more } => {
@@ -426,7 +429,9 @@ impl Core {
     }
 
     fn finish_if_empty(&mut self) {
-        if matches!(self.phase, Phase::Finishing { .. }) && self.work.conns.len() == 0 {
+        // A cancelled accept may still bring one last client.
+        let may_come = self.accepting.contains(&true);
+        if matches!(self.phase, Phase::Finishing { .. }) && self.work.conns.len() == 0 && !may_come {
             self.phase = Phase::Finished;
             if let Some(data) = &self.work.data
                 && data.mesh.finish()

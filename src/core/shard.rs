@@ -71,12 +71,15 @@ impl Shard {
 
     /// Makes a durable change visible here. Returns the hash of the code, and whether it had a link before, of which others
     /// may hold copies.
-    pub(super) fn apply(&mut self, change: &Change) -> (CodeHash, bool) {
+    ///
+    /// # Errors
+    /// [`MapFull`] when there is no memory for a link; nothing has changed.
+    pub(super) fn apply(&mut self, change: &Change) -> Result<(CodeHash, bool), MapFull> {
         let (hash, replaced) = match change {
             Change::Put(link) => {
                 let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
                 let hash = self.hasher.hash(&link.code);
-                (hash, self.put(&link.code, hash, entry))
+                (hash, self.put(&link.code, hash, entry)? == Put::Replaced)
             }
             Change::Remove(code) => {
                 let hash = self.hasher.hash(code);
@@ -84,7 +87,7 @@ impl Shard {
             }
         };
         self.count();
-        (hash, replaced)
+        Ok((hash, replaced))
     }
 
     /// Prepares for about so many links to be read back at start.
@@ -110,12 +113,13 @@ impl Shard {
                 match record::decode(key, value) {
                     Ok(RecordRef::Link(link)) => {
                         let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
-                        self.put(&code, hash, entry);
+                        // The alarm says it; the rest is served.
+                        let _ = self.put(&code, hash, entry);
                     }
                     Ok(RecordRef::Tombstone { .. }) => {}
                     Err(error) => {
                         self.node.report_damaged(key, &error);
-                        self.put(&code, hash, Entry::Damaged);
+                        let _ = self.put(&code, hash, Entry::Damaged);
                     }
                 }
             }
@@ -129,20 +133,16 @@ impl Shard {
         self.count();
     }
 
-    /// Puts an entry into the map. Returns whether it took the place of another.
-    fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> bool {
+    /// Puts an entry into the map, or raises the alarm that there is no memory for it.
+    fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<Put, MapFull> {
         assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
-        match self.map.put(code, hash, entry) {
-            Ok(put) => put == Put::Replaced,
-            Err(MapFull) => {
-                let text = format!(
-                    "core {} holds as many bytes of links as it can address; run the node with more cores",
-                    self.me
-                );
-                self.node.alarms.raise("memory-full", text);
-                false
-            }
-        }
+        self.map.put(code, hash, entry).inspect_err(|_| {
+            let text = format!(
+                "core {} holds as many bytes of links as it can address; run the node with more cores",
+                self.me
+            );
+            self.node.alarms.raise("memory-full", text);
+        })
     }
 
     fn count(&self) {

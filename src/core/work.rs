@@ -131,6 +131,8 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         if conn.stage != Stage::Open || conn.rejection.is_some() {
+            // Whatever it said, it goes on.
+            conn.said_last = false;
             return;
         }
         if conn.unconsumed.is_empty() && may_step(conn) {
@@ -206,7 +208,8 @@ impl Work {
                     self.answers.write(&mut conn.out, &ask, &found, self.now.unix_ms);
                     self.answered += 1;
                     if ask.close {
-                        (conn.stage, conn.said_last) = (Stage::Finishing, at == input.len());
+                        conn.stage = Stage::Finishing;
+                        conn.said_last = ask.asked_to_close && at == input.len();
                         return at;
                     }
                     if !may_step(conn) {
@@ -382,7 +385,8 @@ impl Work {
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         Self::touch(&mut self.dirty, conn);
         if asking.ask.close {
-            (conn.stage, conn.said_last) = (Stage::Finishing, conn.unconsumed.is_empty());
+            conn.stage = Stage::Finishing;
+            conn.said_last = asking.ask.asked_to_close && conn.unconsumed.is_empty();
         } else {
             resumed.push(conn.tag.slot);
         }

@@ -222,7 +222,13 @@ mod tests {
     use carom_shards::Code;
 
     fn ask() -> Ask {
-        Ask { code: Code::parse(b"abc").unwrap(), head_only: false, accepts_html: false, close: false }
+        Ask {
+            code: Code::parse(b"abc").unwrap(),
+            head_only: false,
+            accepts_html: false,
+            close: false,
+            asked_to_close: false,
+        }
     }
 
     fn written(ask: &Ask, found: &Found<'_>) -> String {

@@ -23,6 +23,8 @@ pub struct Ask {
     pub accepts_html: bool,
     /// Whether the connection ends after the answer.
     pub close: bool,
+    /// Whether it is the client that wants it to: then it sends nothing more.
+    pub asked_to_close: bool,
 }
 
 /// What the driver is to do next.
@@ -218,7 +220,13 @@ fn fast_ask(head: &Head<'_>) -> Option<Ask> {
         None => path,
     };
     let code = Code::parse(path).ok()?;
-    Some(Ask { code, head_only: head.method == Method::Head, accepts_html: head.accepts_html, close: head.close })
+    Some(Ask {
+        code,
+        head_only: head.method == Method::Head,
+        accepts_html: head.accepts_html,
+        close: head.close,
+        asked_to_close: head.close,
+    })
 }
 
 #[cfg(test)]
@@ -265,7 +273,7 @@ mod tests {
 
     fn ask(code: &str) -> Seen {
         let code = Code::parse(code.as_bytes()).unwrap();
-        Seen::Asked(Ask { code, head_only: false, accepts_html: false, close: false })
+        Seen::Asked(Ask { code, head_only: false, accepts_html: false, close: false, asked_to_close: false })
     }
 
     #[test]
@@ -316,6 +324,21 @@ mod tests {
         assert_eq!(connection.step(head), Step { consumed: head.len(), action: Action::Pass });
         assert!(connection.is_ended());
         assert_eq!(connection.expects(9), Expects::Request, "what follows has no time limit of its own");
+    }
+
+    #[test]
+    fn who_wants_the_end_is_told_apart() {
+        let asked = |connection: &mut Connection, fields: &str| {
+            let head = format!("GET /abc HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+            let Action::Lookup(ask) = connection.step(head.as_bytes()).action else { panic!("{head}") };
+            (ask.close, ask.asked_to_close)
+        };
+        assert_eq!(asked(&mut Connection::fast(), ""), (false, false));
+        assert_eq!(asked(&mut Connection::fast(), "Connection: close\r\n"), (true, true));
+        // In a drain it is us: the client may send on.
+        let mut draining = Connection::fast();
+        draining.close_after_next();
+        assert_eq!(asked(&mut draining, ""), (true, false));
     }
 
     #[test]
