@@ -363,6 +363,11 @@ fn links_are_made_first_where_there_is_no_file() {
     assert!(!std::fs::read_to_string(&json).unwrap().contains("very-secret"));
 }
 
+/// Whether a busy machine kept the generator from doing more, which it says.
+fn was_limited(json: &Value) -> bool {
+    json["verdict"] == "generator was the bottleneck"
+}
+
 #[test]
 fn the_search_finds_what_a_server_can_do() {
     // One request after the other, a millisecond each: at most a thousand a second.
@@ -379,7 +384,7 @@ fn the_search_finds_what_a_server_can_do() {
     let options = "--find-rate --rate 100 --connections 32 --warmup 100ms --duration 500ms --slo p90=100ms";
     let json = generator.run(&server, options, 0);
     let rate = number(&json, "/rate");
-    assert!((200.0..1_300.0).contains(&rate), "{rate}");
+    assert!(rate < 1_300.0 && (rate >= 200.0 || was_limited(&json)), "{json}");
     assert_eq!(json["slo"][0]["held"], true);
 }
 
@@ -405,7 +410,7 @@ fn a_search_takes_refusals_for_too_much_and_not_for_wrong() {
     let steps = json["search"].as_array().unwrap();
     assert!(steps.len() > 3 && steps.iter().any(|step| step["held"] == false), "{json}");
     let rate = number(&json, "/rate");
-    assert!((100.0..500.0).contains(&rate), "{rate}");
+    assert!(rate < 500.0 && (rate >= 100.0 || was_limited(&json)), "{json}");
 
     // Answers that go missing are no success, either.
     let count = AtomicUsize::new(0);
