@@ -134,7 +134,8 @@ impl Crew {
     /// The crew of thread `thread`.
     pub(crate) fn new(plan: &Arc<Plan>, links: &Arc<Links>, thread: usize) -> Crew {
         let threads = plan.cpus.len();
-        let share = |whole: usize| whole / threads + usize::from(thread < whole % threads);
+        let share_of = |thread: usize, whole: usize| whole / threads + usize::from(thread < whole % threads);
+        let share = |whole: usize| share_of(thread, whole);
         let mut layout = random::stream(plan.seed, 0);
         let popularity = Popularity::new(links.len().max(1) as u64, plan.zipf, &mut layout);
         let stream = |purpose: u64| random::stream(plan.seed, (thread as u64 + 1) << 1 | purpose);
@@ -153,9 +154,7 @@ impl Crew {
                 Loop::Open { arrival, rate } => Some(Schedule::new(arrival, rate, thread, threads, stream(1))),
                 Loop::Closed => None,
             },
-            first: (0..thread)
-                .map(|before| plan.connections / threads + usize::from(before < plan.connections % threads))
-                .sum(),
+            first: (0..thread).map(|before| share_of(before, plan.connections)).sum(),
             free: VecDeque::new(),
             stall: Stall::default(),
             begin_ns,
@@ -198,7 +197,8 @@ impl Crew {
         self.clients.iter().filter(|client| client.stage == Stage::Open).count()
     }
 
-    fn touch(&mut self, slot: u32) {
+    /// Marks a connection as one to settle.
+    pub(crate) fn touch(&mut self, slot: u32) {
         let client = &mut self.clients[slot as usize];
         if !client.is_dirty {
             client.is_dirty = true;

@@ -165,7 +165,7 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) 
     };
     let console = Console { making: Some(count), ..*console };
     let outcome = measure(&plan, &Arc::new(Links::default()), stop, &console)?;
-    if outcome.interrupted && stop.load(Ordering::Relaxed) {
+    if outcome.interrupted {
         return Err(Failure { code: INTERRUPTED, text: "interrupted while links were made".to_owned() });
     }
     let record = outcome.record;

@@ -58,10 +58,8 @@ pub(crate) struct Judged {
     pub(crate) shown: String,
     /// Whether it held.
     pub(crate) held: bool,
-    /// The quantile that it is about, as an index of [`QUANTILES`].
-    quantile: Option<usize>,
-    /// Whether it is about the maximum.
-    is_max: bool,
+    /// What it is about.
+    figure: Figure,
 }
 
 impl Objective {
@@ -85,19 +83,16 @@ impl Objective {
         let micros = || units::duration(bound).map(|time| time.as_secs_f64() * 1e6);
         let (figure, bound) = match name {
             "mean" => (Figure::Mean, micros()?),
-            "p50" => (Figure::Quantile(0), micros()?),
-            "p80" => (Figure::Quantile(1), micros()?),
-            "p90" => (Figure::Quantile(2), micros()?),
-            "p99" => (Figure::Quantile(3), micros()?),
-            "p99.9" | "p999" => (Figure::Quantile(4), micros()?),
-            "p99.99" | "p9999" => (Figure::Quantile(5), micros()?),
             "max" => (Figure::Max, micros()?),
             "errors" => (Figure::Errors, if bound == "0" { 0.0 } else { units::count(bound)? as f64 }),
             "rate" => (Figure::Rate, units::number(bound)?),
-            _ => {
-                let known = "mean, p50, p80, p90, p99, p99.9, p99.99, max, errors, rate";
-                return Err(format!("`{name}` is none of {known}"));
-            }
+            _ => match quantile(name) {
+                Some(index) => (Figure::Quantile(index), micros()?),
+                None => {
+                    let known = "mean, p50, p80, p90, p99, p99.9, p99.99, max, errors, rate";
+                    return Err(format!("`{name}` is none of {known}"));
+                }
+            },
         };
         Ok(Objective { figure, bound, text: text.to_owned() })
     }
@@ -117,12 +112,14 @@ impl Objective {
             Figure::Max => latency_held(latency.max, self.bound, latency),
             Figure::Quantile(index) => latency_held(latency.quantiles[index], self.bound, latency),
         };
-        let quantile = match self.figure {
-            Figure::Quantile(index) => Some(index),
-            _ => None,
-        };
-        Judged { text: self.text.clone(), value, shown, held, quantile, is_max: self.figure == Figure::Max }
+        Judged { text: self.text.clone(), value, shown, held, figure: self.figure }
     }
+}
+
+/// The place of a quantile in [`QUANTILES`]; p99.9 may be written as p999.
+fn quantile(name: &str) -> Option<usize> {
+    let name = name.replace('.', "");
+    QUANTILES.iter().position(|(known, _)| *known == name)
 }
 
 /// Nothing measured holds no promise.
@@ -203,10 +200,13 @@ pub(crate) fn bottleneck(record: &Record, is_open: bool, judged: &[Judged]) -> O
         return Some(busy);
     }
     let (lag, latency) = (Summary::of(&record.lag), Summary::of(&record.all().intended));
-    let quantiles = std::iter::once(P99).chain(judged.iter().filter_map(|judged| judged.quantile));
-    let looked_at = quantiles.map(|index| (QUANTILES[index].0, lag.quantiles[index], latency.quantiles[index]));
-    let maxima = judged.iter().any(|judged| judged.is_max).then_some(("max", lag.max, latency.max));
-    let (name, lag, _) = looked_at.chain(maxima).find(|&(_, lag, latency)| is_doubtful(lag, latency))?;
+    let figures = std::iter::once(Figure::Quantile(P99)).chain(judged.iter().map(|judged| judged.figure));
+    let mut looked_at = figures.filter_map(|figure| match figure {
+        Figure::Quantile(index) => Some((QUANTILES[index].0, lag.quantiles[index], latency.quantiles[index])),
+        Figure::Max => Some(("max", lag.max, latency.max)),
+        Figure::Mean | Figure::Errors | Figure::Rate => None,
+    });
+    let (name, lag, _) = looked_at.find(|&(_, lag, latency)| is_doubtful(lag, latency))?;
     Some(format!("its own lag at {name} was {}, too much of the latency there; {busy}", units::show_micros(lag)))
 }
 

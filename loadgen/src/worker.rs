@@ -292,7 +292,7 @@ impl Worker {
                     Err(error) if error == NO_BUFFERS => {}
                     Err(_) => self.crew.peer_ended(tag.slot, now_ns),
                 }
-                self.touch(tag.slot);
+                self.crew.touch(tag.slot);
             }
             Completion::Sent { tag, result, buffer } => self.sent(tag, result, buffer),
             Completion::Accepted { .. } | Completion::Tick | Completion::Bell => {}
@@ -321,15 +321,7 @@ impl Worker {
             // The receive sees it, too.
             Err(_) => {}
         }
-        self.touch(tag.slot);
-    }
-
-    fn touch(&mut self, slot: u32) {
-        let client = &mut self.crew.clients[slot as usize];
-        if !client.is_dirty {
-            client.is_dirty = true;
-            self.crew.dirty.push(slot);
-        }
+        self.crew.touch(tag.slot);
     }
 
     fn settle_all(&mut self) -> io::Result<()> {
@@ -390,7 +382,7 @@ impl Worker {
     fn reopen_due(&mut self) -> io::Result<()> {
         for slot in 0..self.crew.clients.len() as u32 {
             if matches!(self.crew.clients[slot as usize].stage, Stage::Due { .. }) {
-                self.touch(slot);
+                self.crew.touch(slot);
             }
         }
         self.settle_all()

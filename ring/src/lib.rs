@@ -395,7 +395,7 @@ impl Ring {
     }
 
     /// Whether a completion waits, or the kernel has deferred work for us.
-    pub fn has_work(&mut self) -> bool {
+    fn has_work(&mut self) -> bool {
         !self.uring.0.completion().is_empty() || self.uring.0.submission().taskrun()
     }
 

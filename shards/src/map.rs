@@ -75,6 +75,14 @@ impl LinkMap {
         LinkMap::with_geometry(hasher, Geometry::STANDARD)
     }
 
+    /// The same for at most so many bytes of records, rounded up to whole pages of 512 KiB.
+    pub fn with_room(hasher: CodeHasher, bytes: u64) -> LinkMap {
+        let pages = bytes.div_ceil(Geometry::STANDARD.page_bytes() as u64);
+        // One more is kept for moving records.
+        let pages_max = u32::try_from(pages + 1).unwrap_or(u32::MAX).min(Geometry::STANDARD.pages_max);
+        LinkMap::with_geometry(hasher, Geometry { pages_max, ..Geometry::STANDARD })
+    }
+
     fn with_geometry(hasher: CodeHasher, geometry: Geometry) -> LinkMap {
         let index = Index::new().expect("a process that gets no 256 KiB can serve nothing");
         LinkMap { hasher, index, pages: Pages::new(geometry), link_bytes: 0 }

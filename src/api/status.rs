@@ -165,14 +165,14 @@ fn render_cards(page: &mut String, status: &Value) {
 fn render_cores(page: &mut String, status: &Value) {
     page.push_str(
         "<h2>Cores</h2><div class=\"wide\"><table><thead><tr><th>core</th><th>CPU</th><th>links</th><th>MiB</th><th>connections</th>\
-         <th>redirects</th><th>misses</th><th>asked others</th><th>answered others</th><th>codes ready</th><th>p50 µs</th><th>p99 µs</th><th>max µs</th></tr></thead><tbody>",
+         <th>redirects</th><th>misses</th><th>asked others</th><th>from copies</th><th>answered others</th><th>codes ready</th><th>p50 µs</th><th>p99 µs</th><th>max µs</th></tr></thead><tbody>",
     );
     for core in status["cores"].as_array().into_iter().flatten() {
         let latency =
             |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), |micros| format!("{micros:.1}"));
         let _ = write!(
             page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             core["core"],
             core["cpu"],
             grouped(&core["links"]),
@@ -181,6 +181,7 @@ fn render_cores(page: &mut String, status: &Value) {
             grouped(&core["redirects"]),
             grouped(&core["misses"]),
             grouped(&core["forwardedOut"]),
+            grouped(&core["hotHits"]),
             grouped(&core["forwardedIn"]),
             grouped(&core["codes"]["remaining"]),
             latency("p50"),

@@ -55,9 +55,9 @@ pub fn load(
         tombstones: AtomicU64::new(0),
         done: AtomicBool::new(false),
     };
-    let links = links.approximate_len() / cores.get();
+    let of_each = links.approximate_len() / cores.get();
     for mailbox in post.all() {
-        mailbox.post(ToCore::LoadBegin { links });
+        mailbox.post(ToCore::LoadBegin { links: of_each });
     }
     let parts = parts();
     let results = std::thread::scope(|scope| {

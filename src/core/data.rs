@@ -283,6 +283,29 @@ mod tests {
     }
 
     #[test]
+    fn a_link_without_memory_is_not_acknowledged_and_those_before_it_are_served() {
+        let (count, hasher) = (CoreCount::new(1).unwrap(), CodeHasher::new(9));
+        let node = Arc::new(NodeStats::default());
+        let shard = Shard::new(CoreId(0), count, hasher, Arc::new(CoreStats::default()), Arc::clone(&node));
+        let mut data = Data::new(shard.with_little_room(), weave(count).remove(0));
+        let answers: Vec<StoreAnswer> = (0..500)
+            .map(|number| {
+                let (code, target) = (code(number), format!("https://example.org/{}", "x".repeat(2_000)));
+                let policy = Policy::default();
+                let link = Link { code, policy, target, created_ms: 0, origin: Origin::Custom };
+                let ticket = Ticket { core: CoreId(0), token: number as u64 };
+                data.change(&Change::Put(Arc::new(link)), ticket, StoreAnswer::Created).unwrap().1
+            })
+            .collect();
+        assert_eq!((&answers[0], &answers[499]), (&StoreAnswer::Created, &StoreAnswer::Unserved));
+        for (number, answer) in answers.iter().enumerate() {
+            let is_there = matches!(data.find(&code(number), 0), Place::Here(Found::Link { .. }));
+            assert_eq!(is_there, *answer == StoreAnswer::Created, "{number}");
+        }
+        assert_eq!(node.alarms.list()[0].name, "memory_full");
+    }
+
+    #[test]
     fn copies_are_used() {
         let mut node = Node::new();
         (0..CODES).for_each(|code| node.take(&Step::Change { code }));

@@ -44,8 +44,6 @@ enum Kind {
     Missing,
     Gone,
     Damaged,
-    /// No answer: the copy of a link is to be dropped.
-    Recall,
 }
 
 /// An answer, or a further part of one: the parts of an answer follow each other.
@@ -61,6 +59,17 @@ struct Part {
     /// Bytes of the target that are still to come, this part included.
     left: u16,
     bytes: [u8; PART_LEN],
+}
+
+/// A message of the core that owns links. Both kinds share a ring, which keeps them in order.
+#[derive(Clone, Copy, Debug)]
+enum FromOwner {
+    Part(Part),
+    /// The copy of a link is to be dropped.
+    Recall {
+        number: u64,
+        hash: CodeHash,
+    },
 }
 
 /// What comes from the core that owns a link.
@@ -82,13 +91,13 @@ pub(super) enum Arrived<'a> {
 struct Peer {
     ask: Producer<'static, Question>,
     asked: Consumer<'static, Question>,
-    answer: Producer<'static, Part>,
-    answered: Consumer<'static, Part>,
+    answer: Producer<'static, FromOwner>,
+    answered: Consumer<'static, FromOwner>,
     /// The parts of an answer that have arrived.
     target: Vec<u8>,
     /// What this turn has for the peer, in order.
-    questions: VecDeque<Question>,
-    parts: VecDeque<Part>,
+    for_owner: VecDeque<Question>,
+    for_asker: VecDeque<FromOwner>,
     /// Whether something was handed over in this turn.
     is_due: bool,
 }
@@ -151,21 +160,21 @@ fn ring<T>() -> (Producer<'static, T>, Consumer<'static, T>) {
 impl Peer {
     /// How many more questions may be answered in this turn: each may need as many parts as the longest target.
     fn room(&self) -> usize {
-        (self.answer.capacity() - self.answer.len()).saturating_sub(self.parts.len()) / PARTS_MAX
+        (self.answer.capacity() - self.answer.len()).saturating_sub(self.for_asker.len()) / PARTS_MAX
     }
 
     /// Puts what was gathered into the rings, as far as there is room. Returns whether there was anything.
     fn hand_over(&mut self) -> bool {
-        self.is_due = !(self.questions.is_empty() && self.parts.is_empty());
+        self.is_due = !(self.for_owner.is_empty() && self.for_asker.is_empty());
         while self.ask.ready()
-            && let Some(question) = self.questions.pop_front()
+            && let Some(question) = self.for_owner.pop_front()
         {
             assert!(self.ask.enqueue(question).is_ok(), "nobody else fills the ring");
         }
         while self.answer.ready()
-            && let Some(part) = self.parts.pop_front()
+            && let Some(message) = self.for_asker.pop_front()
         {
-            assert!(self.answer.enqueue(part).is_ok(), "nobody else fills the ring");
+            assert!(self.answer.enqueue(message).is_ok(), "nobody else fills the ring");
         }
         self.is_due
     }
@@ -173,11 +182,11 @@ impl Peer {
     fn new(
         ask: Producer<'static, Question>,
         asked: Consumer<'static, Question>,
-        answer: Producer<'static, Part>,
-        answered: Consumer<'static, Part>,
+        answer: Producer<'static, FromOwner>,
+        answered: Consumer<'static, FromOwner>,
     ) -> Peer {
-        let (questions, parts) = (VecDeque::new(), VecDeque::new());
-        Peer { ask, asked, answer, answered, target: Vec::new(), questions, parts, is_due: false }
+        let (for_owner, for_asker) = (VecDeque::new(), VecDeque::new());
+        Peer { ask, asked, answer, answered, target: Vec::new(), for_owner, for_asker, is_due: false }
     }
 
     fn answer_with(&mut self, token: u64, found: &Found<'_>, now_ms: u64) {
@@ -201,7 +210,7 @@ impl Peer {
                 bytes: [0; PART_LEN],
             };
             part.bytes[..now.len()].copy_from_slice(now);
-            self.parts.push_back(part);
+            self.for_asker.push_back(FromOwner::Part(part));
             left = later;
             if left.is_empty() {
                 return;
@@ -214,22 +223,10 @@ fn found_in<'a>(part: &Part, target: &'a [u8]) -> Found<'a> {
     let policy = Policy { status: part.status, cache_seconds: part.cache_seconds, valid_until_ms: None };
     match part.kind {
         Kind::Link => Found::Link { policy, target },
-        Kind::Missing | Kind::Recall => Found::Missing,
+        Kind::Missing => Found::Missing,
         Kind::Gone => Found::Gone,
         Kind::Damaged => Found::Damaged,
     }
-}
-
-fn recall_of(number: u64, hash: CodeHash) -> Part {
-    let mut bytes = [0; PART_LEN];
-    bytes[..8].copy_from_slice(&hash.0.to_le_bytes());
-    let (status, kind) = (RedirectStatus::default(), Kind::Recall);
-    Part { token: number, cache_seconds: None, status, kind, lasts: false, left: 0, bytes }
-}
-
-fn recalled(part: &Part) -> CodeHash {
-    let hash = part.bytes.first_chunk().expect("a part is longer than a hash");
-    CodeHash(u64::from_le_bytes(*hash))
 }
 
 impl std::fmt::Debug for Mesh {
@@ -242,7 +239,7 @@ impl Mesh {
     /// Asks the owner of a code.
     pub(super) fn ask(&mut self, owner: CoreId, question: Question) {
         let peer = self.peers[owner.index()].as_mut().expect("a core does not ask itself");
-        peer.questions.push_back(question);
+        peer.for_owner.push_back(question);
     }
 
     /// Answers the questions of all peers through `find`, as far as there is room for the answers; `foresee` sees some
@@ -278,12 +275,15 @@ impl Mesh {
         let mut taken = 0;
         for (owner, peer) in self.peers.iter_mut().enumerate() {
             let Some(Peer { answered, target, .. }) = peer else { continue };
-            while let Some(part) = answered.dequeue() {
-                if part.kind == Kind::Recall {
-                    taken += 1;
-                    take(Arrived::Recall { owner: CoreId(owner as u16), number: part.token, hash: recalled(&part) });
-                    continue;
-                }
+            while let Some(message) = answered.dequeue() {
+                let part = match message {
+                    FromOwner::Part(part) => part,
+                    FromOwner::Recall { number, hash } => {
+                        taken += 1;
+                        take(Arrived::Recall { owner: CoreId(owner as u16), number, hash });
+                        continue;
+                    }
+                };
                 let here = usize::from(part.left).min(PART_LEN);
                 let is_last = usize::from(part.left) <= PART_LEN;
                 if !is_last || !target.is_empty() {
@@ -308,12 +308,12 @@ impl Mesh {
 
     /// Asks every other core to drop its copy of a link; each tells the owner, with this number, when it has.
     pub(super) fn recall(&mut self, number: u64, hash: CodeHash) {
-        self.peers.iter_mut().flatten().for_each(|peer| peer.parts.push_back(recall_of(number, hash)));
+        self.peers.iter_mut().flatten().for_each(|peer| peer.for_asker.push_back(FromOwner::Recall { number, hash }));
     }
 
-    /// Whether something could not be handed over for lack of room.
+    /// Whether something waits to be handed over: what this turn has gathered, or what found no room at the end of the last.
     pub(super) fn has_more(&self) -> bool {
-        self.peers.iter().flatten().any(|peer| !(peer.questions.is_empty() && peer.parts.is_empty()))
+        self.peers.iter().flatten().any(|peer| !(peer.for_owner.is_empty() && peer.for_asker.is_empty()))
     }
 
     /// Ends a turn: hands over what it had for each peer, and gives the ring of each of those that sleeps to `ring`.

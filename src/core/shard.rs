@@ -42,6 +42,12 @@ impl Shard {
         Shard { me, cores, hasher, map: LinkMap::new(hasher), stats, node }
     }
 
+    /// The same with memory for hardly any links.
+    #[cfg(test)]
+    pub(super) fn with_little_room(self) -> Shard {
+        Shard { map: LinkMap::with_room(self.hasher, 1), ..self }
+    }
+
     /// The hash of a code and the core that owns it.
     #[inline]
     pub(super) fn locate(&self, code: &Code) -> (CodeHash, CoreId) {
@@ -141,7 +147,7 @@ impl Shard {
                 "core {} holds as many bytes of links as it can address; run the node with more cores",
                 self.me
             );
-            self.node.alarms.raise("memory-full", text);
+            self.node.alarms.raise("memory_full", text);
         })
     }
 

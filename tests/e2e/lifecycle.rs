@@ -136,6 +136,7 @@ fn has_every_field(status: &Value, cores: usize) {
             "/misses",
             "/forwardedOut",
             "/forwardedIn",
+            "/hotHits",
             "/codes/remaining",
             "/codes/capacity",
             "/codes/refills",
@@ -241,12 +242,15 @@ fn a_node_that_still_reads_its_links_ends_when_asked_to() {
     assert!(status.success());
     let setup = Setup::new(&data).cores(2);
     // The moment is what matters here; nothing is waited for.
+    let mut while_reading = 0;
     for moment in [1, 5, 15, 30, 60, 90, 130, 180, 250] {
-        let status = setup.start_and_ask_to_end(Duration::from_millis(moment));
+        let (status, announced) = setup.start_and_ask_to_end(Duration::from_millis(moment));
         // Before it listens to signals, this one ends it.
         let is_early = status.signal() == Some(Signal::TERM.as_raw());
         assert!(status.success() || is_early, "after {moment} ms: {status}");
+        while_reading += u32::from(status.success() && !announced);
     }
+    assert!(while_reading > 0, "no moment was the right one");
     let node = setup.start();
     assert_eq!(node.wire().get("/many77").location(), format!("{TARGET}/77"));
     assert_eq!(sum(&node.status(), "/links"), MANY as u64);

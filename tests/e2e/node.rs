@@ -147,15 +147,16 @@ impl Setup {
         log.check(&self.expected);
     }
 
-    /// Starts a node and asks it to end after a while, wherever it then is. Returns how it ended.
-    pub(crate) fn start_and_ask_to_end(&self, after: Duration) -> ExitStatus {
+    /// Starts a node and asks it to end after a while, wherever it then is. Returns how it ended, and whether it had
+    /// announced itself before.
+    pub(crate) fn start_and_ask_to_end(&self, after: Duration) -> (ExitStatus, bool) {
         let (mut child, log) = self.spawn();
         std::thread::sleep(after);
         // It has not been waited for, so its number is still its own.
         let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM);
         let status = wait_for_end(&mut child);
         log.check(&self.expected);
-        status
+        (status, lines_of(child.stdout.take().expect("it is piped")).recv().is_ok())
     }
 
     /// Starts a node that ends by itself at once. Returns its exit code and what it said.

@@ -69,7 +69,7 @@ impl Report {
             "search": self.found.iter().map(|step| json!({
                 "rate": step.rate, "held": step.held, "text": step.text,
             })).collect::<Vec<_>>(),
-            "interrupted": self.verdict == crate::verdict::Verdict::Interrupted,
+            "interrupted": self.interrupted,
             "verdict": self.verdict.text(),
         });
         format!("{value:#}\n")

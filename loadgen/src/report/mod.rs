@@ -56,6 +56,8 @@ pub(crate) struct Report {
     pub(crate) judged: Vec<Judged>,
     /// The steps of a search for the highest rate.
     pub(crate) found: Vec<Step>,
+    /// Whether somebody ended the run before its time.
+    interrupted: bool,
     plan: Plan,
     links: usize,
     record: Record,
@@ -88,6 +90,7 @@ impl Report {
             bottleneck: verdict::bottleneck(record, is_open, &judged),
             judged,
             found: Vec::new(),
+            interrupted: outcome.interrupted,
             plan: plan.clone(),
             links,
             record: record.clone(),

@@ -24,7 +24,7 @@ impl Geometry {
     /// counts neighbours as one; so tens of GiB may be full of gaps before it refuses, which speaks for large ones.
     pub(super) const STANDARD: Geometry = Geometry { unit_bits: 16, pages_max: 1 << 16 };
 
-    fn page_bytes(self) -> usize {
+    pub(super) fn page_bytes(self) -> usize {
         UNIT_BYTES << self.unit_bits
     }
 
