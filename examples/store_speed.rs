@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carom::control::{export, import, loader, writer};
-use carom::link::{Link, Origin};
+use carom::link::{Link, Origin, Version};
 use carom::long_url::Authority;
-use carom::mail::{Mailbox, Post, StoreRequest, Ticket, ToCore};
+use carom::mail::{Ground, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
 use carom::stats::NodeStats;
 use carom::store::links::Links;
 use carom::store::record;
@@ -146,6 +146,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration) {
         cores: CoreCount::new(1).unwrap(),
         stats: Arc::clone(&stats),
         data_dir: dir.to_owned(),
+        deliveries: None,
         #[cfg(feature = "faults")]
         faults: carom::control::faults::Faults::from_env(),
     };
@@ -154,10 +155,11 @@ fn run_create(dir: &Path, waiting: u64, time: Duration) {
     let base = u64::from(std::process::id()) * 10_000_000;
     let create = |number: u64| {
         let code: Code = space.code(CodeLength::DEFAULT, Counter(base + number)).to_code();
-        let link =
-            Link { code, policy: Policy::default(), target: target(number), created_ms: 1, origin: Origin::Issued };
+        let (policy, version) = (Policy::default(), Version::default());
+        let link = Link { code, policy, target: target(number), created_ms: 1, origin: Origin::Issued, version };
         let ticket = Ticket { core: CoreId(0), token: number };
-        queue.send(StoreRequest::Create { link: Arc::new(link), ticket }).unwrap();
+        let request = StoreRequest::Create { link: Arc::new(link), ticket };
+        queue.send(Order::Client(request, Ground::Alone)).unwrap();
     };
     let start = Instant::now();
     (0..waiting).for_each(create);

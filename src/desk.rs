@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CoreId, Policy};
 
 use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX};
-use crate::mail::{Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue};
+use crate::mail::{Ground, Order, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue};
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
 
 /// What a look-up found, owned.
@@ -134,6 +134,14 @@ impl std::fmt::Debug for Desk {
     }
 }
 
+/// Why a queue did not take a request.
+fn refusal<T>(error: &TrySendError<T>) -> &'static str {
+    match error {
+        TrySendError::Full(_) => "too many requests wait for the disk",
+        TrySendError::Disconnected(_) => "the node is shutting down",
+    }
+}
+
 impl Desk {
     /// The desk of core `me`.
     pub fn new(me: CoreId, counters: Counters, codes: Box<dyn Codes>) -> Desk {
@@ -174,14 +182,11 @@ impl Desk {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
         let request = request(Ticket { core: self.me, token: place.token });
         let sent = match &request {
-            StoreRequest::Read { .. } => self.counters.reader.try_send(request),
-            _ => self.counters.writer.try_send(request),
+            StoreRequest::Read { .. } => self.counters.reader.try_send(request).map_err(|error| refusal(&error)),
+            _ => self.counters.writer.try_send(Order::Client(request, Ground::Alone)).map_err(|error| refusal(&error)),
         };
-        if let Err(error) = sent {
-            return StoreAnswer::Refused(match error {
-                TrySendError::Full(_) => "too many requests wait for the disk",
-                TrySendError::Disconnected(_) => "the node is shutting down",
-            });
+        if let Err(reason) = sent {
+            return StoreAnswer::Refused(reason);
         }
         match place.reply().await {
             Some(Reply::Store(answer)) => answer,

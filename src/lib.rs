@@ -10,6 +10,7 @@ pub mod core;
 pub mod dates;
 pub mod desk;
 pub mod exit;
+pub mod fleet;
 pub mod limits;
 pub mod link;
 pub mod logging;

@@ -13,6 +13,16 @@ pub enum Origin {
     Custom,
 }
 
+/// Which of the states that a code has had this is. A node alone leaves it at zero; nodes that share a code space compare
+/// it (see [`crate::fleet`]).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Version {
+    /// Counts the changes of the code, over all links that it has had.
+    pub rev: u32,
+    /// A random number drawn when the link was made: the same for all states of one link.
+    pub claim: u64,
+}
+
 /// A link with all its fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
@@ -26,6 +36,8 @@ pub struct Link {
     pub created_ms: u64,
     /// How it came by its code.
     pub origin: Origin,
+    /// Which state of the code this is.
+    pub version: Version,
 }
 
 /// Whether a link may lead there: 1 to [`TARGET_LEN_MAX`] printable ASCII characters without a space, so that nothing in

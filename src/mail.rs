@@ -12,6 +12,10 @@ use std::time::Duration;
 
 use carom_shards::{Code, CoreId};
 
+use crate::fleet::follow::Position;
+use crate::fleet::outbox::Delivery;
+use crate::fleet::rules::Verdict;
+use crate::fleet::{Echo, EntryId, Partition, State};
 use crate::link::Link;
 use crate::stats::LatencySummary;
 
@@ -51,6 +55,75 @@ pub enum StoreRequest {
     },
 }
 
+/// What Redis has said to a request before the store decides it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ground {
+    /// There is nobody to ask: this node has its code space for itself.
+    Alone,
+    /// It has accepted: this is the state of the code now, and it will come by there.
+    Accepted {
+        /// The state, with its version.
+        state: State,
+        /// Where it will come by.
+        echo: Echo,
+    },
+    /// It holds this, and that stays.
+    Held(State),
+    /// It knows of nothing to delete.
+    Absent,
+    /// It has not answered.
+    Unheard {
+        /// Whether it was asked, so that it may have done what it did not confirm.
+        asked: bool,
+    },
+}
+
+/// Entries of the stream of one partition, decoded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Followed {
+    /// Which partition.
+    pub partition: Partition,
+    /// The entries in their order; one that only marks a place, or that nobody can decode, has no state.
+    pub states: Vec<(EntryId, Option<(Code, State)>)>,
+    /// Where the node stands after them.
+    pub to: Position,
+}
+
+/// What Redis has said to something from the outbox.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Delivered {
+    /// Which entry.
+    pub delivery: Delivery,
+    /// What was brought.
+    pub sent: State,
+    /// What Redis made of it.
+    pub verdict: Verdict,
+    /// Where it comes by, or an entry behind that.
+    pub echo: Option<Echo>,
+}
+
+/// What the writer is told to do.
+#[derive(Debug)]
+pub enum Order {
+    /// Something that a client asked for.
+    Client(StoreRequest, Ground),
+    /// What other nodes did.
+    Followed(Followed),
+    /// States that were found in Redis while everything was compared.
+    Found(Vec<(Code, State)>),
+    /// What Redis has said to the outbox.
+    Delivered(Vec<Delivered>),
+    /// The place in a stream is gone. The node stands at the end now, and must compare everything of that partition.
+    Gap {
+        /// Which partition.
+        partition: Partition,
+        /// The end of its stream.
+        at: Position,
+    },
+    /// Everything of a partition has been compared.
+    Compared(Partition),
+}
+
 /// What became of a [`StoreRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreAnswer {
@@ -70,6 +143,8 @@ pub enum StoreAnswer {
     Damaged,
     /// The store takes no writes at present; the reason is fit for the client's eyes.
     Refused(&'static str),
+    /// Only Redis can say who may have this slug, and it does not answer. Nothing was changed.
+    NeedsRedis,
 }
 
 /// A change that is durable and must now become visible.
@@ -141,14 +216,12 @@ impl Drop for LoadCredit {
 /// A message to a core.
 #[derive(Debug)]
 pub enum ToCore {
-    /// A durable change of a code that the core owns: apply it, then give `answer` to the ticket.
+    /// A durable change of a code that the core owns: apply it, then give the answer to the ticket of who asked for it.
     Apply {
         /// The change.
         change: Change,
-        /// Whom to tell when it is applied.
-        ticket: Ticket,
-        /// What to tell.
-        answer: StoreAnswer,
+        /// Whom to tell what when it is applied; nobody where another node made the change.
+        notify: Option<(Ticket, StoreAnswer)>,
     },
     /// The answer to something that a task of the core asked.
     Answer {
@@ -261,7 +334,7 @@ impl Post {
 }
 
 /// The bounded way to the writer, shared by all cores.
-pub type WriterQueue = SyncSender<StoreRequest>;
+pub type WriterQueue = SyncSender<Order>;
 
 /// The way to the readers, shared by all cores.
 pub type ReaderQueue = SyncSender<StoreRequest>;

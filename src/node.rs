@@ -133,6 +133,7 @@ impl Node {
             cores,
             stats: Arc::clone(&stats),
             data_dir: settings.data_dir.clone(),
+            deliveries: None,
             #[cfg(feature = "faults")]
             faults: crate::control::faults::Faults::from_env(),
         })

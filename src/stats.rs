@@ -101,6 +101,10 @@ pub struct NodeStats {
     pub sync_nanos: Counter,
     /// Writes waiting for the writer.
     pub write_queue: Counter,
+    /// Codes whose state Redis may not have.
+    pub outbox: Counter,
+    /// Links that were given up because another node had their codes.
+    pub conflicts: Counter,
     /// Length of the codes that are issued now, characters.
     pub issuer_length: Counter,
     /// Next counter value of that length.

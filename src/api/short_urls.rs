@@ -14,7 +14,7 @@ use super::describe::describe;
 use super::problem::Problem;
 use super::{Answer, Context, empty, json as json_answer};
 use crate::limits::BODY_LEN_MAX;
-use crate::link::{Link, Origin};
+use crate::link::{Link, Origin, Version};
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::stats::unix_ms;
 
@@ -104,7 +104,15 @@ impl Context {
 }
 
 fn link_of(create: Create, code: Code, origin: Origin) -> Link {
-    Link { code, policy: create.policy, target: create.target.into(), created_ms: unix_ms() / 1_000 * 1_000, origin }
+    let version = Version::default();
+    Link {
+        code,
+        policy: create.policy,
+        target: create.target.into(),
+        created_ms: unix_ms() / 1_000 * 1_000,
+        origin,
+        version,
+    }
 }
 
 fn refused(reason: &str) -> Problem {

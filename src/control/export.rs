@@ -142,7 +142,7 @@ fn read_parts(links: &Links, parts: &[Part], pieces: &SyncSender<Piece>) {
                     ndjson::write(&code, &link, &mut lines);
                     count += 1;
                 }
-                Ok((_, RecordRef::Tombstone { .. })) => {}
+                Ok((_, RecordRef::Tombstone(_))) => {}
                 Err(what) => return pieces.send(Piece::Damaged(what)).is_ok(),
             }
             if lines.len() < BUFFER_BYTES {

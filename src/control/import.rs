@@ -273,7 +273,9 @@ impl<'s> Committer<'s> {
                 Ok(())
             }
             Found::Other => Err("shortCode belongs to another link"),
-            Found::Tombstone => Err("shortCode belonged to a link that was deleted, and is not given again"),
+            Found::Tombstone | Found::Freed { .. } => {
+                Err("shortCode belonged to a link that was deleted, and is not given again")
+            }
             Found::Damaged => Err("shortCode has a damaged record in the store"),
         })
     }

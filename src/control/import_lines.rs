@@ -13,7 +13,7 @@ use carom_shards::code::CODE_LEN_MAX;
 use super::import::ImportSetup;
 use super::ndjson::{self, Line};
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
-use crate::link::{Link, Origin};
+use crate::link::{Link, Origin, Version};
 use crate::stats::unix_ms;
 use crate::store::links::{Links, StoreError};
 use crate::store::record::{self, RecordRef};
@@ -80,6 +80,10 @@ pub(super) enum Found {
     Same,
     Other,
     Tombstone,
+    /// A slug of a fleet that is free again after so many revisions.
+    Freed {
+        rev: u32,
+    },
     Damaged,
 }
 
@@ -154,18 +158,23 @@ impl Parsed {
         let unsaid = (created_ms.is_none(), origin.is_none());
         let created_ms = created_ms.unwrap_or(now_ms);
         let Some(code) = code else {
+            let version = Version::default();
             let code = Code::parse(b"-").expect("a character of the alphabet");
-            let link = Link { code, policy, target: target.into(), created_ms, origin: Origin::Issued };
+            let link = Link { code, policy, target: target.into(), created_ms, origin: Origin::Issued, version };
             let link = Some(Box::new(link));
             self.items.push(Item { line, coded: None, link, found: Found::Absent });
             return Ok(());
         };
         let origin = origin.unwrap_or(Origin::Custom);
-        let link = Link { code, policy, target: target.into(), created_ms, origin };
+        let mut link = Link { code, policy, target: target.into(), created_ms, origin, version: Version::default() };
+        let mut found = compare(&setup.links, &link, unsaid)?;
+        if let Found::Freed { rev } = found {
+            link.version.rev = rev.saturating_add(1);
+            found = Found::Absent;
+        }
         let start = self.records.len();
         record::encode_link(code.ascii(&mut [0; CODE_LEN_MAX]), &link, &mut self.records);
         let range = start..self.records.len();
-        let found = compare(&setup.links, &link, unsaid)?;
         // What the line does not say matters when it is compared again, which is rare: then the link itself is needed.
         let link = (unsaid.0 || unsaid.1).then(|| Box::new(link));
         self.items.push(Item { line, coded: Some((code, range)), link, found });
@@ -189,7 +198,8 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
                 && (any_origin || stored.origin == link.origin);
             if same { Found::Same } else { Found::Other }
         }
-        Ok(RecordRef::Tombstone { .. }) => Found::Tombstone,
+        Ok(RecordRef::Tombstone(gone)) if gone.origin == Origin::Custom => Found::Freed { rev: gone.version.rev },
+        Ok(RecordRef::Tombstone(_)) => Found::Tombstone,
         Err(_) => Found::Damaged,
     })
 }
@@ -205,7 +215,7 @@ pub(super) fn same(code: &Code, stored: &[u8], item: &Item, record: &[u8]) -> Fo
             Found::Same
         }
         (Ok(RecordRef::Link(_)), _) => Found::Other,
-        (Ok(RecordRef::Tombstone { .. }), _) => Found::Tombstone,
+        (Ok(RecordRef::Tombstone(_)), _) => Found::Tombstone,
         (Err(_), _) => Found::Damaged,
     }
 }

@@ -125,7 +125,7 @@ impl Shared<'_> {
             tracing::error!(key = %key.escape_ascii(), "a stored key is no code");
             return;
         };
-        if record::may_be_tombstone(value) && matches!(record::decode(key, value), Ok(RecordRef::Tombstone { .. })) {
+        if record::may_be_tombstone(value) && matches!(record::decode(key, value), Ok(RecordRef::Tombstone(_))) {
             self.tombstones.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -205,7 +205,7 @@ mod tests {
             batch.put(&link.code, &record);
         }
         record.clear();
-        record::encode_tombstone(b"gone", 1, &mut record);
+        record::encode_tombstone(b"gone", &record::tests::a_tombstone(), &mut record);
         batch.put(&Code::parse(b"gone").unwrap(), &record);
         batch.put(&Code::parse(b"broken").unwrap(), b"no record at all");
         node.links.commit(batch).unwrap();

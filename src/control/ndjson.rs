@@ -178,6 +178,7 @@ fn push_number(number: u64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::Version;
     use crate::store::record::tests::any_link;
     use proptest::prelude::*;
 
@@ -190,7 +191,7 @@ mod tests {
         fn what_is_written_is_json_of_the_same_link(link in any_link()) {
             let policy = Policy { valid_until_ms: link.policy.valid_until_ms.map(|ms| ms % 200_000_000_000_000), ..link.policy };
             let created_ms = link.created_ms % 200_000_000_000_000;
-            let stored = LinkRef { policy, target: &link.target, created_ms, origin: link.origin };
+            let stored = LinkRef { policy, target: &link.target, created_ms, origin: link.origin, version: link.version };
             let mut out = Vec::new();
             write(&link.code, &stored, &mut out);
             let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
@@ -219,6 +220,7 @@ mod tests {
             target: "https://example.org/?a=%22b%22",
             created_ms: 1_700_000_000_001,
             origin: Origin::Issued,
+            version: Version::default(),
         };
         let mut out = Vec::new();
         write(&code, &stored, &mut out);

@@ -52,7 +52,7 @@ fn read(links: &Links, stats: &NodeStats, code: Code) -> StoreAnswer {
         Ok(None) => StoreAnswer::NotFound,
         Ok(Some(value)) => match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
             Ok(RecordRef::Link(link)) => StoreAnswer::Found(Arc::new(link.to_link(code))),
-            Ok(RecordRef::Tombstone { .. }) => StoreAnswer::NotFound,
+            Ok(RecordRef::Tombstone(_)) => StoreAnswer::NotFound,
             Err(_) => StoreAnswer::Damaged,
         },
         Err(StoreError::Damaged(_)) => StoreAnswer::Damaged,
@@ -85,7 +85,7 @@ mod tests {
         // The same record under another key is not that key's.
         batch.put(&Code::parse(b"moved").unwrap(), &record);
         record.clear();
-        record::encode_tombstone(b"gone", 1, &mut record);
+        record::encode_tombstone(b"gone", &record::tests::a_tombstone(), &mut record);
         batch.put(&Code::parse(b"gone").unwrap(), &record);
         node.links.commit(batch).unwrap();
 

@@ -11,7 +11,7 @@ use carom_shards::{CodeHasher, CoreCount, CoreId};
 
 use super::writer::WriterSetup;
 use crate::link::Link;
-use crate::mail::{Mailbox, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
+use crate::mail::{Ground, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
 use crate::stats::NodeStats;
 use crate::store::links::Links;
 
@@ -52,6 +52,7 @@ impl TestNode {
             cores: self.cores,
             stats: Arc::clone(&self.stats),
             data_dir: data_dir.to_owned(),
+            deliveries: None,
             #[cfg(feature = "faults")]
             faults: super::faults::Faults::default(),
         }
@@ -65,7 +66,7 @@ impl TestNode {
             for mail in &self.mail {
                 while let Ok(message) = mail.try_recv() {
                     let (token, answer) = match message {
-                        ToCore::Apply { ticket, answer, .. } => (ticket.token, answer),
+                        ToCore::Apply { notify: Some((ticket, answer)), .. } => (ticket.token, answer),
                         ToCore::Answer { token, answer } => (token, answer),
                         other => panic!("unexpected mail {other:?}"),
                     };
@@ -82,12 +83,14 @@ impl TestNode {
 }
 
 /// The request to create a link, for the ticket of a token at core 0.
-pub(crate) fn create(link: Link, token: u64) -> StoreRequest {
-    StoreRequest::Create { link: Arc::new(link), ticket: Ticket { core: CoreId(0), token } }
+pub(crate) fn create(link: Link, token: u64) -> Order {
+    let request = StoreRequest::Create { link: Arc::new(link), ticket: Ticket { core: CoreId(0), token } };
+    Order::Client(request, Ground::Alone)
 }
 
 /// The request to delete a link.
-pub(crate) fn delete(code: &str, token: u64) -> StoreRequest {
+pub(crate) fn delete(code: &str, token: u64) -> Order {
     let code = carom_shards::Code::parse(code.as_bytes()).unwrap();
-    StoreRequest::Delete { code, ticket: Ticket { core: CoreId(0), token } }
+    let request = StoreRequest::Delete { code, ticket: Ticket { core: CoreId(0), token } };
+    Order::Client(request, Ground::Alone)
 }

@@ -11,7 +11,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,14 @@ use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use super::disk::DiskGuard;
-use super::plan::{Outcome, Plan, Stored, Write};
+use super::plan::{Conflict, Outcome, Plan, Stored, Writes};
+use crate::fleet::State;
+use crate::fleet::outbox::{Delivery, Outbox};
 use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
-use crate::mail::{Post, StoreAnswer, StoreRequest, ToCore, WriterQueue};
+use crate::mail::{Order, Post, StoreAnswer, StoreRequest, ToCore, WriterQueue};
 use crate::stats::{NodeStats, unix_ms};
 use crate::store::links::{Links, StoreError};
-use crate::store::record::{self, RecordRef};
+use crate::store::record;
 
 /// How often a writer that waits for room looks whether there is some.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -50,6 +52,8 @@ pub struct WriterSetup {
     pub stats: Arc<NodeStats>,
     /// The data directory, whose disk is watched.
     pub data_dir: PathBuf,
+    /// Who brings changes to Redis; nobody where a node is alone.
+    pub deliveries: Option<Sender<Delivery>>,
     /// Promises to break on purpose.
     #[cfg(feature = "faults")]
     pub faults: super::faults::Faults,
@@ -58,7 +62,7 @@ pub struct WriterSetup {
 /// Starts the writer. It ends, after a last sync, when all senders are gone.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// Where the outbox cannot be read, or the operating system gives no thread.
 pub fn start(setup: WriterSetup) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let writer = Writer::new(setup)?;
@@ -81,6 +85,7 @@ struct Writer {
     /// One bundle for each mailbox, kept for its capacity.
     bundles: Vec<Vec<ToCore>>,
     record: Vec<u8>,
+    outbox: Outbox,
     #[cfg(feature = "faults")]
     synced: super::faults::SyncedLog,
 }
@@ -92,13 +97,15 @@ impl Writer {
             health: Health::Good,
             bundles: setup.post.all().iter().map(|_| Vec::new()).collect(),
             record: Vec::new(),
+            outbox: Outbox::restore(setup.links.outbox().map_err(io::Error::other)?),
             #[cfg(feature = "faults")]
             synced: super::faults::SyncedLog::open(&setup.data_dir)?,
             setup,
         })
     }
 
-    fn run(mut self, receiver: &Receiver<StoreRequest>) {
+    fn run(mut self, receiver: &Receiver<Order>) {
+        self.hand_deliveries_over();
         loop {
             match receiver.recv_timeout(self.patience()) {
                 Ok(first) => self.take_turn(first, receiver),
@@ -113,64 +120,70 @@ impl Writer {
     }
 
     /// One group commit: what is there now, at most [`COMMIT_WRITES_MAX`].
-    fn take_turn(&mut self, first: StoreRequest, receiver: &Receiver<StoreRequest>) {
-        let mut requests = Vec::with_capacity(64);
-        requests.push(first);
-        requests.extend(receiver.try_iter().take(COMMIT_WRITES_MAX - 1));
-        self.setup.stats.write_queue.set(requests.len() as u64);
-        self.check_room(requests.iter().map(bytes_of).sum());
+    fn take_turn(&mut self, first: Order, receiver: &Receiver<Order>) {
+        let mut orders = Vec::with_capacity(64);
+        orders.push(first);
+        orders.extend(receiver.try_iter().take(COMMIT_WRITES_MAX - 1));
+        self.setup.stats.write_queue.set(orders.len() as u64);
+        self.check_room(orders.iter().map(bytes_of).sum());
         match self.health {
-            Health::Good => self.commit(requests),
-            Health::Full => self.refuse(requests, DISK_FULL),
-            Health::Failed => self.refuse(requests, FAILED),
+            Health::Good => self.commit(orders),
+            Health::Full => self.refuse(orders, DISK_FULL),
+            Health::Failed => self.refuse(orders, FAILED),
         }
         self.setup.stats.write_queue.set(0);
     }
 
-    fn commit(&mut self, requests: Vec<StoreRequest>) {
-        let mut plan = Plan::default();
-        for request in requests {
-            plan.add(request, |code| look_up(&self.setup.links, &self.setup.stats, code));
+    fn commit(&mut self, orders: Vec<Order>) {
+        let mut plan = Plan::new(&mut self.outbox, unix_ms());
+        for order in orders {
+            plan.add(order, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
-        if plan.is_read_only() {
-            return self.tell(plan.into_outcomes());
-        }
-        if let Err(error) = self.write(&plan) {
+        let acknowledges = plan.acknowledges();
+        report(&self.setup.stats, plan.conflicts());
+        let (writes, outcomes) = plan.finish();
+        if let Err(error) = self.write(&writes) {
             self.fail(&error);
-            return self.refuse_outcomes(&plan.into_outcomes(), FAILED);
-        }
-        #[cfg(feature = "faults")]
-        if self.setup.faults.ack_before_sync {
-            self.tell(plan.into_outcomes());
-            if self.synced.is_due() {
-                self.sync();
-            }
+        } else if !acknowledges || self.sync() {
+            self.setup.stats.store_updates.add(writes.states.len() as u64);
+            self.setup.stats.outbox.set(self.outbox.len() as u64);
+            self.tell(outcomes);
+            self.hand_deliveries_over();
             return;
         }
-        if self.sync() {
-            self.setup.stats.store_updates.add(plan.writes().count() as u64);
-            self.tell(plan.into_outcomes());
-        } else {
-            self.refuse_outcomes(&plan.into_outcomes(), FAILED);
-        }
+        self.refuse_outcomes(&outcomes, FAILED);
     }
 
-    fn write(&mut self, plan: &Plan) -> Result<(), StoreError> {
-        let mut batch = self.setup.links.batch();
-        for (code, write) in plan.writes() {
-            self.record.clear();
-            let key = &mut [0; CODE_LEN_MAX];
-            match write {
-                Write::Put(link) => record::encode_link(code.ascii(key), link, &mut self.record),
-                Write::Bury => record::encode_tombstone(code.ascii(key), unix_ms(), &mut self.record),
-                Write::Remove => {
-                    batch.remove(code);
-                    continue;
-                }
-            }
-            batch.put(code, &self.record);
+    /// Writes what a commit changes. What nobody waits for is durable with the next sync, and until then a loss of power
+    /// takes the place in the stream with it.
+    fn write(&mut self, writes: &Writes) -> Result<(), StoreError> {
+        if writes.is_empty() {
+            return Ok(());
         }
+        let mut batch = self.setup.links.batch();
+        for (code, state) in &writes.states {
+            match state {
+                Some(state) => {
+                    self.record.clear();
+                    state.to_record(code, &mut self.record);
+                    batch.put(code, &self.record);
+                }
+                None => batch.remove(code),
+            }
+        }
+        writes.outbox.removed.iter().for_each(|&seq| batch.remove_from_outbox(seq));
+        writes.outbox.added.iter().for_each(|delivery| batch.add_to_outbox(delivery));
+        writes.positions.iter().for_each(|(partition, position)| batch.set_position(*partition, position));
+        writes.compare.iter().for_each(|&(partition, needed)| batch.set_compare(partition, needed));
         self.setup.links.commit(batch)
+    }
+
+    /// Tells who speaks to Redis what must be brought there. It is on disk by now.
+    fn hand_deliveries_over(&mut self) {
+        if let Some(deliveries) = &self.setup.deliveries {
+            // Without a receiver the node is on its way out, and everything is brought after the next start.
+            let _ = self.outbox.take_deliveries().into_iter().try_for_each(|delivery| deliveries.send(delivery));
+        }
     }
 
     /// Makes everything committed durable. After a failure there is no other try.
@@ -191,9 +204,9 @@ impl Writer {
         let setup = &self.setup;
         for outcome in outcomes {
             match outcome {
-                Outcome::Apply { code, change, ticket, answer } => {
+                Outcome::Apply { code, change, notify } => {
                     let core = owner(setup.hasher.hash(&code), setup.cores);
-                    self.bundles[core.index()].push(ToCore::Apply { change, ticket, answer });
+                    self.bundles[core.index()].push(ToCore::Apply { change, notify });
                 }
                 Outcome::Answer { ticket, answer } => {
                     self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
@@ -204,15 +217,17 @@ impl Writer {
     }
 
     fn refuse_outcomes(&mut self, outcomes: &[Outcome], reason: &'static str) {
-        for ticket in outcomes.iter().map(Outcome::ticket) {
+        for ticket in outcomes.iter().filter_map(Outcome::ticket) {
             let answer = StoreAnswer::Refused(reason);
             self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
         }
         self.post_bundles();
     }
 
-    fn refuse(&mut self, requests: Vec<StoreRequest>, reason: &'static str) {
-        for request in requests {
+    /// Refuses what clients ask for. What others did is read again from their streams: the place there stays.
+    fn refuse(&mut self, orders: Vec<Order>, reason: &'static str) {
+        for order in orders {
+            let Order::Client(request, _) = order else { continue };
             let (StoreRequest::Create { ticket, .. }
             | StoreRequest::Delete { ticket, .. }
             | StoreRequest::Read { ticket, .. }) = request;
@@ -291,8 +306,7 @@ fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
     match links.get(code) {
         Ok(None) => Stored::Absent,
         Ok(Some(value)) => match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
-            Ok(RecordRef::Link(link)) => Stored::Link(link.origin),
-            Ok(RecordRef::Tombstone { .. }) => Stored::Tombstone,
+            Ok(record) => Stored::Held(State::from_record(*code, &record)),
             Err(error) => {
                 stats.report_damaged(code.to_string().as_bytes(), &error);
                 Stored::Damaged
@@ -307,11 +321,34 @@ fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
     }
 }
 
-/// About what a request will write, in bytes.
-fn bytes_of(request: &StoreRequest) -> u64 {
-    match request {
-        StoreRequest::Create { link, .. } => 128 + link.target.len() as u64,
-        StoreRequest::Delete { .. } | StoreRequest::Read { .. } => 128,
+/// Says that links were given up because another node has their codes.
+fn report(stats: &NodeStats, conflicts: &[Conflict]) {
+    for Conflict { code, ours, theirs } in conflicts {
+        stats.conflicts.add(1);
+        tracing::error!(
+            %code,
+            revision = ours.version().rev,
+            kept_revision = theirs.version().rev,
+            "two nodes had a link of this code; the one that Redis has stays, this node's is given up"
+        );
+        let text = format!("this node's link of {code} was given up for another node's; see the log for others");
+        stats.alarms.raise("conflict", text);
+    }
+}
+
+/// About what an order will write, in bytes.
+fn bytes_of(order: &Order) -> u64 {
+    let of_state = |state: &State| match state {
+        State::Link(link) => 128 + link.target.len() as u64,
+        State::Gone(_) => 128,
+    };
+    match order {
+        Order::Client(StoreRequest::Create { link, .. }, _) => 128 + link.target.len() as u64,
+        Order::Followed(followed) => {
+            followed.states.iter().filter_map(|(_, changed)| Some(of_state(&changed.as_ref()?.1))).sum()
+        }
+        Order::Found(states) => states.iter().map(|(_, state)| of_state(state)).sum(),
+        Order::Client(..) | Order::Delivered(_) | Order::Gap { .. } | Order::Compared(_) => 128,
     }
 }
 
@@ -350,9 +387,10 @@ mod tests {
         assert!(repairs.is_empty());
         let stats = NodeStats::default();
         let at = |code: &str| look_up(&links, &stats, &Code::parse(code.as_bytes()).unwrap());
-        assert_eq!(at("code7"), Stored::Tombstone);
-        assert_eq!(at("slug"), Stored::Link(Origin::Custom));
-        assert_eq!(at("code8"), Stored::Link(Origin::Issued));
+        let state = |code: &str| at(code).state().cloned().expect("a state");
+        assert!(state("code7").is_buried());
+        assert_eq!((state("slug").is_link(), state("slug").origin()), (true, Origin::Custom));
+        assert_eq!((state("code8").is_link(), state("code8").origin()), (true, Origin::Issued));
     }
 
     #[test]
@@ -364,7 +402,7 @@ mod tests {
         let owning = owner(node.hasher.hash(&link.code), node.cores);
         queue.send(create(link.clone(), 1)).unwrap();
         let first = node.mail[owning.index()].recv().unwrap();
-        assert!(matches!(first, ToCore::Apply { answer: StoreAnswer::Created, .. }));
+        assert!(matches!(first, ToCore::Apply { notify: Some((_, StoreAnswer::Created)), .. }));
         queue.send(create(link, 2)).unwrap();
         assert!(matches!(node.mail[0].recv().unwrap(), ToCore::Answer { token: 2, answer: StoreAnswer::Taken }));
     }

@@ -92,16 +92,17 @@ impl Data {
     pub(super) fn change(
         &mut self,
         change: &Change,
-        ticket: Ticket,
-        answer: StoreAnswer,
+        notify: Option<(Ticket, StoreAnswer)>,
     ) -> Option<(Ticket, StoreAnswer)> {
-        let Ok((hash, replaced)) = self.shard.apply(change) else { return Some((ticket, StoreAnswer::Unserved)) };
+        let Ok((hash, replaced)) = self.shard.apply(change) else {
+            return notify.map(|(ticket, _)| (ticket, StoreAnswer::Unserved));
+        };
         let peers = self.mesh.peers();
         // A link that takes the place of one whose delete still waits must wait for the copies of that one.
         if peers == 0 || !(replaced || self.recalls.concern(hash)) {
-            return Some((ticket, answer));
+            return notify;
         }
-        self.mesh.recall(self.recalls.begin(hash, peers, ticket, answer), hash);
+        self.mesh.recall(self.recalls.begin(hash, peers, notify), hash);
         None
     }
 
@@ -115,7 +116,7 @@ impl Data {
 mod tests {
     use super::*;
     use crate::core::mesh::{Question, weave};
-    use crate::link::{Link, Origin};
+    use crate::link::{Link, Origin, Version};
     use crate::stats::{CoreStats, NodeStats};
     use carom_shards::{CodeHasher, CoreCount, Policy};
     use proptest::prelude::*;
@@ -242,13 +243,20 @@ mod tests {
             let policy = Policy::default();
             let change = match version % 3 {
                 0 => Change::Remove(code),
-                _ => Change::Put(Arc::new(Link { code, policy, target, created_ms: 0, origin: Origin::Custom })),
+                _ => Change::Put(Arc::new(Link {
+                    code,
+                    policy,
+                    target,
+                    created_ms: 0,
+                    origin: Origin::Custom,
+                    version: Version::default(),
+                })),
             };
             self.number += 1;
             self.stored[number] = version;
             self.changing.insert(self.number, (number, version));
             let ticket = Ticket { core: CoreId(0), token: self.number };
-            let done = self.cores[owner.index()].change(&change, ticket, StoreAnswer::Created);
+            let done = self.cores[owner.index()].change(&change, Some((ticket, StoreAnswer::Created)));
             self.cores[owner.index()].mesh.hand_over(|_| ());
             if let Some((ticket, _)) = done {
                 self.acknowledge(ticket);
@@ -292,9 +300,10 @@ mod tests {
             .map(|number| {
                 let (code, target) = (code(number), format!("https://example.org/{}", "x".repeat(2_000)));
                 let policy = Policy::default();
-                let link = Link { code, policy, target, created_ms: 0, origin: Origin::Custom };
+                let version = Version::default();
+                let link = Link { code, policy, target, created_ms: 0, origin: Origin::Custom, version };
                 let ticket = Ticket { core: CoreId(0), token: number as u64 };
-                data.change(&Change::Put(Arc::new(link)), ticket, StoreAnswer::Created).unwrap().1
+                data.change(&Change::Put(Arc::new(link)), Some((ticket, StoreAnswer::Created))).unwrap().1
             })
             .collect();
         assert_eq!((&answers[0], &answers[499]), (&StoreAnswer::Created, &StoreAnswer::Unserved));

@@ -24,8 +24,8 @@ struct Recall {
     hash: CodeHash,
     /// Cores that have not dropped their copy yet.
     left: usize,
-    ticket: Ticket,
-    answer: StoreAnswer,
+    /// Whom to tell what; nobody where another node made the change.
+    notify: Option<(Ticket, StoreAnswer)>,
 }
 
 impl Recalls {
@@ -35,9 +35,9 @@ impl Recalls {
     }
 
     /// A change that `peers` other cores must hear of. Returns its number.
-    pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, ticket: Ticket, answer: StoreAnswer) -> u64 {
+    pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, notify: Option<(Ticket, StoreAnswer)>) -> u64 {
         self.last += 1;
-        self.waiting.insert(self.last, Recall { hash, left: peers, ticket, answer });
+        self.waiting.insert(self.last, Recall { hash, left: peers, notify });
         *self.codes.entry(hash).or_default() += 1;
         self.last
     }
@@ -56,7 +56,7 @@ impl Recalls {
                 self.codes.remove(&recall.hash);
             }
         }
-        Some((recall.ticket, recall.answer))
+        recall.notify
     }
 }
 
@@ -70,8 +70,8 @@ mod tests {
         let mut recalls = Recalls::default();
         let ticket = |token| Ticket { core: CoreId(0), token };
         let (one, other) = (CodeHash(1), CodeHash(2));
-        let first = recalls.begin(one, 2, ticket(1), StoreAnswer::Deleted);
-        let second = recalls.begin(one, 1, ticket(2), StoreAnswer::Deleted);
+        let first = recalls.begin(one, 2, Some((ticket(1), StoreAnswer::Deleted)));
+        let second = recalls.begin(one, 1, Some((ticket(2), StoreAnswer::Deleted)));
         assert_eq!(recalls.dropped(first), None);
         assert_eq!(recalls.dropped(second), Some((ticket(2), StoreAnswer::Deleted)));
         assert!(recalls.concern(one) && !recalls.concern(other));

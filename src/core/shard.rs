@@ -122,7 +122,7 @@ impl Shard {
                         // The alarm says it; the rest is served.
                         let _ = self.put(&code, hash, entry);
                     }
-                    Ok(RecordRef::Tombstone { .. }) => {}
+                    Ok(RecordRef::Tombstone(_)) => {}
                     Err(error) => {
                         self.node.report_damaged(key, &error);
                         let _ = self.put(&code, hash, Entry::Damaged);

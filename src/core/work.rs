@@ -396,10 +396,10 @@ impl Work {
     /// Handles one message of the mailbox. Returns whether it asks the core to drain.
     pub(super) fn take_mail(&mut self, message: ToCore) {
         match message {
-            ToCore::Apply { change, ticket, answer } => {
+            ToCore::Apply { change, notify } => {
                 let done = match &mut self.data {
-                    Some(data) => data.change(&change, ticket, answer),
-                    None => Some((ticket, answer)),
+                    Some(data) => data.change(&change, notify),
+                    None => notify,
                 };
                 self.acknowledge(done);
             }

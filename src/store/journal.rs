@@ -386,7 +386,7 @@ mod tests {
 
     fn an_item(key: &[u8]) -> Vec<u8> {
         let mut value = Vec::new();
-        record::encode_tombstone(key, 1, &mut value);
+        record::encode_tombstone(key, &record::tests::a_tombstone(), &mut value);
         let mut out = vec![TAG_ITEM, KIND_VALUE, UNCOMPRESSED];
         out.extend_from_slice(&1u64.to_le_bytes());
         out.extend_from_slice(&(key.len() as u16).to_le_bytes());

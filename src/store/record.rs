@@ -10,7 +10,7 @@ use std::fmt;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::link::{Link, Origin};
+use crate::link::{Link, Origin, Version};
 
 /// The version that this program writes, and the only one that it reads.
 pub const VERSION: u8 = 1;
@@ -32,6 +32,8 @@ mod tag {
     pub(super) const CACHE_SECONDS: u8 = 5;
     pub(super) const VALID_UNTIL_MS: u8 = 6;
     pub(super) const DELETED_MS: u8 = 7;
+    pub(super) const REV: u8 = 8;
+    pub(super) const CLAIM: u8 = 9;
 }
 
 /// A record, borrowed from its stored form.
@@ -39,11 +41,20 @@ mod tag {
 pub enum RecordRef<'a> {
     /// A link.
     Link(LinkRef<'a>),
-    /// The code was issued once and its link was deleted: it is never given again.
-    Tombstone {
-        /// When the link was deleted, in milliseconds since 1970 UTC.
-        deleted_ms: u64,
-    },
+    /// What is left of a link that was deleted.
+    Tombstone(Tombstone),
+}
+
+/// What is left of a link that was deleted. An issued code is never given again; a slug that somebody chose is free, and
+/// only the order of its states is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tombstone {
+    /// When the link was deleted, in milliseconds since 1970 UTC.
+    pub deleted_ms: u64,
+    /// How the link had come by its code.
+    pub origin: Origin,
+    /// Which state of the code this is.
+    pub version: Version,
 }
 
 /// A link without its code, borrowed from its stored form.
@@ -57,6 +68,8 @@ pub struct LinkRef<'a> {
     pub created_ms: u64,
     /// How it came by its code.
     pub origin: Origin,
+    /// Which state of the code this is.
+    pub version: Version,
 }
 
 impl LinkRef<'_> {
@@ -68,6 +81,7 @@ impl LinkRef<'_> {
             target: self.target.to_owned(),
             created_ms: self.created_ms,
             origin: self.origin,
+            version: self.version,
         }
     }
 
@@ -77,6 +91,7 @@ impl LinkRef<'_> {
             && self.target == link.target
             && self.created_ms == link.created_ms
             && self.origin == link.origin
+            && self.version == link.version
     }
 }
 
@@ -134,14 +149,20 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     if let Some(until_ms) = link.policy.valid_until_ms {
         writer.field(tag::VALID_UNTIL_MS, &until_ms.to_le_bytes());
     }
+    writer.version(link.version);
     writer.field(tag::TARGET, link.target.as_bytes());
     writer.finish(key);
 }
 
 /// Writes the stored form of a tombstone behind what is in `out`.
-pub fn encode_tombstone(key: &[u8], deleted_ms: u64, out: &mut Vec<u8>) {
+pub fn encode_tombstone(key: &[u8], tombstone: &Tombstone, out: &mut Vec<u8>) {
     let mut writer = Writer::begin(out);
-    writer.field(tag::DELETED_MS, &deleted_ms.to_le_bytes());
+    // First, so that one look tells a tombstone from a link.
+    writer.field(tag::DELETED_MS, &tombstone.deleted_ms.to_le_bytes());
+    if tombstone.origin != Origin::Issued {
+        writer.field(tag::ORIGIN, &[origin_number(tombstone.origin)]);
+    }
+    writer.version(tombstone.version);
     writer.finish(key);
 }
 
@@ -211,6 +232,13 @@ impl<'o> Writer<'o> {
         self.out.extend_from_slice(bytes);
     }
 
+    fn version(&mut self, version: Version) {
+        if version != Version::default() {
+            self.field(tag::REV, &version.rev.to_le_bytes());
+            self.field(tag::CLAIM, &version.claim.to_le_bytes());
+        }
+    }
+
     fn finish(self, key: &[u8]) {
         let sum = checksum(key, VERSION, &self.out[self.start + HEAD_LEN..]);
         self.out[self.start + 1..self.start + HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
@@ -227,6 +255,8 @@ struct Fields<'a> {
     cache_seconds: Option<u32>,
     valid_until_ms: Option<u64>,
     deleted_ms: Option<u64>,
+    rev: Option<u32>,
+    claim: Option<u64>,
 }
 
 impl<'a> Fields<'a> {
@@ -243,21 +273,26 @@ impl<'a> Fields<'a> {
             tag::CACHE_SECONDS => once(&mut self.cache_seconds, bytes.try_into().ok().map(u32::from_le_bytes)),
             tag::VALID_UNTIL_MS => once(&mut self.valid_until_ms, number(bytes).filter(|&ms| ms <= INSTANT_MS_MAX)),
             tag::DELETED_MS => once(&mut self.deleted_ms, number(bytes)),
+            tag::REV => once(&mut self.rev, bytes.try_into().ok().map(u32::from_le_bytes)),
+            tag::CLAIM => once(&mut self.claim, number(bytes)),
             tag::TARGET => None,
             _ => Some(()),
         }
     }
 
     fn finish(self) -> Result<RecordRef<'a>, RecordError> {
+        let version = Version { rev: self.rev.unwrap_or_default(), claim: self.claim.unwrap_or_default() };
         match (self.deleted_ms, self.target, self.created_ms, self.origin) {
-            (Some(deleted_ms), None, _, _) => Ok(RecordRef::Tombstone { deleted_ms }),
+            (Some(deleted_ms), None, _, origin) => {
+                Ok(RecordRef::Tombstone(Tombstone { deleted_ms, origin: origin.unwrap_or(Origin::Issued), version }))
+            }
             (None, Some(target), Some(created_ms), Some(origin)) => {
                 let policy = Policy {
                     status: self.status.unwrap_or_default(),
                     cache_seconds: self.cache_seconds,
                     valid_until_ms: self.valid_until_ms,
                 };
-                Ok(RecordRef::Link(LinkRef { policy, target, created_ms, origin }))
+                Ok(RecordRef::Link(LinkRef { policy, target, created_ms, origin, version }))
             }
             _ => Err(RecordError::Incomplete),
         }
@@ -290,16 +325,23 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    pub(crate) fn a_tombstone() -> Tombstone {
+        Tombstone { deleted_ms: 1, origin: Origin::Issued, version: Version::default() }
+    }
+
     /// Any link that the store may be given.
     pub(crate) fn any_link() -> impl Strategy<Value = Link> {
         let policy = (0usize..5, any::<Option<u32>>(), proptest::option::of(0..=INSTANT_MS_MAX));
-        ("[0-9A-Za-z_-]{1,64}", policy, "[!-~]{1,2048}", any::<u64>(), any::<bool>()).prop_map(
-            |(code, (status, cache_seconds, valid_until_ms), target, created_ms, issued)| Link {
+        let version = (any::<u32>(), any::<u64>()).prop_map(|(rev, claim)| Version { rev, claim });
+        let version = prop_oneof![Just(Version::default()), version];
+        ("[0-9A-Za-z_-]{1,64}", policy, "[!-~]{1,2048}", any::<u64>(), any::<bool>(), version).prop_map(
+            |(code, (status, cache_seconds, valid_until_ms), target, created_ms, issued, version)| Link {
                 code: Code::parse(code.as_bytes()).expect("a slug"),
                 policy: Policy { status: RedirectStatus::ALL[status], cache_seconds, valid_until_ms },
                 target,
                 created_ms,
                 origin: if issued { Origin::Issued } else { Origin::Custom },
+                version,
             },
         )
     }
@@ -354,17 +396,25 @@ pub(crate) mod tests {
         writer.field(200, b"of a later program");
         writer.field(tag::DELETED_MS, &77u64.to_le_bytes());
         writer.finish(b"abc");
-        assert_eq!(decode(b"abc", &value), Ok(RecordRef::Tombstone { deleted_ms: 77 }));
-        value.clear();
-        encode_tombstone(b"abc", 78, &mut value);
-        assert!(may_be_tombstone(&value));
-        assert_eq!(decode(b"abc", &value), Ok(RecordRef::Tombstone { deleted_ms: 78 }));
+        let oldest = Tombstone { deleted_ms: 77, origin: Origin::Issued, version: Version::default() };
+        assert_eq!(decode(b"abc", &value), Ok(RecordRef::Tombstone(oldest)));
+        for tombstone in [
+            oldest,
+            Tombstone { origin: Origin::Custom, ..oldest },
+            Tombstone { version: Version { rev: 3, claim: u64::MAX }, ..oldest },
+        ] {
+            value.clear();
+            encode_tombstone(b"abc", &tombstone, &mut value);
+            assert!(may_be_tombstone(&value));
+            assert_eq!(decode(b"abc", &value), Ok(RecordRef::Tombstone(tombstone)));
+        }
     }
 
     #[test]
     fn another_version_says_so() {
         let mut value = Vec::new();
-        encode_tombstone(b"abc", 1, &mut value);
+        let tombstone = Tombstone { deleted_ms: 1, origin: Origin::Issued, version: Version::default() };
+        encode_tombstone(b"abc", &tombstone, &mut value);
         value[0] = 2;
         let error = decode(b"abc", &value).unwrap_err();
         assert_eq!(error, RecordError::UnknownVersion(2));

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use carom::link::{Link, Origin};
+use carom::link::{Link, Origin, Version};
 use carom::store::links::Links;
 use carom_shards::{Code, Policy, SpaceKey};
 use serde_json::{Value, json};
@@ -258,6 +258,7 @@ fn fill_tables(setup: &Setup, count: usize) -> BTreeMap<String, String> {
                 target: target.clone(),
                 created_ms: 1_000,
                 origin: Origin::Custom,
+                version: Version::default(),
             };
             record.clear();
             carom::store::record::encode_link(code.as_bytes(), &link, &mut record);

@@ -1,0 +1,224 @@
+//! What Redis may not have: codes whose state must still be brought to it, and changes that it has accepted but that have
+//! not come back through the stream.
+//!
+//! An entry is made in the same commit as the change and removed only when the change was seen in the stream of its
+//! partition: from then on its loss would be a gap for every node that follows (see [`super::follow`]). A change that the
+//! stream has passed without showing it was lost, and is brought again. What is kept on disk is only which codes; what to
+//! bring is their present state in the store. So several changes of one code are brought as one.
+
+use std::collections::{BTreeMap, HashMap};
+
+use carom_shards::Code;
+
+use super::{Echo, EntryId, Partition};
+
+/// One code that has something to be brought, by the number of its entry: entries are brought in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delivery {
+    /// The number of the entry.
+    pub seq: u64,
+    /// The code.
+    pub code: Code,
+}
+
+/// What must change on disk for the outbox, in the commit in which it changed here.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct OutboxWrites {
+    /// Entries that are new.
+    pub added: Vec<Delivery>,
+    /// Entries that are done.
+    pub removed: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Pending {
+    seq: u64,
+    /// Where it will come by, once Redis has it.
+    echo: Option<Echo>,
+}
+
+/// The outbox of a node, as its writer keeps it.
+#[derive(Clone, Default, Debug)]
+pub struct Outbox {
+    next_seq: u64,
+    pending: HashMap<Code, Pending>,
+    echoes: BTreeMap<Echo, Code>,
+    writes: OutboxWrites,
+    deliveries: Vec<Delivery>,
+}
+
+impl Outbox {
+    /// The outbox with the entries that are on disk, in their order. All of them are brought again: whether Redis has
+    /// them is not known after a restart.
+    pub fn restore(entries: impl IntoIterator<Item = Delivery>) -> Outbox {
+        let mut outbox = Outbox::default();
+        for delivery in entries {
+            outbox.next_seq = outbox.next_seq.max(delivery.seq + 1);
+            if let Some(older) = outbox.pending.insert(delivery.code, Pending { seq: delivery.seq, echo: None }) {
+                outbox.writes.removed.push(older.seq);
+            }
+            outbox.deliveries.push(delivery);
+        }
+        outbox
+    }
+
+    /// Notes that a code has changed. With `echo`, Redis has accepted that already.
+    pub fn note(&mut self, code: Code, echo: Option<Echo>) {
+        self.forget(&code);
+        let delivery = Delivery { seq: self.next_seq, code };
+        self.next_seq += 1;
+        self.pending.insert(code, Pending { seq: delivery.seq, echo });
+        self.writes.added.push(delivery);
+        match echo {
+            Some(echo) => _ = self.echoes.insert(echo, code),
+            None => self.deliveries.push(delivery),
+        }
+    }
+
+    /// Removes the entry of a code, if there is one.
+    pub fn forget(&mut self, code: &Code) {
+        if let Some(pending) = self.pending.remove(code) {
+            pending.echo.and_then(|echo| self.echoes.remove(&echo));
+            self.writes.removed.push(pending.seq);
+        }
+    }
+
+    /// Redis has the change of this entry now; it will come by there.
+    pub fn accepted(&mut self, delivery: Delivery, echo: Echo) {
+        if let Some(pending) = self.pending.get_mut(&delivery.code).filter(|pending| pending.seq == delivery.seq) {
+            let before = pending.echo.replace(echo);
+            before.and_then(|echo| self.echoes.remove(&echo));
+            self.echoes.insert(echo, delivery.code);
+        }
+    }
+
+    /// Whether an entry is the newest of its code.
+    pub fn is_current(&self, delivery: Delivery) -> bool {
+        self.pending.get(&delivery.code).is_some_and(|pending| pending.seq == delivery.seq)
+    }
+
+    /// Whether a code's state was not accepted by Redis yet, so that what comes from there may be older.
+    pub fn is_undelivered(&self, code: &Code) -> bool {
+        self.pending.get(code).is_some_and(|pending| pending.echo.is_none())
+    }
+
+    /// The stream of a partition has shown this entry.
+    pub fn seen(&mut self, partition: Partition, id: EntryId) {
+        if let Some(code) = self.echoes.get(&Echo { partition, id }).copied() {
+            self.forget(&code);
+        }
+    }
+
+    /// The stream of a partition was read up to this entry: what should have come by and did not was lost.
+    pub fn passed(&mut self, partition: Partition, id: EntryId) {
+        let from = Echo { partition, id: EntryId::default() };
+        while let Some((&echo, &code)) = self.echoes.range(from..=Echo { partition, id }).next() {
+            self.echoes.remove(&echo);
+            self.again(code);
+        }
+    }
+
+    /// The place in a stream is gone: whatever was to come by there is brought again.
+    pub fn lost_place(&mut self, partition: Partition) {
+        self.passed(partition, EntryId { ms: u64::MAX, seq: u64::MAX });
+    }
+
+    fn again(&mut self, code: Code) {
+        let pending = self.pending.get_mut(&code).expect("every echo belongs to an entry");
+        pending.echo = None;
+        self.deliveries.push(Delivery { seq: pending.seq, code });
+    }
+
+    /// How many codes have an entry.
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether Redis has everything, as far as is known.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// What must be written with the next commit. An entry that came and went since the last call is left out.
+    pub fn take_writes(&mut self) -> OutboxWrites {
+        let mut writes = std::mem::take(&mut self.writes);
+        writes.added.retain(|added| self.pending.get(&added.code).is_some_and(|pending| pending.seq == added.seq));
+        writes
+    }
+
+    /// What must be brought to Redis since the last call, in order, once it is on disk.
+    pub fn take_deliveries(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.deliveries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Partition = Partition(3);
+
+    fn code(text: &str) -> Code {
+        Code::parse(text.as_bytes()).unwrap()
+    }
+
+    fn echo(seq: u64) -> Echo {
+        Echo { partition: HERE, id: EntryId { ms: 1, seq } }
+    }
+
+    #[test]
+    fn an_entry_stays_until_it_comes_by() {
+        let mut outbox = Outbox::default();
+        outbox.note(code("a"), None);
+        let [first] = outbox.take_deliveries()[..] else { panic!("one delivery") };
+        assert_eq!(outbox.take_writes(), OutboxWrites { added: vec![first], removed: vec![] });
+        assert!(outbox.is_undelivered(&code("a")));
+        outbox.accepted(first, echo(5));
+        assert!(!outbox.is_undelivered(&code("a")) && !outbox.is_empty());
+        outbox.seen(Partition(4), echo(5).id);
+        assert_eq!(outbox.len(), 1, "that was another stream");
+        outbox.seen(HERE, echo(5).id);
+        assert!(outbox.is_empty());
+        assert_eq!(outbox.take_writes(), OutboxWrites { added: vec![], removed: vec![first.seq] });
+    }
+
+    #[test]
+    fn what_the_stream_passes_without_showing_it_is_brought_again() {
+        let mut outbox = Outbox::default();
+        outbox.note(code("a"), Some(echo(5)));
+        outbox.note(code("b"), Some(echo(9)));
+        assert_eq!(outbox.take_deliveries(), []);
+        outbox.passed(HERE, echo(4).id);
+        assert_eq!(outbox.take_deliveries(), []);
+        outbox.passed(HERE, echo(6).id);
+        assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code("a") }]);
+        outbox.lost_place(HERE);
+        assert_eq!(outbox.take_deliveries(), [Delivery { seq: 1, code: code("b") }]);
+        assert_eq!(outbox.take_writes().added.len(), 2, "they stay on disk");
+    }
+
+    #[test]
+    fn a_later_change_takes_the_place_of_an_earlier_one() {
+        let mut outbox = Outbox::default();
+        outbox.note(code("a"), None);
+        let first = outbox.take_deliveries()[0];
+        outbox.take_writes();
+        outbox.note(code("a"), None);
+        assert!(!outbox.is_current(first));
+        outbox.accepted(first, echo(1));
+        outbox.seen(HERE, echo(1).id);
+        assert_eq!(outbox.len(), 1, "an answer to the earlier one says nothing of the later one");
+        assert_eq!(outbox.take_writes().removed, [first.seq]);
+    }
+
+    #[test]
+    fn a_restart_brings_everything_again_in_order() {
+        let entries = [(4, "a"), (7, "b"), (9, "a")].map(|(seq, text)| Delivery { seq, code: code(text) });
+        let mut outbox = Outbox::restore(entries);
+        assert_eq!(outbox.take_deliveries(), entries);
+        assert!(!outbox.is_current(entries[0]) && outbox.is_current(entries[2]));
+        assert_eq!(outbox.take_writes().removed, [4]);
+        outbox.note(code("c"), None);
+        assert_eq!(outbox.take_deliveries()[0].seq, 10);
+    }
+}

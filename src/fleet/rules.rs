@@ -1,0 +1,172 @@
+//! Who is right about a code: the one rule for conflicts, as Redis applies it and as everybody else does.
+//!
+//! Three things can be asked of Redis. A **claim** takes a code for a new link, if nobody has it. A **removal** deletes
+//! whatever link there is. An **offer** brings a state that exists already: something that was decided while Redis was
+//! away, or that Redis has forgotten. An offer follows the rule for conflicts:
+//!
+//! 1. of two states of one link, the deleted one stays, whatever else was changed;
+//! 2. otherwise the later revision stays;
+//! 3. of two with the same revision, the one stays that Redis has.
+//!
+//! The scripts in `store/redis` say the same in Lua; a test compares them on a real server.
+
+use crate::fleet::State;
+use crate::link::Version;
+
+/// What Redis does with what it was asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// This is the state of the code from now on.
+    Accepted(State),
+    /// That was its state already.
+    Same,
+    /// This is its state, and stays.
+    Held(State),
+    /// There is nothing to remove.
+    Absent,
+}
+
+/// Takes a code for a new link. A slug that is free again goes on with its revisions.
+pub fn claim(stored: Option<&State>, link: &State) -> Verdict {
+    match stored {
+        None => Verdict::Accepted(link.clone()),
+        Some(stored) if stored == link => Verdict::Same,
+        Some(stored) if stored.is_free() => {
+            let rev = stored.version().rev.saturating_add(1);
+            Verdict::Accepted(link.with_version(Version { rev, ..link.version() }))
+        }
+        Some(stored) => Verdict::Held(stored.clone()),
+    }
+}
+
+/// Deletes the link of a code.
+pub fn remove(stored: Option<&State>, now_ms: u64) -> Verdict {
+    match stored {
+        None => Verdict::Absent,
+        Some(stored) if stored.is_link() => Verdict::Accepted(stored.deleted(now_ms)),
+        Some(stored) => Verdict::Held(stored.clone()),
+    }
+}
+
+/// Brings a state that exists already.
+pub fn offer(stored: Option<&State>, state: &State) -> Verdict {
+    let Some(stored) = stored else { return Verdict::Accepted(state.clone()) };
+    if stored == state {
+        return Verdict::Same;
+    }
+    let (old, new) = (stored.version(), state.version());
+    if old.claim == new.claim && stored.is_link() != state.is_link() {
+        if stored.is_link() {
+            let rev = new.rev.max(old.rev.saturating_add(1));
+            return Verdict::Accepted(state.with_version(Version { rev, ..new }));
+        }
+    } else if new.rev > old.rev {
+        return Verdict::Accepted(state.clone());
+    }
+    Verdict::Held(stored.clone())
+}
+
+/// Whether a node that holds `mine` adopts a state that came through the stream or a scan. Whoever reads both may see a
+/// state again that is over; that is all this has to tell.
+pub fn adopts(mine: Option<&State>, theirs: &State) -> bool {
+    mine.is_none_or(|mine| theirs.version().rev >= mine.version().rev && theirs != mine)
+}
+
+/// Whether two states of one code are links that cannot both be right: one of them was given to somebody in vain.
+pub fn is_conflict(mine: &State, theirs: &State) -> bool {
+    match (mine, theirs) {
+        (State::Link(mine), State::Link(theirs)) => {
+            let target = |link: &crate::link::Link| (link.target.clone(), link.policy);
+            mine.version.claim != theirs.version.claim || (mine.version.claim == 0 && target(mine) != target(theirs))
+        }
+        (State::Link(mine), State::Gone(theirs)) => mine.version.claim != theirs.version.claim,
+        (State::Gone(_), _) => false,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::link::{Link, Origin};
+    use crate::store::record::Tombstone;
+    use carom_shards::{Code, Policy};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    pub(crate) fn link(origin: Origin, rev: u32, claim: u64) -> State {
+        State::Link(Arc::new(Link {
+            code: Code::parse(b"abc").unwrap(),
+            policy: Policy::default(),
+            target: format!("https://example.org/{claim}/{rev}"),
+            created_ms: 1,
+            origin,
+            version: Version { rev, claim },
+        }))
+    }
+
+    pub(crate) fn any_state() -> impl Strategy<Value = State> {
+        (0..4u8, 0..4u32, 0..3u64, 0..2u64).prop_map(|(kind, rev, claim, deleted_ms)| {
+            let origin = if kind % 2 == 0 { Origin::Issued } else { Origin::Custom };
+            match kind {
+                0 | 1 => link(origin, rev, claim),
+                _ => State::Gone(Tombstone { deleted_ms, origin, version: Version { rev, claim } }),
+            }
+        })
+    }
+
+    #[test]
+    fn a_code_is_claimed_once_and_a_freed_slug_again() {
+        let (mine, theirs) = (link(Origin::Custom, 1, 7), link(Origin::Custom, 1, 8));
+        assert_eq!(claim(None, &mine), Verdict::Accepted(mine.clone()));
+        assert_eq!(claim(Some(&mine), &theirs), Verdict::Held(mine.clone()));
+        assert_eq!(claim(Some(&mine), &mine), Verdict::Same);
+        let freed = mine.deleted(5);
+        let again = theirs.with_version(Version { rev: 3, claim: 8 });
+        assert_eq!(claim(Some(&freed), &theirs), Verdict::Accepted(again));
+        let buried = link(Origin::Issued, 1, 7).deleted(5);
+        assert_eq!(claim(Some(&buried), &theirs), Verdict::Held(buried));
+    }
+
+    #[test]
+    fn a_removal_leaves_a_tombstone_once() {
+        let mine = link(Origin::Issued, 4, 7);
+        let Verdict::Accepted(gone) = remove(Some(&mine), 9) else { panic!("a link can be removed") };
+        assert_eq!((gone.version(), gone.is_buried()), (Version { rev: 5, claim: 7 }, true));
+        assert_eq!(remove(Some(&gone), 10), Verdict::Held(gone));
+        assert_eq!(remove(None, 10), Verdict::Absent);
+    }
+
+    #[test]
+    fn a_delete_wins_over_changes_of_the_same_link() {
+        let (old, new) = (link(Origin::Custom, 1, 7), link(Origin::Custom, 9, 7));
+        let Verdict::Accepted(gone) = offer(Some(&new), &old.deleted(1)) else { panic!("a delete wins") };
+        assert_eq!(gone.version(), Version { rev: 10, claim: 7 });
+        assert_eq!(offer(Some(&old.deleted(1)), &new), Verdict::Held(old.deleted(1)));
+        // That link is over; the slug belongs to another.
+        let next = link(Origin::Custom, 3, 8);
+        assert_eq!(offer(Some(&next), &old.deleted(1)), Verdict::Held(next));
+    }
+
+    proptest! {
+        /// However often and in whatever order states are offered, who offered them ends with what Redis has.
+        #[test]
+        fn offers_converge(states in proptest::collection::vec(any_state(), 1..8)) {
+            let mut stored: Option<State> = None;
+            for state in states.iter().chain(&states) {
+                match offer(stored.as_ref(), state) {
+                    Verdict::Accepted(next) => {
+                        if let Some(stored) = &stored {
+                            prop_assert!(adopts(Some(stored), &next), "followers must take {next:?} over {stored:?}");
+                        }
+                        stored = Some(next);
+                    }
+                    Verdict::Same => {}
+                    Verdict::Held(held) => prop_assert_eq!(Some(held), stored.clone()),
+                    Verdict::Absent => prop_assert!(false, "an offer removes nothing"),
+                }
+            }
+            let last = stored.unwrap();
+            prop_assert_eq!(offer(Some(&last), &last), Verdict::Same);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The state of a code: a link, or what is left of one; and the form in which Redis holds it.
+//!
+//! That form is a letter for the kind, the version in hexadecimal digits, which scripts compare as text, and a record as
+//! in the local store, whose checksum tells when something was damaged on the way.
+
+use std::sync::Arc;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+
+use crate::link::{Link, Origin, Version};
+use crate::store::record::{self, RecordRef, Tombstone};
+
+/// Bytes before the record: the kind, 8 digits of the revision, 16 of the claim.
+pub const HEAD_LEN: usize = 1 + 8 + 16;
+
+/// What there is under a code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    /// A link.
+    Link(Arc<Link>),
+    /// What is left of a deleted one.
+    Gone(Tombstone),
+}
+
+/// Text from Redis that is no state of its code. Somebody else wrote it, or it was damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoState;
+
+impl State {
+    /// Which state of its code it is.
+    pub fn version(&self) -> Version {
+        match self {
+            State::Link(link) => link.version,
+            State::Gone(gone) => gone.version,
+        }
+    }
+
+    /// Whether it is a link.
+    pub fn is_link(&self) -> bool {
+        matches!(self, State::Link(_))
+    }
+
+    /// How the link came, or had come, by its code.
+    pub fn origin(&self) -> Origin {
+        match self {
+            State::Link(link) => link.origin,
+            State::Gone(gone) => gone.origin,
+        }
+    }
+
+    /// Whether nobody may have this code any more.
+    pub fn is_buried(&self) -> bool {
+        matches!(self, State::Gone(Tombstone { origin: Origin::Issued, .. }))
+    }
+
+    /// Whether anybody may have this slug.
+    pub fn is_free(&self) -> bool {
+        matches!(self, State::Gone(Tombstone { origin: Origin::Custom, .. }))
+    }
+
+    /// The same with another version.
+    #[must_use]
+    pub fn with_version(&self, version: Version) -> State {
+        match self {
+            State::Link(link) if link.version == version => self.clone(),
+            State::Link(link) => State::Link(Arc::new(Link { version, ..Link::clone(link) })),
+            State::Gone(gone) => State::Gone(Tombstone { version, ..*gone }),
+        }
+    }
+
+    /// What a delete at that instant leaves, as the next state after this one.
+    #[must_use]
+    pub fn deleted(&self, deleted_ms: u64) -> State {
+        let Version { rev, claim } = self.version();
+        State::Gone(Tombstone {
+            deleted_ms,
+            origin: self.origin(),
+            version: Version { rev: rev.saturating_add(1), claim },
+        })
+    }
+
+    /// The state in a record of the local store.
+    pub fn from_record(code: Code, record: &RecordRef<'_>) -> State {
+        match record {
+            RecordRef::Link(link) => State::Link(Arc::new(link.to_link(code))),
+            RecordRef::Tombstone(tombstone) => State::Gone(*tombstone),
+        }
+    }
+
+    /// Writes the record of the local store behind what is in `out`.
+    pub fn to_record(&self, code: &Code, out: &mut Vec<u8>) {
+        let key = &mut [0; CODE_LEN_MAX];
+        match self {
+            State::Link(link) => record::encode_link(code.ascii(key), link, out),
+            State::Gone(gone) => record::encode_tombstone(code.ascii(key), gone, out),
+        }
+    }
+
+    /// The form in which Redis holds it.
+    pub fn to_text(&self, code: &Code) -> Vec<u8> {
+        let kind = match (self, self.origin()) {
+            (State::Link(_), Origin::Issued) => 'I',
+            (State::Link(_), Origin::Custom) => 'C',
+            (State::Gone(_), Origin::Issued) => 'B',
+            (State::Gone(_), Origin::Custom) => 'F',
+        };
+        let Version { rev, claim } = self.version();
+        let mut out = format!("{kind}{rev:08x}{claim:016x}").into_bytes();
+        self.with_version(Version::default()).to_record(code, &mut out);
+        out
+    }
+
+    /// Reads the form in which Redis holds it.
+    ///
+    /// # Errors
+    /// [`NoState`] for anything that [`State::to_text`] did not write for this code.
+    pub fn from_text(code: Code, text: &[u8]) -> Result<State, NoState> {
+        let (head, body) = text.split_at_checked(HEAD_LEN).ok_or(NoState)?;
+        let digits = |from: usize, to: usize| std::str::from_utf8(&head[from..to]).map_err(|_| NoState);
+        let rev = u32::from_str_radix(digits(1, 9)?, 16).map_err(|_| NoState)?;
+        let claim = u64::from_str_radix(digits(9, 25)?, 16).map_err(|_| NoState)?;
+        let record = record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), body).map_err(|_| NoState)?;
+        let state = State::from_record(code, &record);
+        let kind = match (head[0], &state, state.origin()) {
+            (b'I', State::Link(_), Origin::Issued) | (b'C', State::Link(_), Origin::Custom) => true,
+            // A script turns a link into a tombstone, and knows its kind from the letter alone.
+            (b'B' | b'F', State::Gone(_), _) => true,
+            _ => false,
+        };
+        if !kind {
+            return Err(NoState);
+        }
+        let state = match state {
+            State::Gone(gone) => {
+                let origin = if head[0] == b'B' { Origin::Issued } else { Origin::Custom };
+                State::Gone(Tombstone { origin, ..gone })
+            }
+            link @ State::Link(_) => link,
+        };
+        Ok(state.with_version(Version { rev, claim }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::record::tests::any_link;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn states_round_trip(link in any_link(), deleted_ms in any::<u64>()) {
+            let code = link.code;
+            let state = State::Link(Arc::new(link));
+            prop_assert_eq!(State::from_text(code, &state.to_text(&code)), Ok(state.clone()));
+            let gone = state.deleted(deleted_ms);
+            prop_assert_eq!(State::from_text(code, &gone.to_text(&code)), Ok(gone.clone()));
+            prop_assert!(gone.is_buried() != gone.is_free());
+            let mut record = Vec::new();
+            gone.to_record(&code, &mut record);
+            let read = record::decode(code.to_string().as_bytes(), &record).unwrap();
+            prop_assert_eq!(State::from_record(code, &read), gone);
+        }
+
+        #[test]
+        fn any_bytes_are_a_state_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = State::from_text(Code::parse(b"abc").unwrap(), &bytes);
+        }
+    }
+}
