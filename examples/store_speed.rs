@@ -76,6 +76,7 @@ fn run_import(dir: &Path, file: &str) {
     std::fs::create_dir_all(dir).unwrap();
     let mut input = File::open(file).unwrap();
     let setup = import::ImportSetup {
+        may_issue: true,
         links: open(dir),
         data_dir: dir.to_owned(),
         space: space(),

@@ -73,6 +73,9 @@ pub struct ServeArgs {
     /// A count of cores, or the CPUs to run on, as 0,2,4-7 (one CPU: 3-3) [default: all]
     #[arg(long, value_name = "N|LIST")]
     pub cores: Option<String>,
+    /// The Redis, or some servers of the Redis Cluster, that all nodes of a fleet share [default: none]
+    #[arg(long, value_name = "URL")]
+    pub redis: Option<String>,
     /// What short URLs start with [default: http:// and the first listen address]
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
@@ -127,8 +130,8 @@ impl From<OsString> for Source {
 impl ServeArgs {
     /// The file that `--config` named, and the flags as the settings take them.
     pub fn split(self) -> (Option<PathBuf>, Flags) {
-        let ServeArgs { config, data_dir, listen, admin_listen, cores, base_url, open } = self;
-        (config, Flags { data_dir, listen, admin_listen, cores, base_url, open })
+        let ServeArgs { config, data_dir, listen, admin_listen, cores, redis, base_url, open } = self;
+        (config, Flags { data_dir, listen, admin_listen, cores, redis, base_url, open })
     }
 }
 
@@ -189,7 +192,7 @@ mod tests {
     #[test]
     fn serve_takes_every_flag() {
         let line = "carom serve --config c.toml --data-dir d --listen 127.0.0.1:1 --listen [::1]:2 --admin-listen a \
-                    --cores 3-3 --base-url https://example.org --open";
+                    --cores 3-3 --redis redis://h:1 --base-url https://example.org --open";
         let Ok(Command::Serve(args)) = parse(line) else { panic!("refused") };
         let (config, flags) = args.split();
         assert_eq!(config, Some(PathBuf::from("c.toml")));
@@ -198,6 +201,7 @@ mod tests {
             listen: vec!["127.0.0.1:1".into(), "[::1]:2".into()],
             admin_listen: Some("a".into()),
             cores: Some("3-3".into()),
+            redis: Some("redis://h:1".into()),
             base_url: Some("https://example.org".into()),
             open: true,
         };

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CoreId, Policy};
 
 use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX};
-use crate::mail::{Ground, Order, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue};
+use crate::mail::{
+    Ground, LookUpQueue, Order, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
+};
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
 
 /// What a look-up found, owned.
@@ -70,6 +72,8 @@ pub struct Counters {
     pub writer: WriterQueue,
     /// The readers of the store.
     pub reader: ReaderQueue,
+    /// Who looks up codes that a core does not know; nobody where a node is alone.
+    pub look_ups: Option<LookUpQueue>,
     /// The mailboxes of all cores.
     pub post: Post,
     /// What each core counts.

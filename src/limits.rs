@@ -63,6 +63,21 @@ pub const COMMIT_WRITES_MAX: usize = 4_096;
 /// Writes that may wait for the writer. Beyond it creates are refused with 503: the disk does not keep up.
 pub const WRITE_QUEUE_LEN: usize = 16_384;
 
+/// Requests that are put to Redis in one piece. A millisecond of a server's time.
+pub const GATEWAY_BATCH: usize = 512;
+
+/// How long a client with an unknown code waits for Redis to say whether another node has made it.
+pub const LOOK_UP_TIME: Duration = Duration::from_millis(20);
+
+/// Unknown codes that wait to be looked up at most. More are told at once that there is no such link.
+pub const LOOK_UP_QUEUE_LEN: usize = 1_024;
+
+/// Unknown codes that are looked up at once.
+pub const LOOK_UP_BATCH: usize = 256;
+
+/// Codes that a core of a fleet has in reserve at least: as many links can be made while Redis is away.
+pub const FLEET_RESERVE: usize = 100_000;
+
 /// Free space below which the node stops taking writes, before the store itself hits the end of the disk: one journal
 /// and one memtable of the store, with room for a compaction.
 pub const DISK_FREE_MIN: u64 = 256 * 1024 * 1024;

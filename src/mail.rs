@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
@@ -75,6 +75,8 @@ pub enum Ground {
     Unheard {
         /// Whether it was asked, so that it may have done what it did not confirm.
         asked: bool,
+        /// Whether this node may go on alone with what it can decide.
+        alone: bool,
     },
 }
 
@@ -111,6 +113,8 @@ pub enum Order {
     Followed(Followed),
     /// States that were found in Redis while everything was compared.
     Found(Vec<(Code, State)>),
+    /// States that Redis holds against what this node has offered while everything was compared.
+    Yielded(Vec<(Code, State)>),
     /// What Redis has said to the outbox.
     Delivered(Vec<Delivered>),
     /// The place in a stream is gone. The node stands at the end now, and must compare everything of that partition.
@@ -122,6 +126,19 @@ pub enum Order {
     },
     /// Everything of a partition has been compared.
     Compared(Partition),
+}
+
+/// An unknown code to look up in Redis. Whoever asks is answered with [`ToCore::LookedUp`].
+#[derive(Clone, Copy, Debug)]
+pub struct LookUp {
+    /// The code.
+    pub code: Code,
+    /// Who asks.
+    pub core: CoreId,
+    /// The core's own number for what waits.
+    pub token: u64,
+    /// When the client began to wait.
+    pub since: Instant,
 }
 
 /// What became of a [`StoreRequest`].
@@ -143,7 +160,7 @@ pub enum StoreAnswer {
     Damaged,
     /// The store takes no writes at present; the reason is fit for the client's eyes.
     Refused(&'static str),
-    /// Only Redis can say who may have this slug, and it does not answer. Nothing was changed.
+    /// Only Redis can decide this, and it does not answer. Nothing was changed.
     NeedsRedis,
 }
 
@@ -244,6 +261,15 @@ pub enum ToCore {
     Load(LoadBatch),
     /// All links have been read back.
     LoadDone,
+    /// What a look-up in Redis has found.
+    LookedUp {
+        /// The code.
+        code: Code,
+        /// The number that the core gave to it.
+        token: u64,
+        /// The link, if there is one.
+        link: Option<Arc<Link>>,
+    },
     /// Fresh codes are in the core's queue: tasks that wait for one should look again.
     CodesReady,
     /// Report the latency quantiles to a ticket.
@@ -335,6 +361,9 @@ impl Post {
 
 /// The bounded way to the writer, shared by all cores.
 pub type WriterQueue = SyncSender<Order>;
+
+/// The bounded way to who looks up unknown codes, shared by all cores.
+pub type LookUpQueue = SyncSender<LookUp>;
 
 /// The way to the readers, shared by all cores.
 pub type ReaderQueue = SyncSender<StoreRequest>;

@@ -1,6 +1,8 @@
 //! A node from start to end: everything is made in the order in which it depends on each other, runs until it is told to
 //! stop, and is taken down in the opposite order, so that nothing acknowledged is left undone.
 
+mod fleet;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -11,12 +13,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId};
+use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, SpaceKey};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::api::{self, Site};
 use crate::config::Settings;
-use crate::control::replenisher::{self, CodeSource, Replenisher, ReplenisherSetup};
+use crate::control::fleet::{Fleet, OtherKey};
+use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::{loader, readers, writer};
 use crate::core::listen::{self, Socket};
 use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds};
@@ -38,6 +41,8 @@ enum Event {
     Stop(i32),
     /// A core has something to say.
     Core(CoreEvent),
+    /// The fleet has another secret key.
+    OtherKey(OtherKey),
 }
 
 /// Runs a node until it is told to end.
@@ -51,6 +56,7 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
     let _lock = lock(&settings.data_dir)?;
     let (events, inbox) = channel();
     watch_signals(events.clone())?;
+    fleet::check_key(settings)?;
     let node = Node::start(settings, events)?;
     node.run(&inbox)
 }
@@ -89,14 +95,14 @@ pub fn store_exit(error: &StoreError) -> Exit {
 ///
 /// # Errors
 /// When the key does not fit or the store cannot be read.
-pub fn open_store(settings: &Settings) -> Result<(Links, CodeSpace), Exit> {
+pub fn open_store(settings: &Settings) -> Result<(Links, SpaceKey), Exit> {
     let folder = settings.data_dir.join("links");
     let key = space_key::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
     let (links, repairs) = Links::open(&folder, &key.fingerprint()).map_err(|error| store_exit(&error))?;
     for repair in repairs {
         tracing::warn!("{repair}");
     }
-    Ok((links, CodeSpace::new(&key)))
+    Ok((links, key))
 }
 
 struct Node {
@@ -106,6 +112,8 @@ struct Node {
     threads: Threads,
     running: Vec<core::executor::Running>,
     links: Links,
+    /// The fingerprint of the secret key.
+    fingerprint: String,
     /// The line that is shown when clients are let in.
     announcement: String,
 }
@@ -115,17 +123,19 @@ struct Threads {
     writer: JoinHandle<()>,
     readers: Vec<JoinHandle<()>>,
     replenisher: Replenisher,
+    fleet: Option<Fleet>,
 }
 
 impl Node {
     fn start(settings: &Settings, events: Sender<Event>) -> Result<Node, Exit> {
         let cores = core_count(settings);
-        let (links, space) = open_store(settings)?;
+        let (links, key) = open_store(settings)?;
         let (listening, public) = bind_all(&settings.listen, cores.get())?;
         let (admin_address, admin) = bind(settings.admin_listen, 1)?;
         let hasher = CodeHasher::new(random_seed()?);
         let stats = Arc::new(NodeStats::default());
         let (post, bells, mail) = make_post(cores)?;
+        let (deliver, deliveries) = channel();
         let (writer_queue, writer) = writer::start(writer::WriterSetup {
             links: links.clone(),
             post: post.clone(),
@@ -133,17 +143,33 @@ impl Node {
             cores,
             stats: Arc::clone(&stats),
             data_dir: settings.data_dir.clone(),
-            deliveries: None,
+            deliveries: settings.fleet.redis.is_some().then_some(deliver),
             #[cfg(feature = "faults")]
             faults: crate::control::faults::Faults::from_env(),
         })
         .map_err(|error| thread_exit("the store's writer", &error))?;
         let (reader_queue, readers) =
             readers::start(&links, &post, &stats).map_err(|error| thread_exit("the store's readers", &error))?;
+        let parts = fleet::Parts {
+            links: &links,
+            post: &post,
+            stats: &stats,
+            fingerprint: key.fingerprint(),
+            writer: &writer_queue,
+            deliveries,
+        };
+        let on_other_key = events.clone();
+        let joined = fleet::join(settings, parts, move |other| _ = on_other_key.send(Event::OtherKey(other)))?;
+        let (fleet, gateway, look_ups, source) = match joined {
+            Some(joined) => (Some(joined.fleet), joined.gateway, Some(joined.look_ups), Some(joined.source)),
+            None => (None, writer_queue, None, None),
+        };
         let core_stats: Arc<[Arc<CoreStats>]> = (0..=cores.get()).map(|_| Arc::default()).collect();
-        let mut replenisher = start_replenisher(settings, &links, space, &post, &core_stats, &stats)?;
+        let supply = Supply { links: &links, space: CodeSpace::new(&key), post: &post, fleet: source };
+        let mut replenisher = start_replenisher(settings, supply, &core_stats, &stats)?;
         let counters = Counters {
-            writer: writer_queue,
+            writer: gateway,
+            look_ups,
             reader: reader_queue,
             post: post.clone(),
             cores: Arc::clone(&core_stats),
@@ -157,7 +183,16 @@ impl Node {
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
         load(&links, &post, hasher, cores, &stats)?;
         let announcement = announce(settings, &listening, admin_address, &base_url);
-        Ok(Node { cores, post, stats, threads: Threads { writer, readers, replenisher }, running, links, announcement })
+        Ok(Node {
+            cores,
+            post,
+            stats,
+            threads: Threads { writer, readers, replenisher, fleet },
+            running,
+            links,
+            fingerprint: key.fingerprint(),
+            announcement,
+        })
     }
 
     /// Lets clients in when all links are in memory, waits for the end, and brings it about.
@@ -183,6 +218,10 @@ impl Node {
                     }
                 }
                 Event::Stop(signal) => self.drain(signal),
+                Event::OtherKey(OtherKey { theirs }) => {
+                    failure = Some(fleet::other_key(&theirs, &self.fingerprint));
+                    self.drain(SIGTERM);
+                }
                 Event::Core(CoreEvent::Ended(core, Err(error))) => {
                     let what = format!("core {core} ended: {error}");
                     tracing::error!("{what}");
@@ -225,6 +264,7 @@ impl Node {
         for running in self.running {
             let _ = running.join();
         }
+        self.threads.fleet.into_iter().for_each(Fleet::stop);
         // The cores have dropped their ends of the queues: the writer syncs what it has, and ends.
         for thread in self.threads.readers.into_iter().chain([self.threads.writer]) {
             thread.join().expect("panics abort");
@@ -375,11 +415,17 @@ fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
     Ok((Post::new(boxes), bells, mail))
 }
 
+/// What the replenisher makes codes of.
+struct Supply<'a> {
+    links: &'a Links,
+    space: CodeSpace,
+    post: &'a Post,
+    fleet: Option<FleetSource>,
+}
+
 fn start_replenisher(
     settings: &Settings,
-    links: &Links,
-    space: CodeSpace,
-    post: &Post,
+    supply: Supply<'_>,
     core_stats: &Arc<[Arc<CoreStats>]>,
     stats: &Arc<NodeStats>,
 ) -> Result<Replenisher, Exit> {
@@ -390,12 +436,13 @@ fn start_replenisher(
     }
     let cores = core_count(settings);
     replenisher::start(ReplenisherSetup {
-        links: links.clone(),
+        links: supply.links.clone(),
         ids,
-        space,
+        space: supply.space,
         length: settings.code_length,
         cores,
-        post: post.clone(),
+        fleet: supply.fleet,
+        post: supply.post.clone(),
         core_stats: core_stats.iter().take(cores.get()).cloned().collect(),
         stats: Arc::clone(stats),
     })

@@ -60,6 +60,8 @@ pub struct CoreStats {
     pub forwarded_out: Counter,
     /// Redirects to other cores' links from the core's own copies of them.
     pub hot_hits: Counter,
+    /// Unknown codes that were looked up in Redis.
+    pub looked_up: Counter,
     /// Look-ups answered for other cores.
     pub forwarded_in: Counter,
     /// Doorbells rung at other cores.
@@ -101,10 +103,8 @@ pub struct NodeStats {
     pub sync_nanos: Counter,
     /// Writes waiting for the writer.
     pub write_queue: Counter,
-    /// Codes whose state Redis may not have.
-    pub outbox: Counter,
-    /// Links that were given up because another node had their codes.
-    pub conflicts: Counter,
+    /// What the node knows of its fleet.
+    pub fleet: FleetStats,
     /// Length of the codes that are issued now, characters.
     pub issuer_length: Counter,
     /// Next counter value of that length.
@@ -121,6 +121,58 @@ pub struct NodeStats {
     pub draining: AtomicBool,
     /// What went wrong lately, newest last.
     pub alarms: Alarms,
+}
+
+/// What a node counts that shares its code space with others.
+#[derive(Debug, Default)]
+pub struct FleetStats {
+    /// Whether there is a Redis to speak to.
+    pub configured: AtomicBool,
+    /// Whether the last heartbeat was answered.
+    pub connected: AtomicBool,
+    /// Questions that got no answer.
+    pub errors: Counter,
+    /// Codes whose state Redis may not have.
+    pub outbox: Counter,
+    /// Links that were given up because another node had their codes.
+    pub conflicts: Counter,
+    /// Changes that came through the streams.
+    pub followed: Counter,
+    /// States that were brought to Redis from the outbox.
+    pub delivered: Counter,
+    /// Milliseconds from the last change being accepted to its being read here, by the clocks of Redis and this machine.
+    pub lag_ms: Counter,
+    /// Places in streams that were lost.
+    pub gaps: Counter,
+    /// Partitions that are still to be compared with Redis.
+    pub comparing: Counter,
+    /// What the writer did not take, so that the streams must be read again.
+    pub orders_dropped: Counter,
+    /// Unknown codes that were looked up in Redis, and those that were found.
+    pub look_ups: Counter,
+    /// Unknown codes that were found there.
+    pub look_up_hits: Counter,
+    /// Unknown codes that were not looked up, because too many were.
+    pub look_ups_left_out: Counter,
+    /// Times that the counter of codes had been set back.
+    pub regressions: Counter,
+    /// Who is there, for status.
+    pub members: Mutex<Vec<MemberStats>>,
+    /// This node's name, and the servers that it speaks to.
+    pub about: Mutex<(String, Vec<String>)>,
+}
+
+/// What is known of a node of the fleet.
+#[derive(Clone, Debug, Default)]
+pub struct MemberStats {
+    /// Its name.
+    pub node: String,
+    /// What it tells of itself, as JSON.
+    pub about: String,
+    /// Milliseconds since its heartbeat was seen to change.
+    pub silent_ms: u64,
+    /// Its last heartbeat, in milliseconds since 1970 by the clock of Redis.
+    pub beat_ms: u64,
 }
 
 impl NodeStats {

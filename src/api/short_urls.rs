@@ -22,6 +22,9 @@ use crate::stats::unix_ms;
 /// issued before a store was restored from an old copy.
 const CODES_TRIED_MAX: usize = 64;
 
+/// Told to clients while Redis is away.
+const NEEDS_REDIS: &str = "Redis, which decides this among all nodes, does not answer";
+
 impl Context {
     /// `POST /rest/v3/short-urls`
     pub(super) async fn create(&self, request: Request<Incoming>) -> Answer {
@@ -67,6 +70,7 @@ impl Context {
             StoreAnswer::Created => Ok(true),
             StoreAnswer::Taken => Ok(false),
             StoreAnswer::Refused(reason) => Err(refused(reason)),
+            StoreAnswer::NeedsRedis => Err(refused(NEEDS_REDIS)),
             StoreAnswer::Unserved => Err(Problem::unavailable(
                 "The link is stored, but this node has no memory left to serve it; it will after a restart with more cores.",
             )),
@@ -94,6 +98,7 @@ impl Context {
             StoreAnswer::NotFound => Problem::no_link(code).into_answer(),
             StoreAnswer::Damaged => Problem::damaged(code).into_answer(),
             StoreAnswer::Refused(reason) => refused(reason).into_answer(),
+            StoreAnswer::NeedsRedis => refused(NEEDS_REDIS).into_answer(),
             _ => refused("the store gave no answer").into_answer(),
         }
     }

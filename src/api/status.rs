@@ -2,8 +2,8 @@
 //! for people.
 
 use std::fmt::Write;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
@@ -56,7 +56,12 @@ pub(super) async fn gather(desk: &Desk) -> Value {
             "remaining": node.issuer_remaining.get(),
             "error": node.issuer_errors.get(),
         },
-        "redis": {"configured": false, "connected": false, "error": 0},
+        "redis": {
+            "configured": node.fleet.configured.load(Ordering::Relaxed),
+            "connected": node.fleet.connected.load(Ordering::Relaxed),
+            "error": node.fleet.errors.get(),
+        },
+        "fleet": describe_fleet(node),
         "alarms": node.alarms.list().iter().map(|alarm| json!({
             "name": alarm.name,
             "text": alarm.text,
@@ -81,6 +86,7 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "handedOver": core.handed_over.get(),
         "forwardedOut": core.forwarded_out.get(),
         "hotHits": core.hot_hits.get(),
+        "lookedUp": core.looked_up.get(),
         "forwardedIn": core.forwarded_in.get(),
         "doorbells": core.doorbells.get(),
         "turns": core.turns.get(),
@@ -108,6 +114,43 @@ fn describe_store(node: &NodeStats) -> Value {
         "syncMicrosMean": node.sync_nanos.get().checked_div(commits).map_or(0.0, |nanos| nanos as f64 / 1_000.0),
         "queue": node.write_queue.get(),
         "writable": !node.writes_refused.load(Ordering::Relaxed),
+    })
+}
+
+/// What the node knows of its fleet; null where it is alone.
+fn describe_fleet(node: &NodeStats) -> Value {
+    let fleet = &node.fleet;
+    if !fleet.configured.load(Ordering::Relaxed) {
+        return Value::Null;
+    }
+    let (name, servers) = fleet.about.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let members = fleet.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let members: Vec<Value> = members
+        .into_iter()
+        .map(|member| {
+            json!({
+                "node": member.node,
+                "heartbeat": dates::format(member.beat_ms),
+                "silentMillis": member.silent_ms,
+                "about": serde_json::from_str(&member.about).unwrap_or(Value::Null),
+            })
+        })
+        .collect();
+    json!({
+        "node": name,
+        "servers": servers,
+        "nodes": members,
+        "outbox": fleet.outbox.get(),
+        "conflicts": fleet.conflicts.get(),
+        "followed": fleet.followed.get(),
+        "delivered": fleet.delivered.get(),
+        "lagMillis": fleet.lag_ms.get(),
+        "gaps": fleet.gaps.get(),
+        "comparing": fleet.comparing.get(),
+        "lookUps": fleet.look_ups.get(),
+        "lookUpHits": fleet.look_up_hits.get(),
+        "lookUpsLeftOut": fleet.look_ups_left_out.get(),
+        "regressions": fleet.regressions.get(),
     })
 }
 

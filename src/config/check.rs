@@ -7,8 +7,9 @@ use super::cpus::{self, Cores};
 use super::keys::{Key, SETTINGS};
 use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
+use super::redis;
 use super::value::{self, Found, Written};
-use super::{KeySource, Limits, Purpose, Settings};
+use super::{Fleet, KeySource, Limits, Purpose, Settings};
 use crate::exit::Reason;
 
 /// Reads the raw settings and gathers what is wrong with them.
@@ -30,6 +31,7 @@ impl<'a> Checker<'a> {
         let listen = self.listen();
         let admin_listen = self.one(Key::AdminListen, |written| value::address(value::text(written)?));
         let cores = self.cores(allowed);
+        let fleet = self.fleet();
         let base_url = self.one(Key::BaseUrl, value::base_url);
         let open = self.one(Key::Open, value::boolean);
         let space_key = self.space_key();
@@ -52,6 +54,7 @@ impl<'a> Checker<'a> {
             listen: listen?.into_iter().map(|(address, _)| address).collect(),
             admin_listen: admin_listen?,
             cores: cores?,
+            fleet: fleet?,
             base_url,
             open: open?,
             space_key,
@@ -134,6 +137,37 @@ impl<'a> Checker<'a> {
                 None
             }
         }
+    }
+
+    fn fleet(&mut self) -> Option<Fleet> {
+        let redis = self.one(Key::Redis, redis::url);
+        let password = self.one(Key::FleetPassword, |written| {
+            let wrong = |_| super::problem::Wrong::new("is no text", "write the password of Redis");
+            value::text(written).map(str::to_owned).map_err(wrong)
+        });
+        if redis.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
+            let wrong = Wrong::new("the URL of Redis holds a password, too", "keep one of the two");
+            let source = self.sources[Key::FleetPassword as usize].clone();
+            self.problems.push(Problem::of(source, Key::FleetPassword, wrong));
+        }
+        let node = self.one(Key::FleetNode, redis::name);
+        let ca_file = self.one(Key::FleetCaFile, value::path);
+        let prefix = self.one(Key::FleetPrefix, redis::name);
+        let answer_ms = self.one(Key::FleetAnswerMillis, |written| value::integer(written, 10, 150));
+        let accept_without_redis = self.one(Key::FleetAcceptWithoutRedis, value::boolean);
+        let reclaim = self.one(Key::FleetReclaimSeconds, |written| value::integer(written, 10, 31_536_000));
+        let entries = self.one(Key::FleetStreamEntries, |written| value::integer(written, 1_024, 1_000_000_000));
+        Some(Fleet {
+            redis,
+            password: password.map(super::Secret),
+            node,
+            ca_file,
+            prefix: prefix?,
+            answer_time: Duration::from_millis(answer_ms?),
+            accept_without_redis: accept_without_redis?,
+            reclaim_after: Duration::from_secs(reclaim?),
+            stream_entries: entries?,
+        })
     }
 
     fn space_key(&mut self) -> KeySource {

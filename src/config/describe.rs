@@ -54,6 +54,30 @@ fn value(settings: &Settings, key: Key) -> Shown {
             };
             return Shown::Note(choice, note);
         }
+        Key::Redis => match &settings.fleet.redis {
+            Some(url) if url.password.is_some() => {
+                return Shown::Note(quote(&url.to_string()), "its password is hidden".to_owned());
+            }
+            Some(url) => quote(&url.to_string()),
+            None => return Shown::Unset,
+        },
+        Key::FleetNode => match &settings.fleet.node {
+            Some(node) => quote(node),
+            None => return Shown::Unset,
+        },
+        Key::FleetPassword => match &settings.fleet.password {
+            Some(_) => return Shown::Hidden,
+            None => return Shown::Unset,
+        },
+        Key::FleetCaFile => match &settings.fleet.ca_file {
+            Some(path) => quote(&path.to_string_lossy()),
+            None => return Shown::Unset,
+        },
+        Key::FleetPrefix => quote(&settings.fleet.prefix),
+        Key::FleetAnswerMillis => settings.fleet.answer_time.as_millis().to_string(),
+        Key::FleetAcceptWithoutRedis => settings.fleet.accept_without_redis.to_string(),
+        Key::FleetReclaimSeconds => settings.fleet.reclaim_after.as_secs().to_string(),
+        Key::FleetStreamEntries => settings.fleet.stream_entries.to_string(),
         Key::BaseUrl => match &settings.base_url {
             Some(url) => quote(url.as_str()),
             None => return Shown::Unset,

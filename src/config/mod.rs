@@ -11,6 +11,7 @@ mod file;
 pub mod keys;
 mod problem;
 mod raw;
+mod redis;
 mod suggest;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use carom_shards::{CodeLength, SpaceKey};
 pub use cpus::{Cores, CpuChoice};
 pub use problem::{ConfigErrors, Problem, Source, Warning};
 pub use raw::Flags;
+pub use redis::RedisUrl;
 pub use value::{BaseUrl, LogLevel};
 
 use check::Checker;
@@ -42,6 +44,8 @@ pub struct Settings {
     pub admin_listen: SocketAddr,
     /// The cores and their CPUs.
     pub cores: Cores,
+    /// What a node does that shares its code space with others.
+    pub fleet: Fleet,
     /// What short URLs start with; `None`: `http://` and the first public address as it was bound.
     pub base_url: Option<BaseUrl>,
     /// Whether listeners may be reachable from other machines although no key is asked for.
@@ -66,6 +70,39 @@ pub enum KeySource {
     File(PathBuf),
     /// From the environment.
     Given(SpaceKey),
+}
+
+/// What a node does that shares its code space with others. Without `redis` it is alone, and the rest has no effect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fleet {
+    /// Where Redis is.
+    pub redis: Option<RedisUrl>,
+    /// Its password, if the URL holds none.
+    pub password: Option<Secret>,
+    /// The name of this node; `None`: the one in the data directory.
+    pub node: Option<String>,
+    /// Certificates to trust.
+    pub ca_file: Option<PathBuf>,
+    /// What all keys begin with.
+    pub prefix: String,
+    /// How long Redis may take to answer.
+    pub answer_time: Duration,
+    /// Whether changes are taken while Redis is away.
+    pub accept_without_redis: bool,
+    /// After how long of silence a node's unused codes are taken over.
+    pub reclaim_after: Duration,
+    /// About how many changes the streams keep, all together.
+    pub stream_entries: u64,
+}
+
+/// A text that must not be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// What an operator may bound; every other bound is fixed, in [`crate::limits`].

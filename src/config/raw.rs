@@ -19,6 +19,8 @@ pub struct Flags {
     pub admin_listen: Option<String>,
     /// `--cores`
     pub cores: Option<String>,
+    /// `--redis`
+    pub redis: Option<String>,
     /// `--base-url`
     pub base_url: Option<String>,
     /// `--open`
@@ -57,12 +59,13 @@ impl Raw {
     }
 
     fn take_flags(&mut self, flags: Flags) {
-        let Flags { data_dir, listen, admin_listen, cores, base_url, open } = flags;
+        let Flags { data_dir, listen, admin_listen, cores, redis, base_url, open } = flags;
         let open = open.then(|| "true".to_owned());
         let single = [
             (Key::DataDir, data_dir),
             (Key::AdminListen, admin_listen),
             (Key::Cores, cores),
+            (Key::Redis, redis),
             (Key::BaseUrl, base_url),
             (Key::Open, open),
         ];

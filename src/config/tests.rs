@@ -165,7 +165,7 @@ fn the_secret_key_comes_from_one_place_and_is_never_shown() {
 
 #[test]
 fn unknown_and_empty_variables_are_warnings() {
-    let env = [("CAROM_LISEN", "x"), ("CAROM_BASE_URL", ""), ("CAROM_REDIS", "x"), ("CAROMX", "x")];
+    let env = [("CAROM_LISEN", "x"), ("CAROM_BASE_URL", ""), ("CAROM_RABBIT", "x"), ("CAROMX", "x")];
     let (settings, warnings) = load_all(None, &env, Flags::default(), Purpose::Serve).unwrap();
     assert_eq!(settings.base_url, None);
     let warnings: Vec<String> = warnings.iter().map(Warning::to_string).collect();
@@ -174,7 +174,7 @@ fn unknown_and_empty_variables_are_warnings() {
         [
             "environment CAROM_LISEN has no meaning (did you mean CAROM_LISTEN?)",
             "environment CAROM_BASE_URL is empty and counts as not set",
-            "environment CAROM_REDIS has no meaning (`carom serve --help` lists those that do)",
+            "environment CAROM_RABBIT has no meaning (`carom serve --help` lists those that do)",
         ]
     );
 }
@@ -192,7 +192,7 @@ fn the_environment_can_name_the_file_and_a_flag_wins() {
 #[test]
 fn what_is_described_reads_back_as_the_same() {
     let file = "data_dir = 'a \"b\" \\ c'\nlisten = ['127.0.0.1:1', '[::1]:0']\ncores = '1-1'\nopen = true\n\
-                base_url = 'https://example.org'\nspace_key_file = 'k'\n[limits]\nconnections = 5\n[log]\nlevel = 'debug'\n";
+                redis = 'redis://h:1,[::2]:2/3'\nbase_url = 'https://example.org'\nspace_key_file = 'k'\n[fleet]\nnode = 'n.1'\nprefix = 'p'\nanswer_ms = 50\naccept_without_redis = false\n[limits]\nconnections = 5\n[log]\nlevel = 'debug'\n";
     for text in ["", file] {
         let (first, _) = from_file(text).unwrap();
         let (mut again, _) = from_file(&first.describe()).unwrap();

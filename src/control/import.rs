@@ -39,6 +39,8 @@ pub struct ImportSetup {
     pub data_dir: PathBuf,
     /// The code space, for lines without a code.
     pub space: CodeSpace,
+    /// Whether lines without a code get one: not where Redis gives out the counter values.
+    pub may_issue: bool,
     /// Length of codes issued, as configured.
     pub length: CodeLength,
     /// The authorities that the service answers to.
@@ -252,6 +254,11 @@ impl<'s> Committer<'s> {
     /// Decides one line: collects its record, or gives the reason why not.
     fn decide(&mut self, chunk: &Parsed, item: &Item) -> Result<Result<(), &'static str>, ImportError> {
         let Some((code, range)) = &item.coded else {
+            if !self.setup.may_issue {
+                return Ok(Err(
+                    "has no shortCode, and this node shares its codes with others: create it through the API",
+                ));
+            }
             self.issue(item)?;
             return Ok(Ok(()));
         };
@@ -392,6 +399,7 @@ mod tests {
 
     fn setup(dir: &Path) -> ImportSetup {
         ImportSetup {
+            may_issue: true,
             links: Links::open(&dir.join("links"), KEY).unwrap().0,
             data_dir: dir.to_owned(),
             space: CodeSpace::new(&SpaceKey::from_bytes([1; 32])),

@@ -8,6 +8,7 @@ pub mod export;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub mod faults;
+pub mod fleet;
 pub mod import;
 mod import_lines;
 pub mod loader;

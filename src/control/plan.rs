@@ -159,6 +159,14 @@ impl<'o> Plan<'o> {
                     self.adopt(code, state, &look_up);
                 }
             }
+            Order::Yielded(states) => {
+                for (code, state) in states {
+                    if !self.outbox.is_undelivered(&code) {
+                        let before = self.stored(&code, &look_up);
+                        self.adopt_over(code, state, &before);
+                    }
+                }
+            }
             Order::Delivered(delivered) => self.delivered(delivered, look_up),
             Order::Gap { partition, at } => {
                 self.outbox.lost_place(partition);
@@ -213,14 +221,14 @@ impl<'o> Plan<'o> {
             }
             // Redis had nothing to say against it, but nobody knows whether it has it.
             Ground::Absent => self.answer(ticket, StoreAnswer::Refused(NEEDS_REDIS)),
-            Ground::Unheard { asked } => match (next_version(&link, before), link.origin) {
-                (None, _) => self.answer(ticket, StoreAnswer::Taken),
-                (Some(version), Origin::Issued) => {
+            Ground::Unheard { asked, alone } => match next_version(&link, before) {
+                None => self.answer(ticket, StoreAnswer::Taken),
+                Some(version) if alone && link.origin == Origin::Issued => {
                     let code = link.code;
                     self.put(code, &State::Link(link), version, (ticket, StoreAnswer::Created));
                     self.outbox.note(code, None);
                 }
-                (Some(version), Origin::Custom) => {
+                Some(version) => {
                     if asked {
                         self.withdraw(&link, version);
                     }
@@ -246,6 +254,8 @@ impl<'o> Plan<'o> {
                 self.adopt_over(code, state, before);
                 self.answer(ticket, StoreAnswer::NotFound);
             }
+            // If it was asked and has done it, the stream will tell.
+            Ground::Unheard { alone: false, .. } => self.answer(ticket, StoreAnswer::NeedsRedis),
             Ground::Alone | Ground::Absent | Ground::Unheard { .. } => match before {
                 Stored::Held(state) if state.is_link() => {
                     let gone = state.deleted(self.now_ms);
@@ -532,7 +542,7 @@ pub(crate) mod tests {
     #[test]
     fn without_redis_issued_codes_go_on_and_slugs_wait() {
         let mut outbox = Outbox::default();
-        let unheard = |asked| Ground::Unheard { asked };
+        let unheard = |asked| Ground::Unheard { asked, alone: true };
         let (mine, slug) = (state(Origin::Issued, 1, 7), state(Origin::Custom, 1, 8));
         let made = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &mine));
         assert_eq!(made, (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
@@ -559,7 +569,7 @@ pub(crate) mod tests {
         for (ground, queued) in [
             (Ground::Accepted { state: gone.clone(), echo: echo(6) }, false),
             (Ground::Absent, true),
-            (Ground::Unheard { asked: true }, true),
+            (Ground::Unheard { asked: true, alone: true }, true),
         ] {
             let mut outbox = Outbox::default();
             let (answer, write) = decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(ground));
@@ -575,7 +585,7 @@ pub(crate) mod tests {
     fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
         let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 1, 8));
         let mut outbox = Outbox::default();
-        decide(&mut outbox, &Stored::Absent, create_on(Ground::Unheard { asked: false }, &mine));
+        decide(&mut outbox, &Stored::Absent, create_on(Ground::Unheard { asked: false, alone: true }, &mine));
         let delivery = outbox.take_deliveries()[0];
         let held = Delivered { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
         let mut plan = Plan::new(&mut outbox, NOW);
@@ -591,7 +601,7 @@ pub(crate) mod tests {
     fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
         let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 2, 7));
         let mut outbox = Outbox::default();
-        decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(Ground::Unheard { asked: false }));
+        decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(Ground::Unheard { asked: false, alone: true }));
         let gone = Stored::Held(mine.deleted(NOW));
         assert_eq!(decide(&mut outbox, &gone, Order::Found(vec![(code(), theirs)])), (None, None));
     }

@@ -7,13 +7,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use carom_shards::{CodeLength, CodeSpace, CoreCount, CoreId, Counter, GeneratedCode, Issuer, Segment, SegmentSizer};
+use carom_shards::{
+    Code, CodeLength, CodeSpace, CoreCount, CoreId, Counter, GeneratedCode, Issuer, Offer, Run, Segment, SegmentSizer,
+};
 use heapless::spsc::{Consumer, Producer, Queue};
 
-use crate::limits::{CODES_LOW, CODES_QUEUE_LEN, SEGMENT_LEN_MIN};
+use super::fleet::counter::FleetCounter;
+use crate::limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MIN};
 use crate::mail::{Post, ToCore};
 use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::{IdTable, Row};
@@ -91,6 +95,16 @@ pub struct ReplenisherSetup {
     pub stats: Arc<NodeStats>,
     /// Where to count for each core.
     pub core_stats: Vec<Arc<CoreStats>>,
+    /// Where counter values come from in a fleet; without it they come from the marks in the store.
+    pub fleet: Option<FleetSource>,
+}
+
+/// Counter values that a node of a fleet gets from elsewhere.
+pub struct FleetSource {
+    /// The counter that all nodes share.
+    pub counter: FleetCounter,
+    /// Runs that were taken over from nodes that have gone.
+    pub reclaimed: Receiver<Run>,
 }
 
 /// A running replenisher.
@@ -255,9 +269,24 @@ impl Worker {
         if self.setup.stats.writes_refused.load(Ordering::Acquire) {
             return Ok(());
         }
+        self.take_reclaimed(supply)?;
+        // What is leased first is moved first, so that a core need not wait for its whole reserve.
         if supply.left() < supply.low.load(Ordering::Relaxed) {
             self.lease(supply)?;
         }
+        self.move_codes(supply)?;
+        if self.setup.fleet.is_some() && supply.left() < FLEET_RESERVE {
+            // Without Redis there is none to be had, and there are enough for now.
+            match self.lease(supply) {
+                Ok(()) => self.asked.store(true, Ordering::Release),
+                Err(error) => tracing::debug!(%error, "the reserve of codes cannot be filled now"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills a core's queue from its rows.
+    fn move_codes(&mut self, supply: &mut Supply) -> Result<(), ReplenishError> {
         let mut moved = false;
         while let Some(row) = supply.rows.front_mut() {
             let room = supply.queue.capacity() - supply.queue.len();
@@ -272,9 +301,12 @@ impl Worker {
             row.cursor += count;
             moved = true;
             if row.cursor == row.codes.len() {
-                let id = row.id;
+                let (id, run) = (row.id, row.run);
                 supply.rows.pop_front();
                 self.setup.ids.remove(id).map_err(failed)?;
+                if let Some(fleet) = &mut self.setup.fleet {
+                    fleet.counter.release(run);
+                }
             }
         }
         if moved {
@@ -285,23 +317,17 @@ impl Worker {
 
     /// Leases the next segment for a core and makes it durable.
     fn lease(&mut self, supply: &mut Supply) -> Result<(), ReplenishError> {
-        if let Some(before) = supply.leased.replace(Instant::now()) {
-            supply.sizer.lasted(before.elapsed());
-        }
         let before = self.issuer.length();
-        let want = supply.sizer.next_len(self.issuer.remaining());
-        let run = self.issuer.issue(want).ok_or_else(|| failed("all codes of all lengths are used up"))?;
+        let mut sizer = supply.sizer;
+        supply.leased.iter().for_each(|leased| sizer.lasted(leased.elapsed()));
+        let run = self.next_run(sizer.next_len(self.issuer.remaining()))?;
+        (supply.sizer, supply.leased) = (sizer, Some(Instant::now()));
         let mut batch = self.setup.links.batch();
         batch.set_high_water(run.length.get(), run.end().0);
         self.setup.links.commit(batch).map_err(failed)?;
         self.setup.links.sync().map_err(failed)?;
-        let mut seed = [0; 16];
-        getrandom::fill(&mut seed).map_err(failed)?;
-        let codes = Segment::prepare(&self.setup.space, run, seed).into_codes();
-        let row = Row { id: self.next_id, core: supply.core, run, codes, cursor: 0 };
-        self.next_id += 1;
-        self.setup.ids.add(&row).map_err(failed)?;
-        supply.rows.push_back(row);
+        let codes = self.codes_of(run)?;
+        self.add_row(supply, run, codes)?;
         // Longer segments take longer to make, and belong to cores that use codes faster.
         let low = (run.len as usize / (SEGMENT_LEN_MIN as usize / CODES_LOW)).clamp(CODES_LOW, CODES_QUEUE_LEN / 2);
         supply.low.store(low, Ordering::Relaxed);
@@ -310,6 +336,64 @@ impl Worker {
         stats.segment_len.set(run.len);
         self.note_length(before);
         Ok(())
+    }
+
+    /// The next counter values: this node's own, or the fleet's.
+    fn next_run(&mut self, want: u64) -> Result<Run, ReplenishError> {
+        let used_up = || failed("all codes of all lengths are used up");
+        let Some(fleet) = &mut self.setup.fleet else { return self.issuer.issue(want).ok_or_else(used_up) };
+        for _ in CodeLength::MIN.and_longer() {
+            let length = self.issuer.length();
+            let floor = self.setup.links.floor(length.get()).map_err(failed)?;
+            let seen = self.issuer.mark(length).0.max(floor);
+            let run = fleet.counter.lease(length, want, seen).map_err(failed)?;
+            match self.issuer.offer(run) {
+                Offer::Accepted(run) => return Ok(run),
+                Offer::UsedUp { next: Some(_) } => {}
+                Offer::UsedUp { next: None } => return Err(used_up()),
+                Offer::Regressed { raise_to } => {
+                    return Err(failed(format!("Redis gave out values below {raise_to:?}, which this node has seen")));
+                }
+            }
+        }
+        Err(used_up())
+    }
+
+    /// The codes of a run, shuffled.
+    fn codes_of(&self, run: Run) -> Result<Vec<GeneratedCode>, ReplenishError> {
+        let mut seed = [0; 16];
+        getrandom::fill(&mut seed).map_err(failed)?;
+        Ok(Segment::prepare(&self.setup.space, run, seed).into_codes())
+    }
+
+    fn add_row(&mut self, supply: &mut Supply, run: Run, codes: Vec<GeneratedCode>) -> Result<(), ReplenishError> {
+        let row = Row { id: self.next_id, core: supply.core, run, codes, cursor: 0 };
+        self.next_id += 1;
+        self.setup.ids.add(&row).map_err(failed)?;
+        supply.rows.push_back(row);
+        Ok(())
+    }
+
+    /// Takes over what a node that has gone had leased: the codes of it that no link uses, here or anywhere.
+    fn take_reclaimed(&mut self, supply: &mut Supply) -> Result<(), ReplenishError> {
+        let Some(fleet) = &mut self.setup.fleet else { return Ok(()) };
+        let Ok(run) = fleet.reclaimed.try_recv() else { return Ok(()) };
+        let all = self.codes_of(run)?;
+        let as_codes: Vec<Code> = all.iter().map(|code| code.to_code()).collect();
+        let fleet = self.setup.fleet.as_mut().expect("it was there a moment ago");
+        let used = fleet.counter.are_used(&as_codes).map_err(failed)?;
+        let mut free = Vec::new();
+        for ((generated, code), used) in all.into_iter().zip(&as_codes).zip(used) {
+            if !used && self.setup.links.get(code).map_err(failed)?.is_none() {
+                free.push(generated);
+            }
+        }
+        tracing::info!(codes = free.len(), of = run.len, "codes were taken over from a node that has gone");
+        if free.is_empty() {
+            self.setup.fleet.as_mut().expect("it was there a moment ago").counter.release(run);
+            return Ok(());
+        }
+        self.add_row(supply, run, free)
     }
 
     fn note_length(&self, before: CodeLength) {
@@ -355,6 +439,7 @@ mod tests {
             cores: node.cores,
             stats: Arc::clone(&node.stats),
             core_stats: node.cores.cores().map(|_| Arc::default()).collect(),
+            fleet: None,
         })
         .unwrap()
     }

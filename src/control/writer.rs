@@ -146,7 +146,7 @@ impl Writer {
             self.fail(&error);
         } else if !acknowledges || self.sync() {
             self.setup.stats.store_updates.add(writes.states.len() as u64);
-            self.setup.stats.outbox.set(self.outbox.len() as u64);
+            self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
             self.tell(outcomes);
             self.hand_deliveries_over();
             return;
@@ -224,10 +224,13 @@ impl Writer {
         self.post_bundles();
     }
 
-    /// Refuses what clients ask for. What others did is read again from their streams: the place there stays.
+    /// Refuses what clients ask for. What others did must be read again from the streams: the place there stays.
     fn refuse(&mut self, orders: Vec<Order>, reason: &'static str) {
         for order in orders {
-            let Order::Client(request, _) = order else { continue };
+            let Order::Client(request, _) = order else {
+                self.setup.stats.fleet.orders_dropped.add(1);
+                continue;
+            };
             let (StoreRequest::Create { ticket, .. }
             | StoreRequest::Delete { ticket, .. }
             | StoreRequest::Read { ticket, .. }) = request;
@@ -324,7 +327,7 @@ fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
 /// Says that links were given up because another node has their codes.
 fn report(stats: &NodeStats, conflicts: &[Conflict]) {
     for Conflict { code, ours, theirs } in conflicts {
-        stats.conflicts.add(1);
+        stats.fleet.conflicts.add(1);
         tracing::error!(
             %code,
             revision = ours.version().rev,
@@ -347,7 +350,7 @@ fn bytes_of(order: &Order) -> u64 {
         Order::Followed(followed) => {
             followed.states.iter().filter_map(|(_, changed)| Some(of_state(&changed.as_ref()?.1))).sum()
         }
-        Order::Found(states) => states.iter().map(|(_, state)| of_state(state)).sum(),
+        Order::Found(states) | Order::Yielded(states) => states.iter().map(|(_, state)| of_state(state)).sum(),
         Order::Client(..) | Order::Delivered(_) | Order::Gap { .. } | Order::Compared(_) => 128,
     }
 }

@@ -11,6 +11,7 @@ mod data;
 pub mod executor;
 mod hot;
 pub mod listen;
+mod look;
 mod mesh;
 mod recall;
 mod serve;

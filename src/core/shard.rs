@@ -48,6 +48,11 @@ impl Shard {
         Shard { map: LinkMap::with_room(self.hasher, 1), ..self }
     }
 
+    /// How codes are hashed.
+    pub(super) fn hasher(&self) -> CodeHasher {
+        self.hasher
+    }
+
     /// The hash of a code and the core that owns it.
     #[inline]
     pub(super) fn locate(&self, code: &Code) -> (CodeHash, CoreId) {

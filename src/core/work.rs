@@ -11,11 +11,13 @@ use hdrhistogram::Histogram;
 use super::conn::{Asking, Conn, Conns, Stage};
 use super::data::{Brought, Data, Place};
 use super::executor::{self, Woken};
+use super::look::Looks;
 use super::mesh::Question;
 use super::serve::Limits;
 use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
 use crate::desk::{Desk, Looked};
 use crate::limits::{BODY_TIME_MAX, SEND_TIME_MAX};
+use crate::link::Link;
 use crate::mail::{StoreAnswer, Ticket, ToCore};
 use crate::stats::{CoreStats, LatencySummary};
 use crate::wire::answer::{Answers, Found};
@@ -51,6 +53,8 @@ pub(super) struct Work {
     /// Slots to settle in this turn.
     pub(super) dirty: Vec<u32>,
     pub(super) data: Option<Box<Data>>,
+    /// The way to Redis for unknown codes; none where a node is alone.
+    looks: Option<Looks>,
     pub(super) answers: Answers,
     pub(super) desk: Rc<Desk>,
     pub(super) service: Service,
@@ -75,8 +79,11 @@ impl Work {
         stats: Arc<CoreStats>,
         limits: Limits,
     ) -> Work {
+        let looks = data.as_ref().zip(desk.counters().look_ups.clone());
+        let looks = looks.map(|(data, queue)| Looks::new(desk.core(), data.shard.hasher(), queue));
         Work {
             now,
+            looks,
             conns: Conns::default(),
             dirty: Vec::new(),
             data,
@@ -204,6 +211,13 @@ impl Work {
                             return at;
                         }
                     };
+                    if found == Found::Missing
+                        && let Some(looks) = &mut self.looks
+                        && looks.ask(ask.code, token_of(conn), self.now.tick, &self.stats, &self.desk.counters().node)
+                    {
+                        conn.asking = Some(Asking { ask, since: self.now.instant, wanted: false });
+                        return at;
+                    }
                     count(&self.stats, &found);
                     self.answers.write(&mut conn.out, &ask, &found, self.now.unix_ms);
                     self.answered += 1;
@@ -340,6 +354,12 @@ impl Work {
             };
             match data.find(&code, self.now.unix_ms) {
                 Place::Here(found) | Place::Copy(found) => {
+                    if found == Found::Missing
+                        && let Some(looks) = &mut self.looks
+                        && looks.ask(code, token | DESK_TOKEN, self.now.tick, &self.stats, &desk.counters().node)
+                    {
+                        continue;
+                    }
                     count(&self.stats, &found);
                     desk.bring_looked(token, looked(&found));
                 }
@@ -357,7 +377,7 @@ impl Work {
         let Some(mut data) = self.data.take() else { return false };
         let mut resumed = std::mem::take(&mut self.kicked);
         let (answered, worked) = data.serve(self.now.unix_ms, |brought| match brought {
-            Brought::Answer { token, found } => self.take_answer(token, &found, &mut resumed),
+            Brought::Answer { token, found } => self.take_answer(token, &found, true, &mut resumed),
             Brought::Dropped { owner, number } => {
                 self.desk.counters().post.to(owner).post(ToCore::Dropped { number });
                 None
@@ -372,15 +392,30 @@ impl Work {
         worked
     }
 
-    /// Gives an answer of another core to who asked. Returns the code if others will ask for it, too.
-    fn take_answer(&mut self, token: u64, found: &Found<'_>, resumed: &mut Vec<u32>) -> Option<Code> {
-        count(&self.stats, found);
+    /// Gives an answer of another core, or of Redis, to who asked. Returns the code if others will ask for it, too.
+    fn take_answer(
+        &mut self,
+        token: u64,
+        found: &Found<'_>,
+        may_look_up: bool,
+        resumed: &mut Vec<u32>,
+    ) -> Option<Code> {
         if token & DESK_TOKEN != 0 {
+            count(&self.stats, found);
             self.desk.bring_looked(token & !DESK_TOKEN, looked(found));
             return None;
         }
         let conn = self.conns.get(token as u32).filter(|conn| token_of(conn) == token)?;
         let asking = conn.asking.take()?;
+        if *found == Found::Missing
+            && may_look_up
+            && let Some(looks) = &mut self.looks
+            && looks.ask(asking.ask.code, token, self.now.tick, &self.stats, &self.desk.counters().node)
+        {
+            conn.asking = Some(Asking { wanted: false, ..asking });
+            return None;
+        }
+        count(&self.stats, found);
         self.answers.write(&mut conn.out, &asking.ask, found, self.now.unix_ms);
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         Self::touch(&mut self.dirty, conn);
@@ -420,6 +455,7 @@ impl Work {
                     data.shard.load(&batch);
                 }
             }
+            ToCore::LookedUp { code, token, link } => self.take_look_up(&code, token, link.as_deref()),
             ToCore::CodesReady => {
                 self.desk.bring_codes();
             }
@@ -433,6 +469,25 @@ impl Work {
             // These concern listeners; the loop handles them.
             ToCore::LoadDone | ToCore::Open | ToCore::Drain { .. } => {}
         }
+    }
+
+    /// Gives what was found in Redis to who asked.
+    fn take_look_up(&mut self, code: &Code, token: u64, link: Option<&Link>) {
+        if let (None, Some(looks)) = (link, &mut self.looks) {
+            looks.not_found(code, self.now.tick);
+        }
+        let now_ms = self.now.unix_ms;
+        let found = match link {
+            Some(link) if link.policy.valid_until_ms.is_some_and(|until| until <= now_ms) => Found::Gone,
+            Some(link) => Found::Link { policy: link.policy, target: link.target.as_bytes() },
+            None => Found::Missing,
+        };
+        let mut resumed = std::mem::take(&mut self.kicked);
+        self.take_answer(token, &found, false, &mut resumed);
+        for slot in resumed.drain(..) {
+            self.drained(slot);
+        }
+        self.kicked = resumed;
     }
 
     /// Tells who waits for a change that it is durable and visible everywhere.

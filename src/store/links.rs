@@ -8,6 +8,7 @@
 
 use std::ops::{Bound, Deref};
 use std::path::Path;
+use std::time::Duration;
 use std::{fmt, io};
 
 use carom_shards::Code;
@@ -136,6 +137,18 @@ impl Batch {
         } else {
             self.inner.remove(&self.fleet, Slice::from(&key[..]));
         }
+    }
+
+    /// Sets the highest counter value of this length that any node of the fleet knows of.
+    pub fn set_floor(&mut self, code_len: usize, value: u64) {
+        let key = floor_key(code_len);
+        self.inner.insert(&self.fleet, key.as_str(), sealed(&key, value));
+    }
+
+    /// Notes when the fleet was last heard of, as the time since this start of the machine.
+    pub fn set_heard(&mut self, boot: &str, since_boot: Duration) {
+        let value = format!("{boot} {}", since_boot.as_millis());
+        self.inner.insert(&self.fleet, HEARD, value.as_str());
     }
 
     /// Whether there is nothing to write.
@@ -288,6 +301,48 @@ impl Links {
         self.meta.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
     }
 
+    /// The highest counter value of this length that any node of the fleet is known to have seen; 0 where none is.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where it cannot be read.
+    pub fn floor(&self, code_len: usize) -> Result<u64, StoreError> {
+        let key = floor_key(code_len);
+        self.fleet.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
+    }
+
+    /// When the fleet was last heard of during this start of the machine, as the time since then; `None` if it was not.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn heard(&self, boot: &str) -> Result<Option<Duration>, StoreError> {
+        let stored = self.fleet.get(HEARD)?;
+        let text = stored.as_deref().and_then(|stored| std::str::from_utf8(stored).ok()).unwrap_or_default();
+        let millis = text.split_once(' ').filter(|(of, _)| *of == boot && !boot.is_empty());
+        Ok(millis.and_then(|(_, millis)| millis.parse().ok()).map(Duration::from_millis))
+    }
+
+    /// Some records behind a key, in the order of their keys.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where a block that holds some of them cannot be read.
+    pub fn page(&self, behind: &[u8], count: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+        let range = (Bound::Excluded(behind), Bound::<&[u8]>::Unbounded);
+        let mut page = Vec::with_capacity(count);
+        for guard in self.links.range::<&[u8], _>(range).take(count) {
+            let (key, value) = guard.into_inner()?;
+            page.push((key.to_vec(), value.to_vec()));
+        }
+        Ok(page)
+    }
+
+    /// Whether this store has belonged to a node of a fleet.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn is_of_fleet(&self) -> Result<bool, StoreError> {
+        Ok(self.fleet.get(HEARD)?.is_some())
+    }
+
     /// The outbox, in the order of its entries. A damaged entry is left out: it names a code and nothing else, and its
     /// state is brought again whenever everything is compared.
     ///
@@ -436,6 +491,13 @@ fn link_options() -> KeyspaceCreateOptions {
             CompressionType::Lz4,
         ]))
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS))))
+}
+
+/// Where it is noted when the fleet was last heard of.
+const HEARD: &str = "heard";
+
+fn floor_key(code_len: usize) -> String {
+    format!("floor/{code_len:02}")
 }
 
 fn outbox_key(seq: u64) -> [u8; 9] {

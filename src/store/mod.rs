@@ -10,4 +10,5 @@ pub mod journal;
 pub mod links;
 pub mod lock;
 pub mod record;
+pub mod redis;
 mod search;

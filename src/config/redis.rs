@@ -1,0 +1,162 @@
+//! Where Redis is, as one writes it: a URL, or several servers of a cluster.
+
+use std::fmt;
+
+use super::problem::{Wrong, quoted};
+use super::value::{self, Written};
+
+/// The port of a server that is named without one.
+const PORT: u16 = 6379;
+
+/// Where Redis is and how to log in. Its `Debug` and `Display` forms hold no password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl {
+    /// Hosts and ports, at least one.
+    pub servers: Vec<(String, u16)>,
+    /// Whether to speak TLS.
+    pub tls: bool,
+    /// The user, if one is named.
+    pub username: Option<String>,
+    /// The password, if the URL holds one.
+    pub password: Option<String>,
+    /// The database.
+    pub database: u32,
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        let user = self.username.as_ref().map_or(String::new(), |user| format!("{user}@"));
+        let server = |(host, port): &(String, u16)| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        };
+        let servers: Vec<String> = self.servers.iter().map(server).collect();
+        write!(f, "{scheme}://{user}{}/{}", servers.join(","), self.database)
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Reads the place of Redis. The messages never hold what was written: it may be a password.
+pub(super) fn url(written: &Written) -> Result<RedisUrl, Wrong> {
+    const RIGHT: &str = "write it as redis://127.0.0.1:6379, or redis://HOST:PORT,HOST:PORT for some servers of a cluster; \
+                         rediss:// speaks TLS";
+    let written = value::text(written)?.trim();
+    let wrong = |reason: &str| Wrong::new(reason, RIGHT);
+    let (scheme, rest) = written.split_once("://").ok_or_else(|| wrong("does not start with redis:// or rediss://"))?;
+    let tls = match scheme.to_ascii_lowercase().as_str() {
+        "redis" => false,
+        "rediss" => true,
+        _ => return Err(wrong("does not start with redis:// or rediss://")),
+    };
+    let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
+    let (servers, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let database =
+        if path.is_empty() { 0 } else { path.parse().map_err(|_| wrong("names a database that is no number"))? };
+    let mut found = Vec::new();
+    for server in servers.split(',').map(str::trim).filter(|server| !server.is_empty()) {
+        // The `url` crate knows what a host is.
+        let parsed =
+            url::Url::parse(&format!("{scheme}://{server}")).map_err(|_| wrong("names a server that is none"))?;
+        let host = parsed.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("names no host"))?;
+        if parsed.query().is_some() || parsed.fragment().is_some() {
+            return Err(wrong("has a query or fragment"));
+        }
+        found.push((host.trim_start_matches('[').trim_end_matches(']').to_owned(), parsed.port().unwrap_or(PORT)));
+    }
+    if found.is_empty() {
+        return Err(wrong("names no server"));
+    }
+    let (username, password) = match login {
+        None => (None, None),
+        Some(login) => match login.split_once(':') {
+            Some((user, password)) => (decoded(user), decoded(password)),
+            None => (decoded(login), None),
+        },
+    };
+    Ok(RedisUrl { servers: found, tls, username, password, database })
+}
+
+/// A part of a URL without its percent escapes; `None` for an empty one.
+fn decoded(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        let escaped = (byte == b'%')
+            .then(|| behind.get(..2))
+            .flatten()
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        bytes.push(escaped.unwrap_or(byte));
+        rest = if escaped.is_some() { &behind[2..] } else { behind };
+    }
+    (!part.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What all keys in Redis begin with, or the name of a node: what needs no escape anywhere.
+pub(super) fn name(written: &Written) -> Result<String, Wrong> {
+    let name = value::text(written)?.trim();
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if name.len() <= 64 && name.bytes().all(good) {
+        return Ok(name.to_owned());
+    }
+    Err(Wrong::new(
+        format!("{} is no name", quoted(name)),
+        "write at most 64 letters, digits, dots, dashes or underscores",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Result<RedisUrl, Wrong> {
+        url(&Written::Text(text.to_owned()))
+    }
+
+    #[test]
+    fn urls_name_servers_logins_and_databases() {
+        let one = read("redis://127.0.0.1").unwrap();
+        assert_eq!((one.servers, one.tls, one.database), (vec![("127.0.0.1".to_owned(), 6379)], false, 0));
+        let cluster = read("rediss://ops:s%40cret@[::1]:7001,b.example:7002/3").unwrap();
+        assert_eq!(cluster.servers, [("::1".to_owned(), 7001), ("b.example".to_owned(), 7002)]);
+        assert_eq!((cluster.username.as_deref(), cluster.password.as_deref()), (Some("ops"), Some("s@cret")));
+        assert_eq!((cluster.tls, cluster.database), (true, 3));
+        assert_eq!(cluster.to_string(), "rediss://ops@[::1]:7001,b.example:7002/3");
+        assert_eq!(read("redis://:pw@h").unwrap().username, None);
+        assert_eq!(read(&cluster.to_string()).unwrap(), RedisUrl { password: None, ..cluster });
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused_without_being_shown() {
+        for wrong in [
+            "",
+            "h:1",
+            "http://h",
+            "redis://",
+            "redis://h:99999",
+            "redis://geheim@",
+            "redis://a:geheim@h/x",
+            "redis://h?geheim",
+        ] {
+            let error = format!("{:?}", read(wrong).unwrap_err());
+            assert!(!error.contains("geheim"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_and_no_password_is_shown(text in "\\PC{0,40}", password in "[a-z]{12}") {
+            let _ = read(&text);
+            if let Ok(url) = read(&format!("redis://u:{password}@h")) {
+                let shown = format!("{url:?} {url}");
+                prop_assert!(!shown.contains(&password));
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Says every second that this node is there, and hears of the others: what they have seen of the counters, and who has
+//! gone, so that one of those left takes over what they had leased.
+
+use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::{CodeLength, Counter, Run};
+use serde_json::json;
+
+use super::{OtherKey, Shared, note_trouble};
+use crate::fleet::members::Members;
+use crate::stats::MemberStats;
+use crate::store::links::StoreError;
+use crate::store::redis::{Beat, Heard, Redis};
+
+/// Between two heartbeats.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The same while Redis does not answer: so that its return is noticed soon.
+const EVERY_WHILE_AWAY: Duration = Duration::from_millis(250);
+
+/// How long a heartbeat may take.
+const BEAT_TIME: Duration = Duration::from_millis(500);
+
+/// How often the instant of the last heartbeat is written down, for the next process.
+const WRITE_DOWN_EVERY: Duration = Duration::from_secs(10);
+
+/// Starts the thread.
+pub(super) fn start(
+    shared: &Shared,
+    lengths: Vec<CodeLength>,
+    taken: Sender<Run>,
+    other_key: impl Fn(OtherKey) + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let heart = Heart {
+        redis: shared.redis()?,
+        shared: shared.clone(),
+        lengths,
+        members: Members::default(),
+        taken,
+        other_key: Box::new(other_key),
+        written_down: None,
+        was_away: false,
+    };
+    std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())
+}
+
+/// The time since the machine was started, also while it slept: no clock that anybody sets.
+pub fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+}
+
+/// Tells one start of the machine from another.
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+struct Heart {
+    shared: Shared,
+    redis: Redis,
+    lengths: Vec<CodeLength>,
+    members: Members,
+    taken: Sender<Run>,
+    other_key: Box<dyn Fn(OtherKey) + Send>,
+    written_down: Option<Instant>,
+    was_away: bool,
+}
+
+impl Heart {
+    fn run(mut self) {
+        while !self.shared.is_stopping() {
+            let heard = self.beat();
+            std::thread::park_timeout(if heard { EVERY } else { EVERY_WHILE_AWAY });
+        }
+    }
+
+    /// One heartbeat. Returns whether it was answered.
+    fn beat(&mut self) -> bool {
+        let seen = match self.seen() {
+            Ok(seen) => seen,
+            Err(error) => {
+                tracing::error!(%error, "the marks of the counters cannot be read");
+                return false;
+            }
+        };
+        let sent = since_boot();
+        let settings = &self.shared.settings;
+        let beat = Beat { node: &settings.node, about: self.about(), fingerprint: &settings.fingerprint, seen: &seen };
+        match self.redis.beat(&beat, BEAT_TIME) {
+            Ok(heard) if heard.fingerprint != settings.fingerprint => {
+                (self.other_key)(OtherKey { theirs: heard.fingerprint });
+                false
+            }
+            Ok(heard) => {
+                self.hear(&heard, sent, &seen);
+                true
+            }
+            Err(trouble) => {
+                note_trouble(&self.shared.stats, &trouble);
+                let stats = &self.shared.stats;
+                stats.fleet.connected.store(false, Ordering::Release);
+                stats.alarms.raise(
+                    "redis_away",
+                    format!("{trouble}; redirects go on, new links are kept here and brought to Redis when it is back"),
+                );
+                self.was_away = true;
+                false
+            }
+        }
+    }
+
+    fn seen(&self) -> Result<Vec<(CodeLength, u64)>, StoreError> {
+        let links = &self.shared.links;
+        let mark = |length: &CodeLength| Ok((*length, links.high_water(length.get())?.max(links.floor(length.get())?)));
+        self.lengths.iter().map(mark).collect()
+    }
+
+    fn about(&self) -> String {
+        let stats = &self.shared.stats;
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "ready": stats.ready.load(Ordering::Relaxed),
+            "draining": stats.draining.load(Ordering::Relaxed),
+            "outbox": stats.fleet.outbox.get(),
+            "lagMillis": stats.fleet.lag_ms.get(),
+        })
+        .to_string()
+    }
+
+    fn hear(&mut self, heard: &Heard, sent: Duration, seen: &[(CodeLength, u64)]) {
+        let stats = &self.shared.stats;
+        if std::mem::take(&mut self.was_away) {
+            // Who was silent while nobody could be heard cannot be told.
+            self.members.begin_anew();
+        }
+        stats.fleet.connected.store(true, Ordering::Release);
+        stats.alarms.clear("redis_away");
+        stats.alarms.clear("redis_refuses");
+        self.shared.lease.lock().unwrap_or_else(PoisonError::into_inner).confirm(sent);
+        let now = since_boot();
+        self.members.observe(&heard.beats, now);
+        self.keep(heard, sent, seen);
+        self.show(heard, now);
+        self.take_over(now);
+    }
+
+    /// Keeps what others have seen of the counters, and from time to time when Redis was heard last.
+    fn keep(&mut self, heard: &Heard, sent: Duration, seen: &[(CodeLength, u64)]) {
+        let links = &self.shared.links;
+        let mut batch = links.batch();
+        for (length, floor) in &heard.floors {
+            if seen.iter().all(|(of, seen)| of != length || floor > seen) {
+                batch.set_floor(length.get(), *floor);
+            }
+        }
+        if self.written_down.is_none_or(|at| at.elapsed() >= WRITE_DOWN_EVERY) {
+            batch.set_heard(&boot_id(), sent);
+            self.written_down = Some(Instant::now());
+        }
+        if !batch.is_empty()
+            && !self.shared.stats.writes_refused.load(Ordering::Acquire)
+            && let Err(error) = links.commit(batch)
+        {
+            tracing::error!(%error, "what the fleet has told could not be written down");
+        }
+    }
+
+    fn show(&self, heard: &Heard, now: Duration) {
+        let about = |node: &str| heard.about.iter().find(|(of, _)| of == node).map(|(_, about)| about.clone());
+        let beat = |node: &str| heard.beats.iter().find(|(of, _)| of == node).map_or(0, |(_, beat)| *beat);
+        let members = self.members.list(now).into_iter().map(|(node, silent)| MemberStats {
+            about: about(&node).unwrap_or_default(),
+            beat_ms: beat(&node),
+            silent_ms: silent.as_millis() as u64,
+            node,
+        });
+        let fleet = &self.shared.stats.fleet;
+        *fleet.members.lock().unwrap_or_else(PoisonError::into_inner) = members.collect();
+        let servers = self.redis.servers().into_iter().map(|(address, _)| address.to_string()).collect();
+        *fleet.about.lock().unwrap_or_else(PoisonError::into_inner) = (self.shared.settings.node.clone(), servers);
+    }
+
+    /// Takes over what nodes had leased that have gone.
+    fn take_over(&mut self, now: Duration) {
+        let me = self.shared.settings.node.clone();
+        for (gone, beat) in self.members.gone(now, self.shared.settings.reclaim_after) {
+            if gone == me {
+                continue;
+            }
+            match self.redis.reclaim(&me, &gone, beat, BEAT_TIME) {
+                Ok(leases) => {
+                    tracing::warn!(
+                        node = gone,
+                        leases = leases.len(),
+                        "a node has gone; its unused codes are taken over"
+                    );
+                    for (length, start, len) in leases {
+                        // Without a replenisher the node is on its way out.
+                        let _ = self.taken.send(Run { length, start: Counter(start), len });
+                    }
+                }
+                Err(trouble) => note_trouble(&self.shared.stats, &trouble),
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Counter values from Redis, for the replenisher.
+
+use std::io;
+use std::time::Duration;
+
+use carom_shards::{CodeLength, Counter, Run};
+
+use super::Shared;
+use crate::fleet::lease::{is_replicated, margin};
+use crate::store::redis::{Redis, Trouble};
+
+/// How long a lease may take: nobody waits for it but the replenisher, and replicas have to confirm it.
+const LEASE_TIME: Duration = Duration::from_secs(1);
+
+/// Where a node of a fleet gets counter values from.
+pub struct FleetCounter {
+    shared: Shared,
+    redis: Redis,
+}
+
+impl FleetCounter {
+    /// Makes ready.
+    ///
+    /// # Errors
+    /// When the certificates cannot be used.
+    pub fn new(shared: &Shared) -> io::Result<FleetCounter> {
+        Ok(FleetCounter { redis: shared.redis()?, shared: shared.clone() })
+    }
+
+    /// Leases `want` values of a length, all of them above what this node has seen.
+    ///
+    /// # Errors
+    /// Why there are none now; values may be lost then, which costs nothing.
+    pub fn lease(&mut self, length: CodeLength, want: u64, seen: u64) -> Result<Run, String> {
+        let stats = &self.shared.stats;
+        let about = (seen, margin(length));
+        let leased = self.redis.lease(length, want, about, &self.shared.settings.node, LEASE_TIME);
+        let (granted, confirmed, replicas) = leased.map_err(|trouble| trouble.to_string())?;
+        if granted.mended > 0 {
+            stats.fleet.regressions.add_shared(1);
+            let text = format!(
+                "the counter of codes in Redis had been set back by {} values and was raised again; find out whether Redis \
+                 lost data or was restored from an old copy",
+                granted.mended
+            );
+            stats.alarms.raise("counter_regressed", text);
+        }
+        if granted.moved {
+            tracing::info!(
+                first = granted.start,
+                "another Redis server gives out codes; values that it may not know of are left out"
+            );
+        }
+        if !is_replicated(confirmed, replicas) {
+            return Err(format!("none of {replicas} replicas of Redis has confirmed a lease; it was thrown away"));
+        }
+        Ok(Run { length, start: Counter(granted.start), len: want })
+    }
+
+    /// Gives a lease back whose values are used up. That it may not arrive costs nothing: whoever takes it over finds all
+    /// of its codes taken.
+    pub fn release(&mut self, run: Run) {
+        if let Err(trouble @ Trouble::Refused(_)) = self.redis.release(run.length, run.start.0, LEASE_TIME) {
+            tracing::warn!(%trouble, "a lease could not be given back");
+        }
+    }
+
+    /// Which of these codes have a state in Redis.
+    ///
+    /// # Errors
+    /// When that cannot be asked for all of them.
+    pub fn are_used(&mut self, codes: &[carom_shards::Code]) -> Result<Vec<bool>, String> {
+        let mut used = Vec::with_capacity(codes.len());
+        for some in codes.chunks(512) {
+            for head in self.redis.heads(some, LEASE_TIME) {
+                used.push(!head.map_err(|trouble| trouble.to_string())?.is_empty());
+            }
+        }
+        Ok(used)
+    }
+}

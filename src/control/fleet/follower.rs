@@ -1,0 +1,295 @@
+//! Reads the streams, brings the outbox to Redis, and compares everything of a partition whose place was lost.
+//!
+//! One thread does all three in turn, in small pieces, so that none keeps the others from going on. It sleeps on the
+//! queue of deliveries, [`POLL`] at most: that is how old a change of another node may get before it is seen.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use carom_shards::Code;
+
+use super::{Shared, note_trouble};
+use crate::fleet::follow::{self, Entry, Position, Read};
+use crate::fleet::outbox::Delivery;
+use crate::fleet::{EntryId, Partition, State};
+use crate::mail::{Delivered, Followed, Order};
+use crate::stats::unix_ms;
+use crate::store::links::StoreError;
+use crate::store::record;
+use crate::store::redis::{Change, Redis, Trouble};
+
+mod compare;
+
+use compare::Compare;
+
+/// Between two looks at the streams while they are quiet.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The same while Redis does not answer.
+const POLL_WHILE_AWAY: Duration = Duration::from_millis(250);
+
+/// Entries that are read from one stream at once. A hundred microseconds of a server's time.
+const READ_COUNT: usize = 512;
+
+/// States that are brought to Redis at once.
+const DELIVER_COUNT: usize = 256;
+
+/// How long reading and bringing may take: nobody waits for them but other nodes.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Starts the thread.
+pub(super) fn start(
+    shared: &Shared,
+    writer: SyncSender<Order>,
+    deliveries: Receiver<Delivery>,
+) -> io::Result<JoinHandle<()>> {
+    let mut follower = Follower {
+        redis: shared.redis()?,
+        shared: shared.clone(),
+        writer,
+        deliveries,
+        queue: VecDeque::new(),
+        positions: HashMap::new(),
+        compare: None,
+        must_compare: Vec::new(),
+        expected: HashMap::new(),
+        dropped: 0,
+    };
+    follower.take_places().map_err(io::Error::other)?;
+    std::thread::Builder::new().name("redis-follow".to_owned()).spawn(move || follower.run())
+}
+
+struct Follower {
+    shared: Shared,
+    redis: Redis,
+    writer: SyncSender<Order>,
+    deliveries: Receiver<Delivery>,
+    /// What must be brought to Redis.
+    queue: VecDeque<Delivery>,
+    /// Where the node stands in each stream; none where it has no place.
+    positions: HashMap<Partition, Position>,
+    compare: Option<Compare>,
+    must_compare: Vec<Partition>,
+    /// The last entry that a comparison has made in a stream: when it comes by, all before it did.
+    expected: HashMap<Partition, EntryId>,
+    /// Orders that the writer had not taken when the places were read.
+    dropped: u64,
+}
+
+/// Whether there is more to do at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pace {
+    Busy,
+    Quiet,
+    Away,
+}
+
+/// The writer is gone: the node is on its way out.
+struct Ended;
+
+impl Follower {
+    fn run(mut self) {
+        while !self.shared.is_stopping() {
+            let Ok(pace) = self.turn() else { return };
+            let wait = match pace {
+                Pace::Busy => continue,
+                Pace::Quiet => POLL,
+                Pace::Away => POLL_WHILE_AWAY,
+            };
+            match self.deliveries.recv_timeout(wait) {
+                Ok(delivery) => self.queue.push_back(delivery),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The writer has ended. Whatever is left stays in the outbox.
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// One piece of everything.
+    fn turn(&mut self) -> Result<Pace, Ended> {
+        self.queue.extend(self.deliveries.try_iter());
+        let stats = &self.shared.stats;
+        if stats.writes_refused.load(Ordering::Acquire) {
+            return Ok(Pace::Away);
+        }
+        if stats.fleet.orders_dropped.get() != self.dropped && self.take_places().is_err() {
+            return Ok(Pace::Away);
+        }
+        let mut pace = Pace::Quiet;
+        // Each by itself: of a cluster one server may be away.
+        for work in [Self::read, Self::deliver, Self::compare] {
+            match work(self) {
+                Ok(true) if pace == Pace::Quiet => pace = Pace::Busy,
+                Ok(_) => {}
+                Err(Stopped::Ended) => return Err(Ended),
+                Err(Stopped::Trouble(trouble)) => {
+                    note_trouble(&self.shared.stats, &trouble);
+                    pace = Pace::Away;
+                }
+            }
+        }
+        Ok(pace)
+    }
+
+    /// Reads from the store where the node stands, at the start and after the writer has left something out.
+    fn take_places(&mut self) -> Result<(), StoreError> {
+        self.dropped = self.shared.stats.fleet.orders_dropped.get();
+        self.positions.clear();
+        self.must_compare.clear();
+        self.expected.clear();
+        self.compare = None;
+        // What the writer was told of them may be among what it left out.
+        self.queue = self.shared.links.outbox()?.into();
+        for partition in Partition::all() {
+            if let Some(position) = self.shared.links.position(partition)? {
+                self.positions.insert(partition, position);
+            }
+            if self.shared.links.must_compare(partition)? {
+                self.must_compare.push(partition);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, order: Order) -> Result<(), Stopped> {
+        self.writer.send(order).map_err(|_| Stopped::Ended)
+    }
+
+    /// Reads all streams once. Returns whether there may be more.
+    fn read(&mut self) -> Result<bool, Stopped> {
+        let mut places: Vec<(Partition, Position)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
+        places.sort_by_key(|(partition, _)| *partition);
+        let answers = self.redis.read(&places, READ_COUNT, ANSWER_TIME);
+        let (mut more, mut trouble) = (false, None);
+        for ((partition, position), answer) in places.into_iter().zip(answers) {
+            match answer {
+                Ok(entries) => {
+                    more |= entries.len() >= READ_COUNT;
+                    self.take(partition, position, entries)?;
+                }
+                Err(error) => trouble = Some(error),
+            }
+        }
+        let lost: Vec<Partition> = Partition::all().filter(|of| !self.positions.contains_key(of)).collect();
+        if !lost.is_empty() && trouble.is_none() {
+            self.go_to_the_end(&lost)?;
+        }
+        trouble.map_or(Ok(more), |trouble| Err(Stopped::Trouble(trouble)))
+    }
+
+    /// Takes what was read from one stream.
+    fn take(&mut self, partition: Partition, position: Position, entries: Vec<Entry>) -> Result<(), Stopped> {
+        match follow::judge(Some(position), entries) {
+            Read::Quiet => Ok(()),
+            Read::Next(entries, to) => {
+                self.expect(partition, &entries, to)?;
+                let fleet = &self.shared.stats.fleet;
+                fleet.followed.add(entries.len() as u64);
+                fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));
+                let states = entries.into_iter().map(|entry| (entry.id, self.decode(entry))).collect();
+                self.positions.insert(partition, to);
+                self.tell(Order::Followed(Followed { partition, states, to }))
+            }
+            Read::Gap => {
+                self.positions.remove(&partition);
+                Ok(())
+            }
+        }
+    }
+
+    fn decode(&self, entry: Entry) -> Option<(Code, State)> {
+        let code = entry.code?;
+        match State::from_text(code, &entry.text) {
+            Ok(state) => Some((code, state)),
+            Err(_) => {
+                let text = format!(
+                    "an entry about {code} in a stream was not written by carom, or is damaged; it is left out"
+                );
+                self.shared.stats.alarms.raise("stream_damaged", text);
+                None
+            }
+        }
+    }
+
+    /// Takes a new place at the end of streams whose old place is gone. What lies before it is compared.
+    fn go_to_the_end(&mut self, lost: &[Partition]) -> Result<(), Stopped> {
+        for (&partition, end) in lost.iter().zip(self.redis.ends(lost, ANSWER_TIME)) {
+            let at = end?;
+            self.shared.stats.fleet.gaps.add(1);
+            self.positions.insert(partition, at);
+            self.expected.remove(&partition);
+            if !self.must_compare.contains(&partition) {
+                self.must_compare.push(partition);
+            }
+            // One that is under way may have passed what is new now.
+            if let Some(compare) = &mut self.compare {
+                compare.again(partition);
+            }
+            self.tell(Order::Gap { partition, at })?;
+        }
+        Ok(())
+    }
+
+    /// Brings some of the outbox to Redis, in order. Returns whether there is more.
+    fn deliver(&mut self) -> Result<bool, Stopped> {
+        if self.queue.is_empty() {
+            return Ok(false);
+        }
+        let mut some = Vec::new();
+        while let Some(delivery) = self.queue.front().copied().filter(|_| some.len() < DELIVER_COUNT) {
+            self.queue.pop_front();
+            if let Some(state) = self.stored(&delivery.code) {
+                some.push((delivery, state));
+            }
+        }
+        let offers: Vec<(Code, Change)> =
+            some.iter().map(|(delivery, state)| (delivery.code, Change::Offer(state.clone()))).collect();
+        let answers = self.redis.change(&offers, ANSWER_TIME);
+        let (mut delivered, mut again, mut trouble) = (Vec::new(), Vec::new(), None);
+        for ((delivery, sent), answer) in some.into_iter().zip(answers) {
+            match answer {
+                Ok(changed) => {
+                    delivered.push(Delivered { delivery, sent, verdict: changed.verdict, echo: changed.echo });
+                }
+                Err(error) => {
+                    again.push(delivery);
+                    trouble = Some(error);
+                }
+            }
+        }
+        for delivery in again.into_iter().rev() {
+            self.queue.push_front(delivery);
+        }
+        self.shared.stats.fleet.delivered.add(delivered.len() as u64);
+        if !delivered.is_empty() {
+            self.tell(Order::Delivered(delivered))?;
+        }
+        match trouble {
+            Some(trouble) => Err(Stopped::Trouble(trouble)),
+            None => Ok(!self.queue.is_empty()),
+        }
+    }
+
+    /// The present state of a code in the store; `None` where there is none that can be read.
+    fn stored(&self, code: &Code) -> Option<State> {
+        let value = self.shared.links.get(code).ok()??;
+        let record = record::decode(code.ascii(&mut [0; carom_shards::code::CODE_LEN_MAX]), &value).ok()?;
+        Some(State::from_record(*code, &record))
+    }
+}
+
+/// Why a piece of work was not finished.
+enum Stopped {
+    Trouble(Trouble),
+    Ended,
+}
+
+impl From<Trouble> for Stopped {
+    fn from(trouble: Trouble) -> Stopped {
+        Stopped::Trouble(trouble)
+    }
+}

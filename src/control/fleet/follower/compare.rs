@@ -1,0 +1,216 @@
+//! Compares everything of some partitions with Redis, in both directions: after a place in a stream was lost, and when a
+//! node is new.
+//!
+//! First down: every code that Redis has, and that differs here, is taken. Then up: every code that the store has and
+//! that Redis lacks, or has an older state of, is offered. It goes on in pieces beside the streams, and takes as long as
+//! it takes; that it is needed is on disk, so a crash begins it anew. It is over for a partition when the last entry that
+//! it has made in the stream has come by: should Redis lose that before, everything is compared again.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+
+use super::{ANSWER_TIME, Follower, Stopped};
+use crate::fleet::follow::{Entry, Position};
+use crate::fleet::rules::Verdict;
+use crate::fleet::{Partition, State};
+use crate::mail::Order;
+use crate::store::record;
+use crate::store::redis::{Change, Scan};
+
+/// Codes of one piece.
+const PIECE: usize = 512;
+
+/// How often its progress is logged.
+const LOG_EVERY: Duration = Duration::from_secs(5);
+
+/// A comparison under way.
+pub(super) struct Compare {
+    /// What it is about. Partitions that are added later are compared after it.
+    which: BTreeSet<Partition>,
+    phase: Phase,
+    compared: u64,
+    logged: Instant,
+}
+
+enum Phase {
+    Down(Scan),
+    /// Behind this key of the store.
+    Up(Vec<u8>),
+}
+
+impl Compare {
+    /// A partition whose place was lost once more must be compared from the beginning.
+    pub(super) fn again(&mut self, partition: Partition) {
+        self.which.remove(&partition);
+    }
+}
+
+impl Follower {
+    /// Goes on with what must be compared. Returns whether there is more.
+    pub(super) fn compare(&mut self) -> Result<bool, Stopped> {
+        self.shared.stats.fleet.comparing.set(self.must_compare.len() as u64);
+        let Some(compare) = self.compare.take() else { return self.begin_to_compare() };
+        let Compare { which, phase, mut compared, mut logged } = compare;
+        let next = match phase {
+            Phase::Down(scan) => self.down(&which, scan, &mut compared),
+            Phase::Up(behind) => self.up(&which, behind, &mut compared),
+        };
+        // After trouble the walk begins anew: a cluster may have moved what it had not seen.
+        let Some(phase) = next? else {
+            self.end_comparing(&which)?;
+            return Ok(false);
+        };
+        if logged.elapsed() >= LOG_EVERY {
+            let way = if matches!(phase, Phase::Down(_)) { "from Redis" } else { "to Redis" };
+            tracing::info!(codes = compared, way, "comparing links");
+            logged = Instant::now();
+        }
+        self.compare = Some(Compare { which, phase, compared, logged });
+        Ok(true)
+    }
+
+    fn begin_to_compare(&mut self) -> Result<bool, Stopped> {
+        // What waits for its last entry to come by is as good as done.
+        let which: BTreeSet<Partition> =
+            self.must_compare.iter().copied().filter(|of| !self.expected.contains_key(of)).collect();
+        if which.is_empty() {
+            return Ok(false);
+        }
+        let scan = self.redis.scan(ANSWER_TIME)?;
+        tracing::info!(partitions = which.len(), "comparing links with Redis");
+        self.compare = Some(Compare { which, phase: Phase::Down(scan), compared: 0, logged: Instant::now() });
+        Ok(true)
+    }
+
+    /// Takes some of what Redis has and this node has not.
+    fn down(
+        &mut self,
+        which: &BTreeSet<Partition>,
+        mut scan: Scan,
+        compared: &mut u64,
+    ) -> Result<Option<Phase>, Stopped> {
+        let Some(mut codes) = self.redis.scan_on(&mut scan, PIECE, ANSWER_TIME)? else {
+            return Ok(Some(Phase::Up(Vec::new())));
+        };
+        codes.retain(|code| which.contains(&Partition::of(code)));
+        *compared += codes.len() as u64;
+        let (known, mut wanted): (Vec<Code>, Vec<Code>) =
+            codes.into_iter().partition(|code| self.shared.links.get(code).is_ok_and(|value| value.is_some()));
+        // Of what is here already the version is enough, which is much shorter.
+        for (code, head) in known.iter().zip(self.redis.heads(&known, ANSWER_TIME)) {
+            let head = head?;
+            if self.stored(code).is_none_or(|state| differs(code, &state, &head)) {
+                wanted.push(*code);
+            }
+        }
+        let mut found = Vec::new();
+        for (code, state) in wanted.iter().zip(self.redis.states(&wanted, ANSWER_TIME)) {
+            match state {
+                Ok(Some(state)) => found.push((*code, state)),
+                Ok(None) => {}
+                // Somebody else's key; the alarm says so.
+                Err(trouble @ crate::store::redis::Trouble::Refused(_)) => {
+                    super::note_trouble(&self.shared.stats, &trouble)
+                }
+                Err(trouble) => return Err(trouble.into()),
+            }
+        }
+        if !found.is_empty() {
+            self.tell(Order::Found(found))?;
+        }
+        Ok(Some(Phase::Down(scan)))
+    }
+
+    /// Offers some of what this node has and Redis has not.
+    fn up(
+        &mut self,
+        which: &BTreeSet<Partition>,
+        behind: Vec<u8>,
+        compared: &mut u64,
+    ) -> Result<Option<Phase>, Stopped> {
+        let page = match self.shared.links.page(&behind, PIECE) {
+            Ok(page) => page,
+            Err(error) => {
+                let text = format!("{error}: links cannot be compared with Redis while the store cannot be read");
+                self.shared.stats.alarms.raise("compare_failed", text);
+                return Ok(Some(Phase::Up(behind)));
+            }
+        };
+        let Some((last, _)) = page.last() else { return Ok(None) };
+        let last = last.clone();
+        let states: Vec<(Code, State)> = page.iter().filter_map(|(key, value)| decode(key, value)).collect();
+        let states: Vec<(Code, State)> =
+            states.into_iter().filter(|(code, _)| which.contains(&Partition::of(code))).collect();
+        *compared += states.len() as u64;
+        let codes: Vec<Code> = states.iter().map(|(code, _)| *code).collect();
+        let mut offers = Vec::new();
+        for ((code, state), head) in states.into_iter().zip(self.redis.heads(&codes, ANSWER_TIME)) {
+            let head = head?;
+            if head.is_empty() || differs(&code, &state, &head) {
+                offers.push((code, Change::Offer(state)));
+            }
+        }
+        self.offer(&offers)?;
+        Ok(Some(Phase::Up(last)))
+    }
+
+    fn offer(&mut self, offers: &[(Code, Change)]) -> Result<(), Stopped> {
+        let mut yielded = Vec::new();
+        for ((code, _), answer) in offers.iter().zip(self.redis.change(offers, ANSWER_TIME)) {
+            let changed = answer?;
+            match (changed.verdict, changed.echo) {
+                (Verdict::Accepted(_), Some(echo)) => {
+                    let last = self.expected.entry(echo.partition).or_default();
+                    *last = echo.id.max(*last);
+                }
+                (Verdict::Held(state), _) => yielded.push((*code, state)),
+                _ => {}
+            }
+        }
+        if yielded.is_empty() { Ok(()) } else { self.tell(Order::Yielded(yielded)) }
+    }
+
+    fn end_comparing(&mut self, which: &BTreeSet<Partition>) -> Result<(), Stopped> {
+        tracing::info!("links have been compared with Redis");
+        // For the others it is over when the last entry has come by.
+        let done = which.iter().filter(|partition| !self.expected.contains_key(partition));
+        done.copied().collect::<Vec<_>>().into_iter().try_for_each(|partition| self.compared(partition))
+    }
+
+    fn compared(&mut self, partition: Partition) -> Result<(), Stopped> {
+        self.must_compare.retain(|of| *of != partition);
+        self.expected.remove(&partition);
+        self.tell(Order::Compared(partition))
+    }
+
+    /// Sees whether the last entry of a comparison comes by.
+    pub(super) fn expect(&mut self, partition: Partition, entries: &[Entry], to: Position) -> Result<(), Stopped> {
+        let Some(id) = self.expected.get(&partition).copied().filter(|id| *id <= to.id) else { return Ok(()) };
+        self.expected.remove(&partition);
+        let came_by = entries.iter().any(|entry| entry.id == id);
+        match &mut self.compare {
+            // Redis has lost it: from the beginning, after this.
+            Some(compare) if !came_by => compare.again(partition),
+            // There will be more of them, or the end of the comparison finds none missing.
+            Some(compare) if compare.which.contains(&partition) => {}
+            _ if came_by => return self.compared(partition),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether Redis has another state. Links of the time before the fleet have no number of their own, so of those the
+/// version says nothing.
+fn differs(code: &Code, state: &State, head: &[u8]) -> bool {
+    state.version().claim == 0 || !state.to_text(code).starts_with(head)
+}
+
+fn decode(key: &[u8], value: &[u8]) -> Option<(Code, State)> {
+    let code = Code::parse(key).ok()?;
+    let record = record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), value).ok()?;
+    Some((code, State::from_record(code, &record)))
+}

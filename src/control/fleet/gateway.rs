@@ -1,0 +1,132 @@
+//! Asks Redis about every change that a client wants: whether a code is free, what there is to delete.
+//!
+//! Requests that arrive while one question is out go into the next, so that one round trip serves many. Redis may take
+//! [`super::FleetSettings::answer_time`]; after that the request goes on without it, and for a moment nobody asks again:
+//! so a Redis that does not answer costs one request that time, and not all of them.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use carom_shards::Code;
+
+use super::{Shared, note_trouble};
+use crate::fleet::State;
+use crate::fleet::rules::Verdict;
+use crate::limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
+use crate::link::{Link, Version};
+use crate::mail::{Ground, Order, StoreRequest, WriterQueue};
+use crate::stats::unix_ms;
+use crate::store::redis::{Change, Changed, Redis, Trouble};
+
+/// Starts the thread; it ends when all senders are gone.
+pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(WriterQueue, JoinHandle<()>)> {
+    let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
+    let gateway = Gateway { redis: shared.redis()?, shared: shared.clone(), writer, claims: Claims::new()? };
+    let thread = std::thread::Builder::new().name("redis-ask".to_owned()).spawn(move || gateway.run(&receiver))?;
+    Ok((sender, thread))
+}
+
+/// Numbers that no other link of the fleet has: a random start, then SplitMix64 (Steele, Lea and Flood 2014), which
+/// repeats nothing.
+struct Claims(u64);
+
+impl Claims {
+    fn new() -> io::Result<Claims> {
+        Ok(Claims(getrandom::u64().map_err(io::Error::other)?))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31).max(1)
+    }
+}
+
+struct Gateway {
+    shared: Shared,
+    redis: Redis,
+    writer: SyncSender<Order>,
+    claims: Claims,
+}
+
+impl Gateway {
+    fn run(mut self, receiver: &Receiver<Order>) {
+        while let Ok(first) = receiver.recv() {
+            let orders = std::iter::once(first).chain(receiver.try_iter().take(GATEWAY_BATCH - 1));
+            let requests: Vec<StoreRequest> = orders.filter_map(|order| self.prepare(order)).collect();
+            let grounds = self.ask(&requests);
+            for (request, ground) in requests.into_iter().zip(grounds) {
+                if self.writer.send(Order::Client(request, ground)).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Gives a new link its first version. Whatever is no request of a client goes on as it is.
+    fn prepare(&mut self, order: Order) -> Option<StoreRequest> {
+        match order {
+            Order::Client(StoreRequest::Create { link, ticket }, _) => {
+                let version = Version { rev: 1, claim: self.claims.next() };
+                let link = Arc::new(Link { version, ..Arc::unwrap_or_clone(link) });
+                Some(StoreRequest::Create { link, ticket })
+            }
+            Order::Client(request, _) => Some(request),
+            other => {
+                // Nobody but clients sends here; the writer knows what to do with the rest.
+                let _ = self.writer.send(other);
+                None
+            }
+        }
+    }
+
+    /// What Redis says to each.
+    fn ask(&mut self, requests: &[StoreRequest]) -> Vec<Ground> {
+        let now_ms = unix_ms();
+        let changes: Vec<(Code, Change)> = requests
+            .iter()
+            .map(|request| match request {
+                StoreRequest::Create { link, .. } => (link.code, Change::Claim(State::Link(Arc::clone(link)))),
+                StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
+                    (*code, Change::Remove { now_ms })
+                }
+            })
+            .collect();
+        let answers = self.redis.change(&changes, self.shared.settings.answer_time);
+        let alone = self.shared.settings.accept_without_redis && self.shared.lease_holds();
+        answers.into_iter().zip(&changes).map(|(answer, (_, change))| self.ground(answer, change, alone)).collect()
+    }
+
+    fn ground(&self, answer: Result<Changed, Trouble>, change: &Change, alone: bool) -> Ground {
+        match answer {
+            Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => Ground::Accepted { state, echo },
+            Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
+                Change::Claim(state) | Change::Offer(state) => Ground::Accepted { state: state.clone(), echo },
+                Change::Remove { .. } => Ground::Unheard { asked: true, alone },
+            },
+            Ok(Changed { verdict: Verdict::Held(state), .. }) => Ground::Held(state),
+            Ok(Changed { verdict: Verdict::Absent, .. }) => Ground::Absent,
+            Ok(Changed { echo: None, .. }) => Ground::Unheard { asked: true, alone },
+            Err(trouble) => {
+                note_trouble(&self.shared.stats, &trouble);
+                Ground::Unheard { asked: trouble.may_be_done(), alone }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn claims_are_all_different() {
+        let mut claims = Claims::new().unwrap();
+        let drawn: HashSet<u64> = (0..100_000).map(|_| claims.next()).collect();
+        assert_eq!(drawn.len(), 100_000);
+    }
+}

@@ -1,0 +1,83 @@
+//! Looks codes up in Redis that a core does not know, for a client that waits: 20 milliseconds at most.
+//!
+//! Questions that came meanwhile are put together. What is found goes to the client, and to the writer as well, so that
+//! the next client is answered from memory.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+
+use super::{Shared, note_trouble};
+use crate::fleet::State;
+use crate::limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
+use crate::link::Link;
+use crate::mail::{LookUp, Order, ToCore};
+use crate::store::redis::Redis;
+
+/// Less than this is not enough for a question.
+const TIME_MIN: Duration = Duration::from_millis(2);
+
+/// Starts the thread; it ends when all senders are gone.
+pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(SyncSender<LookUp>, JoinHandle<()>)> {
+    let (sender, receiver) = sync_channel(LOOK_UP_QUEUE_LEN);
+    let looker = Looker { redis: shared.redis()?, shared: shared.clone(), writer };
+    let thread = std::thread::Builder::new().name("redis-look".to_owned()).spawn(move || looker.run(&receiver))?;
+    Ok((sender, thread))
+}
+
+struct Looker {
+    shared: Shared,
+    redis: Redis,
+    writer: SyncSender<Order>,
+}
+
+impl Looker {
+    fn run(mut self, receiver: &Receiver<LookUp>) {
+        while let Ok(first) = receiver.recv() {
+            let asked: Vec<LookUp> =
+                std::iter::once(first).chain(receiver.try_iter().take(LOOK_UP_BATCH - 1)).collect();
+            let found = self.look_up(&asked);
+            for LookUp { code, core, token, .. } in asked {
+                let link = found.get(&code).cloned();
+                self.shared.post.to(core).post(ToCore::LookedUp { code, token, link });
+            }
+        }
+    }
+
+    /// The links of these codes, as far as Redis has them and says so in time.
+    fn look_up(&mut self, asked: &[LookUp]) -> HashMap<Code, Arc<Link>> {
+        let waited =
+            asked.iter().map(|look_up| look_up.since).min().map_or(Duration::ZERO, |since: Instant| since.elapsed());
+        let within = LOOK_UP_TIME.saturating_sub(waited);
+        if within < TIME_MIN {
+            return HashMap::new();
+        }
+        let mut codes: Vec<Code> = asked.iter().map(|look_up| look_up.code).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        let stats = &self.shared.stats.fleet;
+        stats.look_ups.add(codes.len() as u64);
+        let (mut found, mut states) = (HashMap::new(), Vec::new());
+        for (code, answer) in codes.iter().zip(self.redis.states(&codes, within)) {
+            match answer {
+                Ok(Some(State::Link(link))) => {
+                    states.push((*code, State::Link(Arc::clone(&link))));
+                    found.insert(*code, link);
+                }
+                Ok(_) => {}
+                Err(trouble) => note_trouble(&self.shared.stats, &trouble),
+            }
+        }
+        stats.look_up_hits.add(found.len() as u64);
+        if !states.is_empty() {
+            // A writer that is busy will hear of them from the stream.
+            let _ = self.writer.try_send(Order::Found(states));
+        }
+        found
+    }
+}

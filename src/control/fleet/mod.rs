@@ -1,0 +1,146 @@
+//! The threads that speak to Redis, for a node that shares its code space with others. What they do is decided in
+//! [`crate::fleet`] and in [`super::plan`]; here it is carried out, with bounds on time and memory.
+//!
+//! * [`gateway`] asks Redis about every change that a client wants, before the writer decides it;
+//! * [`follower`] reads the streams, brings the outbox to Redis, and compares everything where a place was lost;
+//! * [`beat`] says that this node is there, hears of the others, and takes over from those that have gone;
+//! * [`look`] asks for codes that a core does not know;
+//! * [`counter`] takes counter values for the replenisher.
+//!
+//! Each has its own connections. None is waited for by a core.
+
+pub mod beat;
+pub mod counter;
+pub mod follower;
+pub mod gateway;
+pub mod look;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use carom_shards::{CodeLength, Run};
+
+use crate::fleet::members::Lease;
+use crate::fleet::outbox::Delivery;
+use crate::mail::{LookUpQueue, Order, Post, WriterQueue};
+use crate::stats::NodeStats;
+use crate::store::links::Links;
+use crate::store::redis::{Redis, RedisSettings};
+
+/// What a node of a fleet is told by its operator.
+#[derive(Clone, Debug)]
+pub struct FleetSettings {
+    /// How to reach Redis.
+    pub redis: Arc<RedisSettings>,
+    /// The name of this node.
+    pub node: String,
+    /// How long Redis may take to answer before it counts as away.
+    pub answer_time: Duration,
+    /// Whether changes are taken that Redis could not be asked about.
+    pub accept_without_redis: bool,
+    /// After how long of silence a node's counter values are taken over.
+    pub reclaim_after: Duration,
+    /// The fingerprint of the secret key.
+    pub fingerprint: String,
+}
+
+/// What the threads of a fleet share.
+#[derive(Clone)]
+pub struct Shared {
+    /// The settings.
+    pub settings: Arc<FleetSettings>,
+    /// The store, to read from.
+    pub links: Links,
+    /// The mailboxes of the cores.
+    pub post: Post,
+    /// Where to count.
+    pub stats: Arc<NodeStats>,
+    /// Whether leased counter values may still be used without asking.
+    pub lease: Arc<Mutex<Lease>>,
+    /// Set when the node is on its way out.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Shared {
+    /// Whether the threads should end.
+    pub fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Whether leased counter values may be used without asking.
+    pub fn lease_holds(&self) -> bool {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner).holds(beat::since_boot())
+    }
+
+    fn redis(&self) -> io::Result<Redis> {
+        Redis::new(Arc::clone(&self.settings.redis)).map_err(io::Error::other)
+    }
+}
+
+/// Why this node must not go on: its secret key is not the fleet's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OtherKey {
+    /// The fingerprint of the fleet's key.
+    pub theirs: String,
+}
+
+/// The running threads.
+pub struct Fleet {
+    threads: Vec<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Fleet {
+    /// Ends the threads that do not end with their queues, and waits for all. Only after the cores have ended.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads {
+            thread.thread().unpark();
+            thread.join().expect("panics abort");
+        }
+    }
+}
+
+/// What starting the threads gives.
+pub struct Started {
+    /// The threads.
+    pub fleet: Fleet,
+    /// Where cores send changes.
+    pub gateway: WriterQueue,
+    /// Where cores send codes that they do not know.
+    pub look_ups: LookUpQueue,
+    /// Runs that were taken over from nodes that have gone, for the replenisher.
+    pub reclaimed: Receiver<Run>,
+}
+
+/// Starts the threads. `writer` is the queue of the store's writer, `deliveries` what it wants brought to Redis.
+///
+/// # Errors
+/// Where the operating system gives no thread, or the certificates cannot be used.
+pub fn start(
+    shared: &Shared,
+    writer: SyncSender<Order>,
+    deliveries: Receiver<Delivery>,
+    lengths: Vec<CodeLength>,
+    other_key: impl Fn(OtherKey) + Send + 'static,
+) -> io::Result<Started> {
+    let (taken, reclaimed): (Sender<Run>, Receiver<Run>) = channel();
+    let (gateway, asking) = gateway::start(shared, writer.clone())?;
+    let (look_ups, looking) = look::start(shared, writer.clone())?;
+    let following = follower::start(shared, writer, deliveries)?;
+    let beating = beat::start(shared, lengths, taken, other_key)?;
+    let fleet = Fleet { threads: vec![asking, looking, following, beating], stop: Arc::clone(&shared.stop) };
+    Ok(Started { fleet, gateway, look_ups, reclaimed })
+}
+
+/// Counts a question that got no answer, and says so once for a while.
+fn note_trouble(stats: &NodeStats, trouble: &crate::store::redis::Trouble) {
+    stats.fleet.errors.add_shared(1);
+    if let crate::store::redis::Trouble::Refused(what) = trouble {
+        stats.alarms.raise("redis_refuses", format!("Redis is there but does not do what it is asked: {what}"));
+    }
+}

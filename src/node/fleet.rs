@@ -1,0 +1,192 @@
+//! A node's part in a fleet: what must hold before it may take part, and the threads that do.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use carom_shards::CodeLength;
+
+use crate::config::{KeySource, Settings};
+use crate::control::fleet::beat::{boot_id, since_boot};
+use crate::control::fleet::counter::FleetCounter;
+use crate::control::fleet::{self, Fleet, FleetSettings, OtherKey, Shared};
+use crate::control::replenisher::FleetSource;
+use crate::exit::{Exit, Reason};
+use crate::fleet::members::Lease;
+use crate::fleet::outbox::Delivery;
+use crate::mail::{LookUpQueue, Post, WriterQueue};
+use crate::space_key;
+use crate::stats::NodeStats;
+use crate::store::links::Links;
+use crate::store::redis::{Address, Redis, RedisSettings, Trouble};
+
+/// Name of the file in a data directory that keeps the name of the node.
+const NAME_FILE: &str = "node.id";
+
+/// How long Redis may take at the start.
+const START_TIME: Duration = Duration::from_secs(2);
+
+/// Makes sure that this node may take part: its secret key must be the fleet's. A node that has no key yet makes one only
+/// if the fleet has none.
+///
+/// # Errors
+/// [`Reason::SpaceKey`] otherwise.
+pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
+    let Some(redis) = redis_settings(settings) else { return Ok(()) };
+    let path = settings.data_dir.join(space_key::FILE_NAME);
+    let ours = match &settings.space_key {
+        KeySource::Given(key) => Some(key.fingerprint()),
+        KeySource::File(path) => space_key::read(path)?.map(|key| key.fingerprint()),
+        KeySource::DataDir => space_key::read(&path)?.map(|key| key.fingerprint()),
+    };
+    let mut redis = Redis::new(redis).map_err(|error| Exit::new(Reason::Usage, format!("fleet.ca_file: {error}")))?;
+    match (redis.fingerprint(START_TIME), ours) {
+        (Ok(None), _) => Ok(()),
+        (Ok(Some(theirs)), Some(ours)) if theirs == ours => Ok(()),
+        (Ok(Some(theirs)), Some(ours)) => Err(other_key(&theirs, &ours)),
+        (Ok(Some(theirs)), None) => {
+            let what = format!("the fleet's secret key has the fingerprint {theirs}, and this node has no key yet");
+            let remedy = format!("copy {} of another node to {} with mode 0600", space_key::FILE_NAME, path.display());
+            Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
+        }
+        // A node that has been here before goes on without Redis; the first heartbeat that is answered tells.
+        (Err(Trouble::Away { .. }), Some(_)) => Ok(()),
+        (Err(trouble), None) => {
+            let what =
+                format!("this node has no secret key yet, and Redis does not say whether its fleet has one: {trouble}");
+            let remedy = format!("start Redis, or copy {} of another node to {}", space_key::FILE_NAME, path.display());
+            Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
+        }
+        (Err(Trouble::Refused(what)), _) => {
+            let remedy = "correct redis, fleet.password or the user's rights in Redis";
+            Err(Exit::new(Reason::Usage, format!("redis: {what}")).with_remedy(remedy))
+        }
+    }
+}
+
+/// The end of a node whose key is not the fleet's.
+pub(super) fn other_key(theirs: &str, ours: &str) -> Exit {
+    let what = format!("the fleet's secret key has the fingerprint {theirs}, this node's has {ours}");
+    let remedy = format!(
+        "use the fleet's key ({} of another node; `carom key show-fingerprint` tells keys apart), or another Redis or \
+         fleet.prefix",
+        space_key::FILE_NAME
+    );
+    Exit::new(Reason::SpaceKey, what).with_remedy(remedy)
+}
+
+/// How to reach Redis, if there is one.
+fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
+    let url = settings.fleet.redis.as_ref()?;
+    let password = url.password.clone().or_else(|| settings.fleet.password.as_ref().map(|secret| secret.0.clone()));
+    Some(Arc::new(RedisSettings {
+        seeds: url.servers.iter().map(|(host, port)| Address { host: host.clone(), port: *port }).collect(),
+        username: url.username.clone(),
+        password,
+        database: i64::from(url.database),
+        tls: url.tls,
+        ca_file: settings.fleet.ca_file.clone(),
+        prefix: settings.fleet.prefix.clone(),
+        stream_len: settings.fleet.stream_entries,
+    }))
+}
+
+/// What a node of a fleet works with.
+pub(super) struct Joined {
+    pub(super) fleet: Fleet,
+    /// Where cores send changes.
+    pub(super) gateway: WriterQueue,
+    /// Where cores send codes that they do not know.
+    pub(super) look_ups: LookUpQueue,
+    /// Where the replenisher gets counter values from.
+    pub(super) source: FleetSource,
+}
+
+/// The threads of a node that share the store, before they run.
+pub(super) struct Parts<'a> {
+    pub(super) links: &'a Links,
+    pub(super) post: &'a Post,
+    pub(super) stats: &'a Arc<NodeStats>,
+    pub(super) fingerprint: String,
+    pub(super) writer: &'a WriterQueue,
+    pub(super) deliveries: Receiver<Delivery>,
+}
+
+/// Starts a node's part in a fleet; `None` where there is no Redis.
+///
+/// # Errors
+/// When a thread cannot be started, or the node's name not be kept.
+pub(super) fn join(
+    settings: &Settings,
+    parts: Parts<'_>,
+    other_key: impl Fn(OtherKey) + Send + 'static,
+) -> Result<Option<Joined>, Exit> {
+    let Some(redis) = redis_settings(settings) else { return Ok(None) };
+    let failed = |what: &dyn std::fmt::Display| Exit::new(Reason::ThreadEnded, format!("the fleet's threads: {what}"));
+    let reclaim_after = settings.fleet.reclaim_after;
+    let heard = parts.links.heard(&boot_id()).map_err(|error| super::store_exit(&error))?;
+    parts.stats.fleet.configured.store(true, Ordering::Release);
+    let shared = Shared {
+        settings: Arc::new(FleetSettings {
+            redis,
+            node: name(settings)?,
+            answer_time: settings.fleet.answer_time,
+            accept_without_redis: settings.fleet.accept_without_redis,
+            reclaim_after,
+            fingerprint: parts.fingerprint,
+        }),
+        links: parts.links.clone(),
+        post: parts.post.clone(),
+        stats: Arc::clone(parts.stats),
+        lease: Arc::new(Mutex::new(Lease::new(heard.filter(|heard| *heard <= since_boot()), reclaim_after))),
+        stop: Arc::new(AtomicBool::new(false)),
+    };
+    let lengths: Vec<CodeLength> = settings.code_length.and_longer().collect();
+    let started = fleet::start(&shared, parts.writer.clone(), parts.deliveries, lengths, other_key)
+        .map_err(|error| failed(&error))?;
+    let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
+    Ok(Some(Joined {
+        fleet: started.fleet,
+        gateway: started.gateway,
+        look_ups: started.look_ups,
+        source: FleetSource { counter, reclaimed: started.reclaimed },
+    }))
+}
+
+/// The name of this node: as set, or as drawn when it was first started.
+fn name(settings: &Settings) -> Result<String, Exit> {
+    if let Some(name) = &settings.fleet.node {
+        return Ok(name.clone());
+    }
+    let path = settings.data_dir.join(NAME_FILE);
+    let failed = |error: std::io::Error| {
+        Exit::new(Reason::DataNotWritable, format!("the node's name cannot be kept in {}: {error}", path.display()))
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(name) if is_name(name.trim()) => return Ok(name.trim().to_owned()),
+        Ok(_) => {
+            let what = format!("{} holds no name of a node", path.display());
+            return Err(Exit::new(Reason::Usage, what).with_remedy("remove the file, or set fleet.node"));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let drawn = format!("node-{:08x}", super::random_seed()? as u32);
+    keep(&path, &drawn).map_err(failed)?;
+    Ok(drawn)
+}
+
+fn is_name(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=64).contains(&name.len()) && name.bytes().all(good)
+}
+
+fn keep(path: &Path, name: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    writeln!(file, "{name}")?;
+    file.sync_all()
+}

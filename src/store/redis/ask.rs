@@ -1,0 +1,404 @@
+//! What nodes ask of Redis, in their own terms.
+
+use std::time::Duration;
+
+use carom_shards::{Code, CodeLength};
+use redis::Value;
+
+use super::topology::{tag, text};
+use super::{Address, Place, Question, Redis, Script, Trouble};
+use crate::fleet::follow::{Entry, Position};
+use crate::fleet::lease::Granted;
+use crate::fleet::members::NodeId;
+use crate::fleet::rules::Verdict;
+use crate::fleet::state::HEAD_LEN;
+use crate::fleet::{Echo, PARTITIONS, Partition, State};
+use crate::link::{Origin, Version};
+use crate::store::record::Tombstone;
+
+/// How long the lock of who takes over leases is held at most.
+const LOCK_TIME: Duration = Duration::from_secs(10);
+
+/// What is asked to happen to a code; see [`crate::fleet::rules`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Take it for a new link.
+    Claim(State),
+    /// Delete its link.
+    Remove {
+        /// When, in milliseconds since 1970 UTC.
+        now_ms: u64,
+    },
+    /// Bring a state that exists already.
+    Offer(State),
+}
+
+/// What became of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Changed {
+    /// What Redis said.
+    pub verdict: Verdict,
+    /// Where it comes by; for what was there already, an entry behind that.
+    pub echo: Option<Echo>,
+}
+
+/// What a node tells with its heartbeat.
+#[derive(Clone, Debug)]
+pub struct Beat<'a> {
+    /// Its name.
+    pub node: &'a str,
+    /// What others show of it, as JSON.
+    pub about: String,
+    /// The fingerprint of its secret key.
+    pub fingerprint: &'a str,
+    /// The highest counter value of each length that it knows of.
+    pub seen: &'a [(CodeLength, u64)],
+}
+
+/// What it hears.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Heard {
+    /// The fingerprint of the fleet's key. If it is another, nothing else was done.
+    pub fingerprint: String,
+    /// The nodes with their heartbeats.
+    pub beats: Vec<(NodeId, u64)>,
+    /// What they tell of themselves.
+    pub about: Vec<(NodeId, String)>,
+    /// The highest counter value of each length that anybody knows of.
+    pub floors: Vec<(CodeLength, u64)>,
+    /// Who has leased what: length, first value, number of values, node.
+    pub leases: Vec<(CodeLength, u64, u64, NodeId)>,
+}
+
+/// A walk through all codes that Redis has.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// Masters that were not walked through yet, the present one last.
+    masters: Vec<Address>,
+    cursor: String,
+}
+
+impl Redis {
+    fn key(&self, code: &Code) -> String {
+        let place = Place::Partition(Partition::of(code));
+        format!("{}:l:{code}", tag(&self.settings, &place))
+    }
+
+    fn stream(&self, partition: Partition) -> String {
+        format!("{}:s", tag(&self.settings, &Place::Partition(partition)))
+    }
+
+    fn space(&self, name: &str) -> String {
+        format!("{}:{name}", tag(&self.settings, &Place::Space))
+    }
+
+    /// Changes codes, each by itself, and waits so long at most.
+    pub fn change(&mut self, changes: &[(Code, Change)], within: Duration) -> Vec<Result<Changed, Trouble>> {
+        let keep = (self.settings.stream_len / u64::from(PARTITIONS)).max(16).to_string().into_bytes();
+        let questions: Vec<_> = changes
+            .iter()
+            .map(|(code, change)| {
+                let partition = Partition::of(code);
+                let (asked, text) = match change {
+                    Change::Claim(state) => ("claim", state.to_text(code)),
+                    Change::Remove { now_ms } => ("remove", tombstone(*now_ms).to_text(code)),
+                    Change::Offer(state) => ("offer", state.to_text(code)),
+                };
+                let arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep.clone()];
+                let keys = vec![self.key(code), self.stream(partition)];
+                (Place::Partition(partition), Question::Script(Script::Change, keys, arguments))
+            })
+            .collect();
+        let answers = self.ask_all(&questions, within);
+        changes.iter().zip(answers).map(|((code, change), answer)| changed(*code, change, &answer?)).collect()
+    }
+
+    /// The states of codes.
+    pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<State>, Trouble>> {
+        let questions: Vec<_> = codes
+            .iter()
+            .map(|code| {
+                let get = redis::cmd("GET").arg(self.key(code)).to_owned();
+                (Place::Partition(Partition::of(code)), Question::Plain(get))
+            })
+            .collect();
+        let answers = self.ask_all(&questions, within);
+        let state = |code: &Code, value: Value| match value {
+            Value::Nil => Ok(None),
+            Value::BulkString(text) => State::from_text(*code, &text).map(Some).map_err(|_| unreadable(*code)),
+            _ => Err(unreadable(*code)),
+        };
+        codes.iter().zip(answers).map(|(code, answer)| state(code, answer?)).collect()
+    }
+
+    /// The versions of codes and nothing else of them, as the first bytes of their states.
+    pub fn heads(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Vec<u8>, Trouble>> {
+        let questions: Vec<_> = codes
+            .iter()
+            .map(|code| {
+                let get = redis::cmd("GETRANGE").arg(self.key(code)).arg(0).arg(HEAD_LEN - 1).to_owned();
+                (Place::Partition(Partition::of(code)), Question::Plain(get))
+            })
+            .collect();
+        let bytes = |value: Value| if let Value::BulkString(bytes) = value { bytes } else { Vec::new() };
+        self.ask_all(&questions, within).into_iter().map(|answer| answer.map(bytes)).collect()
+    }
+
+    /// The entries of streams from a place on, that one included.
+    pub fn read(
+        &mut self,
+        from: &[(Partition, Position)],
+        count: usize,
+        within: Duration,
+    ) -> Vec<Result<Vec<Entry>, Trouble>> {
+        let questions: Vec<_> = from
+            .iter()
+            .map(|(partition, position)| {
+                let mut range = redis::cmd("XRANGE");
+                range.arg(self.stream(*partition)).arg(position.id.to_string()).arg("+").arg("COUNT").arg(count);
+                (Place::Partition(*partition), Question::Plain(range))
+            })
+            .collect();
+        self.ask_all(&questions, within).into_iter().map(|answer| Ok(entries(&answer?))).collect()
+    }
+
+    /// The ends of streams. One that has none gets an entry that only marks a place.
+    pub fn ends(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<Position, Trouble>> {
+        let mut ends = self.last_entries(partitions, within);
+        let empty: Vec<Partition> =
+            partitions.iter().zip(&ends).filter(|(_, end)| matches!(end, Ok(None))).map(|(of, _)| *of).collect();
+        if !empty.is_empty() {
+            let questions: Vec<_> = empty
+                .iter()
+                .map(|partition| {
+                    let mut add = redis::cmd("XADD");
+                    add.arg(self.stream(*partition)).arg("*").arg("c").arg("").arg("v").arg("");
+                    (Place::Partition(*partition), Question::Plain(add))
+                })
+                .collect();
+            self.ask_all(&questions, within);
+            ends = self.last_entries(partitions, within);
+        }
+        let nobody = || Trouble::Refused("a stream stays empty".to_owned());
+        ends.into_iter().map(|end| end?.ok_or_else(nobody)).collect()
+    }
+
+    fn last_entries(&mut self, partitions: &[Partition], within: Duration) -> Vec<Result<Option<Position>, Trouble>> {
+        let questions: Vec<_> = partitions
+            .iter()
+            .map(|partition| {
+                let mut last = redis::cmd("XREVRANGE");
+                last.arg(self.stream(*partition)).arg("+").arg("-").arg("COUNT").arg(1);
+                (Place::Partition(*partition), Question::Plain(last))
+            })
+            .collect();
+        let answers = self.ask_all(&questions, within).into_iter();
+        answers.map(|answer| Ok(entries(&answer?).first().map(Position::of))).collect()
+    }
+
+    /// Begins a walk through all codes.
+    ///
+    /// # Errors
+    /// When no server says who has what.
+    pub fn scan(&mut self, within: Duration) -> Result<Scan, Trouble> {
+        self.topology = None;
+        self.find_out(std::time::Instant::now() + within)?;
+        let masters = self.topology.as_ref().map(super::Topology::masters).unwrap_or_default();
+        Ok(Scan { masters, cursor: "0".to_owned() })
+    }
+
+    /// Goes on with a walk: some more codes, each at least once; `None` at its end.
+    ///
+    /// # Errors
+    /// When a server does not answer. After a change of the cluster the walk must begin anew.
+    pub fn scan_on(&mut self, scan: &mut Scan, count: usize, within: Duration) -> Result<Option<Vec<Code>>, Trouble> {
+        let Some(master) = scan.masters.last().cloned() else { return Ok(None) };
+        let mut command = redis::cmd("SCAN");
+        let pattern = format!("{{{}:*}}:l:*", self.settings.prefix);
+        command.arg(&scan.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
+        let answer = self.ask_all(&[(Place::Server(master), Question::Plain(command))], within);
+        let Some(Ok(Value::Array(parts))) = answer.first() else {
+            return Err(answer.into_iter().find_map(Result::err).unwrap_or_else(|| nonsense("SCAN")));
+        };
+        let [cursor, Value::Array(keys)] = &parts[..] else { return Err(nonsense("SCAN")) };
+        scan.cursor = text(cursor);
+        if scan.cursor == "0" {
+            scan.masters.pop();
+        }
+        let code = |key: &Value| Code::parse(text(key).split_once(":l:")?.1.as_bytes()).ok();
+        Ok(Some(keys.iter().filter_map(code).collect()))
+    }
+
+    /// Takes values from the counter of a length. Returns them, how many replicas have confirmed that, and how many there
+    /// are.
+    ///
+    /// # Errors
+    /// [`Trouble`]; values may be lost then, which costs nothing.
+    pub fn lease(
+        &mut self,
+        length: CodeLength,
+        want: u64,
+        (seen, margin): (u64, u64),
+        node: &str,
+        within: Duration,
+    ) -> Result<(Granted, u64, u64), Trouble> {
+        let keys = vec![self.space(&format!("counter:{length}")), self.space("space"), self.space("leases")];
+        let numbers =
+            [u64::from(length.get() as u32), want, seen, margin].map(|number| number.to_string().into_bytes());
+        let arguments = numbers.into_iter().chain([node.as_bytes().to_vec()]).collect();
+        let wait = redis::cmd("WAIT").arg(1).arg(within.as_millis() as u64 / 2).to_owned();
+        // In one piece, so that all of it is answered by one server over one connection.
+        let questions = [
+            (Place::Space, Question::Script(Script::Lease, keys, arguments)),
+            (Place::Space, Question::Plain(wait)),
+            (Place::Space, Question::Plain(redis::cmd("INFO").arg("replication").to_owned())),
+        ];
+        let mut answers = self.ask_all(&questions, within).into_iter();
+        let mut next = || answers.next().unwrap_or_else(|| Err(nonsense("a lease")));
+        let (granted, confirmed, info) = (next()?, next()?, next()?);
+        let Value::Array(parts) = granted else { return Err(nonsense("a lease")) };
+        let number = |at: usize| parts.get(at).and_then(|part| text(part).parse::<u64>().ok());
+        let (Some(start), Some(mended), Some(moved)) = (number(0), number(1), number(2)) else {
+            return Err(nonsense("a lease"));
+        };
+        let info = text(&info);
+        let replicas = info.lines().find_map(|line| line.strip_prefix("connected_slaves:")?.trim().parse().ok());
+        let confirmed = if let Value::Int(number) = confirmed { number.max(0) as u64 } else { 0 };
+        Ok((Granted { start, mended, moved: moved != 0 }, confirmed, replicas.unwrap_or(0)))
+    }
+
+    /// Gives a lease back whose values are used up.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn release(&mut self, length: CodeLength, start: u64, within: Duration) -> Result<(), Trouble> {
+        let field = format!("{length}:{start}");
+        let command = redis::cmd("HDEL").arg(self.space("leases")).arg(field).to_owned();
+        let answer = self.ask_all(&[(Place::Space, Question::Plain(command))], within);
+        answer.into_iter().try_for_each(|answer| answer.map(|_| ()))
+    }
+
+    /// The fingerprint of the fleet's secret key; `None` before the first node.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn fingerprint(&mut self, within: Duration) -> Result<Option<String>, Trouble> {
+        let command = redis::cmd("HGET").arg(self.space("space")).arg("fingerprint").to_owned();
+        let mut answer = self.ask_all(&[(Place::Space, Question::Plain(command))], within);
+        Ok(Some(text(&answer.remove(0)?)).filter(|fingerprint| !fingerprint.is_empty()))
+    }
+
+    /// Says that this node is there, and hears of the others.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn beat(&mut self, beat: &Beat<'_>, within: Duration) -> Result<Heard, Trouble> {
+        let keys = ["beats", "nodes", "space", "leases"].map(|name| self.space(name)).to_vec();
+        let mut arguments: Vec<Vec<u8>> =
+            [beat.node, &beat.about, beat.fingerprint].map(|text| text.as_bytes().to_vec()).to_vec();
+        for (length, seen) in beat.seen {
+            arguments.extend([length.to_string().into_bytes(), seen.to_string().into_bytes()]);
+        }
+        let mut answer = self.ask_all(&[(Place::Space, Question::Script(Script::Beat, keys, arguments))], within);
+        heard(&answer.remove(0)?).ok_or_else(|| nonsense("a heartbeat"))
+    }
+
+    /// Takes the leases of a node that has gone: length, first value and number of values of each. Nothing, when somebody
+    /// else is at it or the node has come back.
+    ///
+    /// # Errors
+    /// [`Trouble`]; what was taken then is seen with the next heartbeat.
+    pub fn reclaim(
+        &mut self,
+        me: &str,
+        gone: &str,
+        beat: u64,
+        within: Duration,
+    ) -> Result<Vec<(CodeLength, u64, u64)>, Trouble> {
+        let keys = ["lock", "beats", "nodes", "leases"].map(|name| self.space(name)).to_vec();
+        let hold = LOCK_TIME.as_millis().to_string();
+        let arguments = [me, &hold, gone, &beat.to_string()].map(|text| text.as_bytes().to_vec()).to_vec();
+        let mut answer = self.ask_all(&[(Place::Space, Question::Script(Script::Reclaim, keys, arguments))], within);
+        let taken = pairs(&answer.remove(0)?);
+        let lease = |(field, want): (String, String)| {
+            let (length, start) = field.split_once(':')?;
+            Some((CodeLength::new(length.parse().ok()?)?, start.parse().ok()?, want.parse().ok()?))
+        };
+        Ok(taken.into_iter().filter_map(lease).collect())
+    }
+
+    /// The servers that are spoken to, and whether each is connected.
+    pub fn servers(&self) -> Vec<(Address, bool)> {
+        let mut servers: Vec<_> =
+            self.servers.iter().map(|(address, server)| (address.clone(), server.connection.is_some())).collect();
+        servers.sort();
+        servers
+    }
+}
+
+/// A tombstone whose kind and version the script fills in.
+fn tombstone(deleted_ms: u64) -> State {
+    State::Gone(Tombstone { deleted_ms, origin: Origin::Issued, version: Version::default() })
+}
+
+fn unreadable(code: Code) -> Trouble {
+    Trouble::Refused(format!("what Redis has for {code} was not written by carom, or is damaged"))
+}
+
+fn nonsense(of: &str) -> Trouble {
+    Trouble::Refused(format!("the answer to {of} makes no sense"))
+}
+
+fn changed(code: Code, change: &Change, answer: &Value) -> Result<Changed, Trouble> {
+    let Value::Array(parts) = answer else { return Err(nonsense("a change")) };
+    let [verdict, Value::BulkString(state), id] = &parts[..] else { return Err(nonsense("a change")) };
+    let echo = text(id).parse().ok().map(|id| Echo { partition: Partition::of(&code), id });
+    let read = || State::from_text(code, state).map_err(|_| unreadable(code));
+    let verdict = match (text(verdict).as_str(), change) {
+        ("accepted", _) => Verdict::Accepted(read()?),
+        ("held", _) => Verdict::Held(read()?),
+        ("same", Change::Claim(_) | Change::Offer(_)) => Verdict::Same,
+        ("absent", Change::Remove { .. }) => Verdict::Absent,
+        _ => return Err(nonsense("a change")),
+    };
+    Ok(Changed { verdict, echo })
+}
+
+/// The entries of a stream. What cannot be read of one is left empty: its place is still a place.
+fn entries(answer: &Value) -> Vec<Entry> {
+    let Value::Array(entries) = answer else { return Vec::new() };
+    let entry = |entry: &Value| {
+        let Value::Array(parts) = entry else { return None };
+        let [id, Value::Array(fields)] = &parts[..] else { return None };
+        let field = |name: &str| {
+            let at = fields.chunks_exact(2).find(|pair| text(&pair[0]) == name)?;
+            if let Value::BulkString(bytes) = &at[1] { Some(bytes.clone()) } else { None }
+        };
+        let code = field("c").and_then(|code| Code::parse(&code).ok());
+        Some(Entry { id: text(id).parse().ok()?, code, text: field("v").unwrap_or_default() })
+    };
+    entries.iter().filter_map(entry).collect()
+}
+
+/// A list of pairs, as of a hash.
+fn pairs(value: &Value) -> Vec<(String, String)> {
+    let Value::Array(parts) = value else { return Vec::new() };
+    parts.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
+}
+
+fn heard(answer: &Value) -> Option<Heard> {
+    let Value::Array(parts) = answer else { return None };
+    let [fingerprint, beats, about, floors, leases] = &parts[..] else { return None };
+    let length = |text: &str| CodeLength::new(text.parse().ok()?);
+    let lease = |(field, value): (String, String)| {
+        let ((of, start), (want, node)) = (field.split_once(':')?, value.split_once(':')?);
+        Some((length(of)?, start.parse().ok()?, want.parse().ok()?, node.to_owned()))
+    };
+    Some(Heard {
+        fingerprint: text(fingerprint),
+        beats: pairs(beats).into_iter().filter_map(|(node, beat)| Some((node, beat.parse().ok()?))).collect(),
+        about: pairs(about),
+        floors: pairs(floors).into_iter().filter_map(|(of, seen)| Some((length(&of)?, seen.parse().ok()?))).collect(),
+        leases: pairs(leases).into_iter().filter_map(lease).collect(),
+    })
+}

@@ -1,0 +1,44 @@
+-- Changes the state of one code, and tells of it in the stream of its partition; both or neither.
+--
+-- KEYS: the state of the code, the stream. ARGV: what is asked (claim, remove or offer), the code, a state, and about
+-- how many entries the stream keeps. The rule for conflicts is that of src/fleet/rules.rs, which a test compares this
+-- with. A state is a letter (I and C links, B and F what is left of them: issued and chosen codes), 8 hexadecimal digits
+-- of revision, 16 of claim, and a record that is not looked at.
+local state_key, stream = KEYS[1], KEYS[2]
+local asked, code, new, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local old = redis.call('GET', state_key)
+
+local function kind(state) return string.sub(state, 1, 1) end
+local function rev(state) return tonumber(string.sub(state, 2, 9), 16) end
+local function claim(state) return string.sub(state, 10, 25) end
+local function is_link(state) return kind(state) == 'I' or kind(state) == 'C' end
+local function after(state) return math.min(rev(state) + 1, 4294967295) end
+local function with_rev(state, number) return kind(state) .. string.format('%08x', number) .. string.sub(state, 10) end
+
+local function accepted(state)
+    redis.call('SET', state_key, state)
+    local id = redis.call('XADD', stream, 'MAXLEN', '~', keep, '*', 'c', code, 'v', state)
+    return {'accepted', state, id}
+end
+
+local function same()
+    local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
+    return {'same', '', last[1] and last[1][1] or ''}
+end
+
+if asked == 'remove' then
+    if not old then return {'absent', '', ''} end
+    if not is_link(old) then return {'held', old, ''} end
+    local left = kind(old) == 'I' and 'B' or 'F'
+    return accepted(left .. string.format('%08x', after(old)) .. claim(old) .. string.sub(new, 26))
+end
+if not old then return accepted(new) end
+if old == new then return same() end
+if asked == 'claim' then
+    if kind(old) == 'F' then return accepted(with_rev(new, after(old))) end
+elseif claim(old) == claim(new) and is_link(old) ~= is_link(new) then
+    if is_link(old) then return accepted(with_rev(new, math.max(rev(new), after(old)))) end
+elseif rev(new) > rev(old) then
+    return accepted(new)
+end
+return {'held', old, ''}

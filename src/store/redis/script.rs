@@ -1,0 +1,61 @@
+//! The scripts that run in Redis. They are named by the SHA-1 of their text, which the server tells when one is loaded;
+//! each connection loads all of them before its first use, since a server that was restarted knows none.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use redis::{Cmd, Value};
+
+use super::connection::Connection;
+use super::{Address, Trouble};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Script {
+    Change,
+    Lease,
+    Beat,
+    Reclaim,
+}
+
+/// Names of the scripts, once a server has told them. They are the same everywhere.
+static NAMES: [OnceLock<Vec<u8>>; 4] = [const { OnceLock::new() }; 4];
+
+impl Script {
+    const ALL: [Script; 4] = [Script::Change, Script::Lease, Script::Beat, Script::Reclaim];
+
+    const fn text(self) -> &'static str {
+        match self {
+            Script::Change => include_str!("change.lua"),
+            Script::Lease => include_str!("lease.lua"),
+            Script::Beat => include_str!("beat.lua"),
+            Script::Reclaim => include_str!("reclaim.lua"),
+        }
+    }
+
+    /// The command that runs it. Only for a connection that has loaded all.
+    pub(super) fn call(self, keys: &[String], arguments: &[Vec<u8>]) -> Cmd {
+        let name = NAMES[self as usize].get().expect("every connection loads the scripts first");
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(name.as_slice()).arg(keys.len()).arg(keys).arg(arguments);
+        command
+    }
+}
+
+/// Loads all scripts into the server of a connection.
+pub(super) fn load_all(connection: &mut Connection, address: &Address, deadline: Instant) -> Result<(), Trouble> {
+    for script in Script::ALL {
+        let command = redis::cmd("SCRIPT").arg("LOAD").arg(script.text()).to_owned();
+        match connection.ask(&command, deadline).map_err(|error| Trouble::away(address, &error, false))? {
+            Value::BulkString(name) => _ = NAMES[script as usize].get_or_init(|| name),
+            Value::ServerError(error) => {
+                let details = error.details().unwrap_or_default();
+                let what = format!("{address} does not take a script: {} {details}", error.code());
+                // A server that is still loading its data says so here.
+                let passes = matches!(error.code(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN");
+                return Err(if passes { Trouble::Away { what, asked: false } } else { Trouble::Refused(what) });
+            }
+            _ => return Err(Trouble::Refused(format!("{address} does not speak like Redis"))),
+        }
+    }
+    Ok(())
+}
