@@ -160,7 +160,7 @@ impl Node {
         };
         let on_other_key = events.clone();
         let joined = fleet::join(settings, parts, move |other| _ = on_other_key.send(Event::OtherKey(other)))?;
-        let (fleet, gateway, look_ups, source) = match joined {
+        let (mut fleet, gateway, look_ups, source) = match joined {
             Some(joined) => (Some(joined.fleet), joined.gateway, Some(joined.look_ups), Some(joined.source)),
             None => (None, writer_queue, None, None),
         };
@@ -182,6 +182,8 @@ impl Node {
         let running = plan.start_all(public, admin, bells, mail, sources)?;
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
         load(&links, &post, hasher, cores, &stats)?;
+        let follow = |fleet: &mut Fleet| fleet.follow().map_err(|error| thread_exit("the fleet's follower", &error));
+        fleet.as_mut().map_or(Ok(()), follow)?;
         let announcement = announce(settings, &listening, admin_address, &base_url);
         Ok(Node {
             cores,

@@ -136,6 +136,8 @@ pub struct FleetStats {
     pub outbox: Counter,
     /// Links that were given up because another node had their codes.
     pub conflicts: Counter,
+    /// Issued codes that somebody else had already, so that the next one was tried.
+    pub collisions: Counter,
     /// Changes that came through the streams.
     pub followed: Counter,
     /// States that were brought to Redis from the outbox.

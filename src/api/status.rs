@@ -142,6 +142,7 @@ fn describe_fleet(node: &NodeStats) -> Value {
         "nodes": members,
         "outbox": fleet.outbox.get(),
         "conflicts": fleet.conflicts.get(),
+        "collisions": fleet.collisions.get(),
         "followed": fleet.followed.get(),
         "delivered": fleet.delivered.get(),
         "lagMillis": fleet.lag_ms.get(),

@@ -83,6 +83,9 @@ impl Deref for Value {
     }
 }
 
+/// A key and a record, owned.
+pub type StoredRecord = (Vec<u8>, Vec<u8>);
+
 /// Writes that become visible together.
 pub struct Batch {
     inner: fjall::OwnedWriteBatch,
@@ -325,7 +328,7 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] where a block that holds some of them cannot be read.
-    pub fn page(&self, behind: &[u8], count: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+    pub fn page(&self, behind: &[u8], count: usize) -> Result<Vec<StoredRecord>, StoreError> {
         let range = (Bound::Excluded(behind), Bound::<&[u8]>::Unbounded);
         let mut page = Vec::with_capacity(count);
         for guard in self.links.range::<&[u8], _>(range).take(count) {

@@ -16,6 +16,8 @@ const LEASE_TIME: Duration = Duration::from_secs(1);
 pub struct FleetCounter {
     shared: Shared,
     redis: Redis,
+    /// Whether this node has been part of the fleet before. A counter below what a newcomer brings along is no surprise.
+    was_here: bool,
 }
 
 impl FleetCounter {
@@ -24,7 +26,8 @@ impl FleetCounter {
     /// # Errors
     /// When the certificates cannot be used.
     pub fn new(shared: &Shared) -> io::Result<FleetCounter> {
-        Ok(FleetCounter { redis: shared.redis()?, shared: shared.clone() })
+        let was_here = shared.links.is_of_fleet().map_err(io::Error::other)?;
+        Ok(FleetCounter { redis: shared.redis()?, shared: shared.clone(), was_here })
     }
 
     /// Leases `want` values of a length, all of them above what this node has seen.
@@ -36,7 +39,7 @@ impl FleetCounter {
         let about = (seen, margin(length));
         let leased = self.redis.lease(length, want, about, &self.shared.settings.node, LEASE_TIME);
         let (granted, confirmed, replicas) = leased.map_err(|trouble| trouble.to_string())?;
-        if granted.mended > 0 {
+        if granted.mended > 0 && std::mem::replace(&mut self.was_here, true) {
             stats.fleet.regressions.add_shared(1);
             let text = format!(
                 "the counter of codes in Redis had been set back by {} values and was raised again; find out whether Redis \

@@ -41,12 +41,12 @@ const DELIVER_COUNT: usize = 256;
 /// How long reading and bringing may take: nobody waits for them but other nodes.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Starts the thread.
-pub(super) fn start(
+/// Prepares the thread.
+pub(super) fn prepare(
     shared: &Shared,
     writer: SyncSender<Order>,
     deliveries: Receiver<Delivery>,
-) -> io::Result<JoinHandle<()>> {
+) -> io::Result<Follower> {
     let mut follower = Follower {
         redis: shared.redis()?,
         shared: shared.clone(),
@@ -60,10 +60,10 @@ pub(super) fn start(
         dropped: 0,
     };
     follower.take_places().map_err(io::Error::other)?;
-    std::thread::Builder::new().name("redis-follow".to_owned()).spawn(move || follower.run())
+    Ok(follower)
 }
 
-struct Follower {
+pub(super) struct Follower {
     shared: Shared,
     redis: Redis,
     writer: SyncSender<Order>,
@@ -92,6 +92,12 @@ enum Pace {
 struct Ended;
 
 impl Follower {
+    /// Starts the thread: not before all links have been read back, or what was read then would take the place of what
+    /// other nodes have done since.
+    pub(super) fn start(self) -> io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("redis-follow".to_owned()).spawn(move || self.run())
+    }
+
     fn run(mut self) {
         while !self.shared.is_stopping() {
             let Ok(pace) = self.turn() else { return };
@@ -190,7 +196,7 @@ impl Follower {
                 let fleet = &self.shared.stats.fleet;
                 fleet.followed.add(entries.len() as u64);
                 fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));
-                let states = entries.into_iter().map(|entry| (entry.id, self.decode(entry))).collect();
+                let states = entries.into_iter().map(|entry| (entry.id, self.decode(&entry))).collect();
                 self.positions.insert(partition, to);
                 self.tell(Order::Followed(Followed { partition, states, to }))
             }
@@ -201,7 +207,7 @@ impl Follower {
         }
     }
 
-    fn decode(&self, entry: Entry) -> Option<(Code, State)> {
+    fn decode(&self, entry: &Entry) -> Option<(Code, State)> {
         let code = entry.code?;
         match State::from_text(code, &entry.text) {
             Ok(state) => Some((code, state)),

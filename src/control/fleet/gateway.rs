@@ -15,7 +15,7 @@ use super::{Shared, note_trouble};
 use crate::fleet::State;
 use crate::fleet::rules::Verdict;
 use crate::limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
-use crate::link::{Link, Version};
+use crate::link::{Link, Origin, Version};
 use crate::mail::{Ground, Order, StoreRequest, WriterQueue};
 use crate::stats::unix_ms;
 use crate::store::redis::{Change, Changed, Redis, Trouble};
@@ -107,7 +107,12 @@ impl Gateway {
                 Change::Claim(state) | Change::Offer(state) => Ground::Accepted { state: state.clone(), echo },
                 Change::Remove { .. } => Ground::Unheard { asked: true, alone },
             },
-            Ok(Changed { verdict: Verdict::Held(state), .. }) => Ground::Held(state),
+            Ok(Changed { verdict: Verdict::Held(state), .. }) => {
+                if matches!(change, Change::Claim(mine) if mine.origin() == Origin::Issued) {
+                    self.shared.stats.fleet.collisions.add(1);
+                }
+                Ground::Held(state)
+            }
             Ok(Changed { verdict: Verdict::Absent, .. }) => Ground::Absent,
             Ok(Changed { echo: None, .. }) => Ground::Unheard { asked: true, alone },
             Err(trouble) => {

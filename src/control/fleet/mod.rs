@@ -15,6 +15,7 @@ pub mod follower;
 pub mod gateway;
 pub mod look;
 
+use self::follower::Follower;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
@@ -91,12 +92,23 @@ pub struct OtherKey {
 /// The running threads.
 pub struct Fleet {
     threads: Vec<JoinHandle<()>>,
+    follower: Option<Follower>,
     stop: Arc<AtomicBool>,
 }
 
 impl Fleet {
+    /// Begins to follow the others, once all links have been read back.
+    ///
+    /// # Errors
+    /// Where the operating system gives no thread.
+    pub fn follow(&mut self) -> io::Result<()> {
+        let threads = self.follower.take().map(Follower::start);
+        threads.into_iter().try_for_each(|thread| thread.map(|thread| self.threads.push(thread)))
+    }
+
     /// Ends the threads that do not end with their queues, and waits for all. Only after the cores have ended.
     pub fn stop(self) {
+        drop(self.follower);
         self.stop.store(true, Ordering::Release);
         for thread in self.threads {
             thread.thread().unpark();
@@ -131,9 +143,9 @@ pub fn start(
     let (taken, reclaimed): (Sender<Run>, Receiver<Run>) = channel();
     let (gateway, asking) = gateway::start(shared, writer.clone())?;
     let (look_ups, looking) = look::start(shared, writer.clone())?;
-    let following = follower::start(shared, writer, deliveries)?;
+    let follower = Some(follower::prepare(shared, writer, deliveries)?);
     let beating = beat::start(shared, lengths, taken, other_key)?;
-    let fleet = Fleet { threads: vec![asking, looking, following, beating], stop: Arc::clone(&shared.stop) };
+    let fleet = Fleet { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&shared.stop) };
     Ok(Started { fleet, gateway, look_ups, reclaimed })
 }
 

@@ -151,6 +151,8 @@ pub struct Redis {
     login: Login,
     topology: Option<Topology>,
     servers: HashMap<Address, Server>,
+    /// Whether the master of the counters had replicas when it was last asked.
+    has_replicas: bool,
 }
 
 /// What became of one question in one round.
@@ -175,7 +177,7 @@ impl Redis {
             database: settings.database,
             tls: if settings.tls { Some(topology::tls(settings.ca_file.as_deref())?) } else { None },
         };
-        Ok(Redis { settings, login, topology: None, servers: HashMap::new() })
+        Ok(Redis { settings, login, topology: None, servers: HashMap::new(), has_replicas: false })
     }
 
     /// Asks all of this at once and waits so long at most. The answers stand in the order of the questions.
@@ -276,7 +278,7 @@ impl Redis {
             match &questions[at].1 {
                 Question::Plain(command) => command.write_packed_command(&mut packed),
                 Question::Script(script, keys, arguments) => {
-                    script.call(keys, arguments).write_packed_command(&mut packed)
+                    script.call(keys, arguments).write_packed_command(&mut packed);
                 }
             }
         }

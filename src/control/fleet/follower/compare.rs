@@ -113,7 +113,7 @@ impl Follower {
                 Ok(None) => {}
                 // Somebody else's key; the alarm says so.
                 Err(trouble @ crate::store::redis::Trouble::Refused(_)) => {
-                    super::note_trouble(&self.shared.stats, &trouble)
+                    super::note_trouble(&self.shared.stats, &trouble);
                 }
                 Err(trouble) => return Err(trouble.into()),
             }

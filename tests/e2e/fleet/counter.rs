@@ -1,0 +1,143 @@
+//! The counter is set back: by hand, by an old dump, by a failover that loses an increment. No code is given twice, and
+//! not even tried twice.
+
+use std::collections::HashSet;
+
+use super::cluster::Cluster;
+use super::redis::{Server, Setup};
+use super::{Fleet, settle};
+use crate::node::{Node, wait_until};
+
+/// Times that each is done; `make soak` does it more often.
+fn rounds(usual: usize) -> usize {
+    std::env::var("CAROM_FLEET_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(usual)
+}
+
+/// Makes every node lease anew: by restarting it without its id table.
+fn lease_anew(node: Node) -> Node {
+    let setup = node.terminate();
+    std::fs::remove_dir_all(setup.data_dir().join("ids")).unwrap();
+    let node = setup.start();
+    settle(&node);
+    node
+}
+
+/// Some links from each node, none of which may have been seen before.
+fn create(nodes: &[Node], seen: &mut HashSet<String>) {
+    for node in nodes {
+        let mut wire = node.wire();
+        for _ in 0..20 {
+            let code = wire.shorten("https://example.org/");
+            assert!(seen.insert(code.clone()), "{code} was given out twice");
+        }
+    }
+}
+
+fn collisions(nodes: &[Node]) -> u64 {
+    nodes.iter().map(|node| node.status()["fleet"]["collisions"].as_u64().unwrap()).sum()
+}
+
+fn start(fleet: &Fleet) -> Vec<Node> {
+    let start = |number: usize| {
+        fleet.setup(number).expect("counter_regressed").expect("redis_away").expect("codes_failed").start()
+    };
+    let nodes: Vec<Node> = (0..2).map(start).collect();
+    nodes.iter().for_each(settle);
+    nodes
+}
+
+#[test]
+fn a_counter_that_was_set_back_by_hand() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes = start(&fleet);
+    let mut seen = HashSet::new();
+    let mut alarmed = 0;
+    for round in 0..rounds(6) {
+        create(&nodes, &mut seen);
+        let value = ["0", "17", "-5", "nonsense"][round % 4];
+        server.command(&["SET", "{carom}:counter:7", value]);
+        nodes = nodes.into_iter().map(lease_anew).collect();
+        create(&nodes, &mut seen);
+        assert_eq!(collisions(&nodes), 0, "round {round}");
+        alarmed += nodes.iter().filter(|node| node.status().to_string().contains("counter_regressed")).count();
+    }
+    assert!(alarmed >= rounds(6), "each time somebody has said so: {alarmed}");
+}
+
+#[test]
+fn a_redis_that_comes_back_from_an_old_dump() {
+    let server = Setup::new().start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut nodes = start(&fleet);
+    let mut seen = HashSet::new();
+    for round in 0..rounds(4) {
+        create(&nodes, &mut seen);
+        server.save();
+        let dump = server.copy_dump();
+        create(&nodes, &mut seen);
+        nodes = nodes.into_iter().map(lease_anew).collect();
+        create(&nodes, &mut seen);
+        server.kill();
+        server.restore_dump(&dump);
+        server.start_again();
+        nodes = nodes.into_iter().map(lease_anew).collect();
+        create(&nodes, &mut seen);
+        assert_eq!(collisions(&nodes), 0, "round {round}");
+        // What the dump did not have is there again.
+        for node in &nodes {
+            wait_until("all links everywhere", || node.status()["links"].as_u64() == Some(seen.len() as u64));
+            assert_eq!(node.status()["fleet"]["conflicts"], 0);
+        }
+    }
+}
+
+#[test]
+fn failovers_under_load_lose_and_double_nothing() {
+    let cluster = Cluster::start();
+    let servers: Vec<String> = (0..6).map(|index| cluster.server(index).address().to_string()).collect();
+    let fleet = Fleet::new(2, &format!("redis://{}", servers.join(",")));
+    let nodes = start(&fleet);
+    let addresses: Vec<_> = nodes.iter().map(|node| node.public).collect();
+    let pause = std::time::Duration::from_millis(2);
+    let (seen, ()) = super::crowd::run(&addresses, 2, pause, &[], || {
+        for round in 0..rounds(4) {
+            let master = cluster.master_of(&format!("{{carom:{:02x}}}:s", round * 11 % 64));
+            cluster.failover(cluster.replica_of(master));
+        }
+    });
+    println!("{} links", seen.made.len());
+    assert!(seen.made.len() > 500 && seen.refused.is_empty(), "{:?}", seen.refused);
+    assert_eq!(seen.twice(), Vec::<&str>::new());
+    nodes.iter().for_each(settle);
+    for node in &nodes {
+        assert_eq!(super::crowd::check(node.public, &seen.made), Vec::<String>::new());
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+    assert_eq!(collisions(&nodes), 0);
+}
+
+#[test]
+fn a_master_that_dies_with_what_it_had_not_replicated() {
+    let cluster = Cluster::start();
+    let servers: Vec<String> = (0..6).map(|index| cluster.server(index).address().to_string()).collect();
+    let fleet = Fleet::new(2, &format!("redis://{}", servers.join(",")));
+    let mut nodes = start(&fleet);
+    let mut seen = HashSet::new();
+    create(&nodes, &mut seen);
+    let master = cluster.master_of("{carom}:counter:7");
+    let replica = cluster.replica_of(master);
+    // The replica hears of nothing from here on.
+    cluster.server(replica).pause();
+    create(&nodes, &mut seen);
+    cluster.server(master).kill();
+    cluster.server(replica).resume();
+    wait_until("the replica in its place", || cluster.master_of("{carom}:counter:7") == replica);
+    nodes = nodes.into_iter().map(lease_anew).collect();
+    create(&nodes, &mut seen);
+    assert_eq!(collisions(&nodes), 0);
+    for node in &nodes {
+        wait_until("all links everywhere", || node.status()["links"].as_u64() == Some(seen.len() as u64));
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+}

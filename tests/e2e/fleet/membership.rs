@@ -1,0 +1,120 @@
+//! Who belongs to a fleet, and what becomes of what somebody has left behind.
+
+use super::redis::Server;
+use super::{Fleet, KEY, settle, setup};
+use crate::node::{Setup, wait_until};
+
+#[test]
+fn nodes_know_of_each_other() {
+    let server = Server::start();
+    let nodes = Fleet::new(3, &server.url()).start();
+    for node in &nodes {
+        wait_until("all nodes in the status", || {
+            let status = node.status();
+            let names: Vec<&str> =
+                status["fleet"]["nodes"].as_array().unwrap().iter().filter_map(|node| node["node"].as_str()).collect();
+            names == ["n0", "n1", "n2"]
+        });
+    }
+    assert_eq!(nodes[1].status()["fleet"]["node"], "n1");
+}
+
+#[test]
+fn a_node_without_a_name_draws_one_and_keeps_it() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup::new(folder.path()).env("CAROM_SPACE_KEY", KEY).argument("--redis").argument(server.url());
+    let node = setup.start();
+    settle(&node);
+    let name = node.status()["fleet"]["node"].as_str().unwrap().to_owned();
+    assert!(name.starts_with("node-"), "{name}");
+    let node = node.restart();
+    settle(&node);
+    assert_eq!(node.status()["fleet"]["node"], name.as_str());
+}
+
+#[test]
+fn another_secret_key_is_refused() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let node = setup(&folder.path().join("a"), 0, &server.url()).start();
+    settle(&node);
+    node.terminate();
+    let other = "ff".repeat(32);
+    let stranger =
+        Setup::new(&folder.path().join("b")).env("CAROM_SPACE_KEY", &other).argument("--redis").argument(server.url());
+    let (code, said) = stranger.fail();
+    assert!(code == 19 && said.contains("fingerprint") && !said.contains(&other), "{code}: {said}");
+    // One that has none is told to take the fleet's, and makes none of its own.
+    let newcomer = Setup::new(&folder.path().join("c")).argument("--redis").argument(server.url());
+    let (code, said) = newcomer.fail();
+    assert!(code == 19 && said.contains("space.key") && said.contains("copy"), "{code}: {said}");
+    assert!(!folder.path().join("c/space.key").exists());
+    server.kill();
+    let (code, said) = newcomer.fail();
+    assert!(code == 19 && said.contains("Redis"), "{code}: {said}");
+}
+
+#[test]
+fn a_wrong_password_says_so_and_is_not_shown() {
+    let server = Server::start();
+    server.command(&["CONFIG", "SET", "requirepass", "open-sesame"]);
+    let folder = tempfile::tempdir().unwrap();
+    let url = |password: &str| format!("redis://:{password}@127.0.0.1:{}", server.port());
+    let (code, said) = setup(folder.path(), 0, &url("geheim")).fail();
+    assert!(code == 2 && said.contains("WRONGPASS") && !said.contains("geheim"), "{code}: {said}");
+    let node = setup(folder.path(), 0, &server.url()).env("CAROM_FLEET_PASSWORD", "open-sesame").start();
+    settle(&node);
+    let code = node.wire().shorten("https://example.org/");
+    assert!(!node.log().contains("sesame") && !node.status().to_string().contains("sesame"));
+    let node = node.restart();
+    assert_eq!(node.wire().get(&format!("/{code}")).status, 302);
+}
+
+#[test]
+fn what_a_node_that_has_gone_had_leased_is_taken_over_once() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let impatient =
+        |number: usize| fleet.setup(number).env("CAROM_FLEET_RECLAIM_SECONDS", "10").expect("a node has gone").start();
+    let (first, second, third) = (impatient(0), impatient(1), impatient(2));
+    [&first, &second, &third].into_iter().for_each(settle);
+    let used: Vec<String> = (0..100).map(|_| first.wire().shorten("https://example.org/")).collect();
+    let leased_by = |node: &str| {
+        let leases = server.command(&["HVALS", "{carom}:leases"]);
+        leases.list().iter().filter(|lease| lease.text().ends_with(&format!(":{node}"))).count()
+    };
+    wait_until("leases of the first node", || leased_by("n0") > 0);
+    let leases = server.command(&["HLEN", "{carom}:leases"]).to_number();
+    first.kill();
+    wait_until("leases that were taken over", || leased_by("n0") == 0);
+    assert_eq!(server.command(&["HLEN", "{carom}:leases"]).to_number(), leases, "each by one node");
+    wait_until("its name to be gone", || {
+        [&second, &third].iter().all(|node| node.status()["fleet"]["nodes"].as_array().unwrap().len() == 2)
+    });
+    // What it had given out is still its links'.
+    for code in used {
+        assert_eq!(second.wire().get(&format!("/{code}")).status, 302);
+    }
+    let made: Vec<String> = (0..200).map(|_| third.wire().shorten("https://example.org/")).collect();
+    assert_eq!(made.len(), 200);
+}
+
+#[test]
+fn links_from_before_the_fleet_come_along() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let alone = Setup::new(&folder.path().join("a")).env("CAROM_SPACE_KEY", KEY).start();
+    let codes: Vec<String> = (0..50).map(|_| alone.wire().shorten("https://example.org/old")).collect();
+    alone.wire().shorten_as("slug", "https://example.org/slug");
+    alone.terminate();
+    let first = setup(&folder.path().join("a"), 0, &server.url()).start();
+    settle(&first);
+    let second = setup(&folder.path().join("b"), 1, &server.url()).start();
+    settle(&second);
+    for code in codes.iter().map(String::as_str).chain(["slug"]) {
+        assert_eq!(second.wire().get(&format!("/{code}")).status, 302, "{code}");
+    }
+    let fresh = second.wire().shorten("https://example.org/new");
+    assert!(!codes.contains(&fresh));
+}

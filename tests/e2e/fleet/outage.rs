@@ -1,0 +1,216 @@
+//! Redis is killed, stopped, unreachable, slow, or talks nonsense: redirects go on, nothing acknowledged is lost.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::crowd::{self, Made, check};
+use super::proxy::{Mode, Proxy};
+use super::redis::{Server, Setup};
+use super::{Fleet, settle};
+use crate::node::{Node, wait_until};
+
+/// How long each kind of outage lasts; `make soak` takes a minute.
+fn outage_time() -> Duration {
+    let seconds = std::env::var("CAROM_OUTAGE_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(3))
+}
+
+fn some_links(node: &Node) -> Vec<Made> {
+    let mut wire = node.wire();
+    let target = |number: usize| format!("https://example.org/before/{number}");
+    (0..200).map(|number| Made { code: wire.shorten(&target(number)), target: target(number) }).collect()
+}
+
+/// Two nodes under load while `outage` does its worst and undoes it; then everything must be everywhere.
+fn survive(nodes: &[Node], begin: impl FnOnce(), end: impl FnOnce()) -> crowd::Seen {
+    let links = some_links(&nodes[0]);
+    nodes.iter().for_each(settle);
+    wait_until("links on both nodes", || nodes.iter().all(|node| check(node.public, &links).is_empty()));
+    let addresses: Vec<_> = nodes.iter().map(|node| node.public).collect();
+    let (seen, recovered) = crowd::run(&addresses, 2, Duration::from_millis(2), &links, || {
+        std::thread::sleep(Duration::from_millis(300));
+        begin();
+        std::thread::sleep(outage_time());
+        end();
+        let back = Instant::now();
+        wait_until("nodes that have heard of Redis", || {
+            nodes.iter().all(|node| node.status()["redis"]["connected"] == true)
+        });
+        back.elapsed()
+    });
+    println!("{} made, {} followed, slowest create {:?}", seen.made.len(), seen.right, seen.slowest);
+    assert_eq!(seen.wrong, Vec::<String>::new());
+    assert!(seen.right > 100 && seen.made.len() > 100 && seen.refused.is_empty(), "{:?}", seen.refused);
+    assert!(recovered < Duration::from_secs(2), "{recovered:?}");
+    nodes.iter().for_each(settle);
+    assert_eq!(seen.twice(), Vec::<&str>::new());
+    for node in nodes {
+        assert_eq!(check(node.public, &seen.made), Vec::<String>::new());
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+    seen
+}
+
+/// Two nodes, each behind a proxy of its own to one server.
+fn behind_proxies(server: &Server) -> (TempDir, Vec<Proxy>, Vec<Node>) {
+    let folder = tempfile::tempdir().unwrap();
+    let proxies: Vec<Proxy> = (0..2).map(|_| Proxy::start(server.address())).collect();
+    let start = |(number, proxy): (usize, &Proxy)| {
+        let data_dir = folder.path().join(number.to_string());
+        super::setup(&data_dir, number, &format!("redis://{}", proxy.address())).expect("redis_away").start()
+    };
+    let nodes: Vec<Node> = proxies.iter().enumerate().map(start).collect();
+    nodes.iter().for_each(settle);
+    (folder, proxies, nodes)
+}
+
+fn survive_mode(mode: Mode) -> crowd::Seen {
+    let server = Server::start();
+    let (_folder, proxies, nodes) = behind_proxies(&server);
+    let set = |mode: Mode| proxies.iter().for_each(|proxy| proxy.set(mode));
+    survive(&nodes, || set(mode), || set(Mode::Pass))
+}
+
+#[test]
+fn a_redis_that_is_killed_and_comes_back_with_its_data() {
+    let server = Setup::new().append_only(true).start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
+    nodes.iter().for_each(settle);
+    survive(&nodes, || server.kill(), || server.start_again());
+}
+
+#[test]
+fn a_redis_that_comes_back_empty_is_filled_again() {
+    let server = Setup::new().append_only(true).start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
+    nodes.iter().for_each(settle);
+    survive(&nodes, || server.kill(), || server.start_again_empty());
+    // A node that knows nothing gets everything from Redis.
+    let folder = tempfile::tempdir().unwrap();
+    let third = super::setup(folder.path(), 9, &server.url()).start();
+    settle(&third);
+    assert_eq!(third.status()["links"], nodes[0].status()["links"]);
+}
+
+#[test]
+fn a_redis_that_is_stopped() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
+    nodes.iter().for_each(settle);
+    survive(&nodes, || server.pause(), || server.resume());
+}
+
+#[test]
+fn a_redis_that_cannot_be_reached() {
+    survive_mode(Mode::BlackHole);
+}
+
+#[test]
+fn connections_to_redis_that_are_cut() {
+    survive_mode(Mode::Cut);
+}
+
+#[test]
+fn a_slow_redis() {
+    survive_mode(Mode::Delay(Duration::from_millis(60)));
+}
+
+#[test]
+fn a_redis_that_talks_nonsense() {
+    survive_mode(Mode::Garbage);
+}
+
+#[test]
+fn a_redis_that_sends_one_byte_at_a_time() {
+    survive_mode(Mode::OneByte);
+}
+
+#[test]
+fn replies_that_come_too_late_are_not_taken_for_others() {
+    survive_mode(Mode::Late);
+}
+
+#[test]
+fn a_slug_waits_for_redis_and_is_refused_in_time() {
+    let server = Server::start();
+    let (_folder, proxies, nodes) = behind_proxies(&server);
+    for mode in [Mode::BlackHole, Mode::Cut, Mode::Garbage, Mode::Late] {
+        proxies[0].set(mode);
+        for attempt in 0..5 {
+            let start = Instant::now();
+            let fields = json!({"longUrl": "https://example.org/", "customSlug": format!("slug{attempt}")});
+            let reply = nodes[0].wire().create(&fields);
+            assert!(start.elapsed() < Duration::from_millis(250), "{mode:?}: {:?}", start.elapsed());
+            assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")), "{mode:?}: {}", reply.text());
+        }
+        proxies[0].set(Mode::Pass);
+        wait_until("Redis", || nodes[0].status()["redis"]["connected"] == true);
+        settle(&nodes[0]);
+    }
+    // What was refused was not made, although Redis may have heard of it.
+    for attempt in 0..5 {
+        let slug = format!("slug{attempt}");
+        wait_until("a slug that nobody has", || {
+            nodes.iter().all(|node| node.wire().get(&format!("/{slug}")).status == 404)
+        });
+        nodes[1].wire().shorten_as(&slug, "https://example.org/mine");
+        assert_eq!(nodes[0].wire().get(&format!("/{slug}")).location(), "https://example.org/mine");
+    }
+}
+
+#[test]
+fn a_node_that_may_not_go_on_alone_refuses_all_writes() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let setup = super::setup(folder.path(), 0, &server.url()).expect("redis_away");
+    let node = setup.env("CAROM_FLEET_ACCEPT_WITHOUT_REDIS", "false").start();
+    settle(&node);
+    let code = node.wire().shorten("https://example.org/");
+    server.pause();
+    for _ in 0..3 {
+        let start = Instant::now();
+        let refused = node.wire().create(&json!({"longUrl": "https://example.org/no"}));
+        assert_eq!((refused.status, refused.field("retry-after")), (503, Some("1")));
+        assert_eq!(node.wire().delete(&code).status, 503);
+        assert!(start.elapsed() < Duration::from_millis(500));
+    }
+    assert_eq!(node.wire().get(&format!("/{code}")).status, 302);
+    server.resume();
+    wait_until("writes", || node.wire().create(&json!({"longUrl": "https://example.org/"})).status == 200);
+}
+
+#[test]
+fn a_node_that_is_killed_while_it_brings_its_outbox_loses_and_doubles_nothing() {
+    let server = Setup::new().append_only(true).start();
+    let fleet = Fleet::new(2, &server.url());
+    let mut node = fleet.setup(0).expect("redis_away").start();
+    let other = fleet.setup(1).expect("redis_away").start();
+    [&node, &other].into_iter().for_each(settle);
+    let mut made = Vec::new();
+    for round in 0..4 {
+        server.pause();
+        let mut wire = node.wire();
+        for number in 0..3_000 {
+            let target = format!("https://example.org/{round}/{number}");
+            made.push(Made { code: wire.shorten(&target), target });
+        }
+        drop(wire);
+        server.resume();
+        // Somewhere in the middle.
+        wait_until("some of the outbox in Redis", || {
+            node.status()["fleet"]["delivered"].as_u64() > Some(200 * round) || round == 0
+        });
+        node = node.kill().start();
+    }
+    [&node, &other].into_iter().for_each(settle);
+    for node in [&node, &other] {
+        assert_eq!(check(node.public, &made), Vec::<String>::new());
+        assert_eq!(node.status()["links"], made.len());
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+}

@@ -1,0 +1,107 @@
+//! The scripts say in Lua what `carom::fleet` says in Rust: both are asked the same, on a real server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use carom::fleet::lease::{self, Counter};
+use carom::fleet::rules::{self, Verdict};
+use carom::fleet::state::State;
+use carom::link::{Link, Origin, Version};
+use carom::store::redis::{Address, Change, Redis, RedisSettings};
+use carom_shards::{Code, CodeLength, Policy};
+
+use super::redis::Server;
+use crate::node::Dice;
+
+const WITHIN: Duration = Duration::from_secs(10);
+
+fn connect(server: &Server) -> Redis {
+    let settings = RedisSettings {
+        seeds: vec![Address { host: "127.0.0.1".to_owned(), port: server.port() }],
+        username: None,
+        password: None,
+        database: 0,
+        tls: false,
+        ca_file: None,
+        prefix: "test".to_owned(),
+        stream_len: 100_000,
+    };
+    Redis::new(Arc::new(settings)).unwrap()
+}
+
+/// One of a few states, so that they meet often.
+fn state(code: Code, dice: &mut Dice) -> State {
+    let origin = if dice.below(2) == 0 { Origin::Issued } else { Origin::Custom };
+    let version = Version { rev: [0, 1, 2, 3, 9, u32::MAX][dice.below(6) as usize], claim: dice.below(3) };
+    let target = format!("https://example.org/{}", version.claim);
+    let link = Link { code, policy: Policy::default(), target, created_ms: 1, origin, version };
+    let state = State::Link(Arc::new(link));
+    // A delete raises the revision by one.
+    if dice.below(2) == 0 { state } else { state.deleted(dice.below(2)).with_version(version) }
+}
+
+#[test]
+fn scripts_and_rules_decide_alike() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let mut dice = Dice::new();
+    for round in 0..300 {
+        let code = Code::parse(format!("c{round}").as_bytes()).unwrap();
+        let mut stored: Option<State> = None;
+        for _ in 0..12 {
+            let new = state(code, &mut dice);
+            let (change, expected) = match dice.below(3) {
+                0 => (Change::Claim(new.clone()), rules::claim(stored.as_ref(), &new)),
+                1 => (Change::Remove { now_ms: 7 }, rules::remove(stored.as_ref(), 7)),
+                _ => (Change::Offer(new.clone()), rules::offer(stored.as_ref(), &new)),
+            };
+            let changed = redis.change(&[(code, change.clone())], WITHIN).remove(0).unwrap();
+            assert_eq!(changed.verdict, expected, "{change:?} over {stored:?}");
+            if let Verdict::Accepted(next) = expected {
+                assert!(changed.echo.is_some());
+                stored = Some(next);
+            }
+            assert_eq!(redis.states(&[code], WITHIN).remove(0).unwrap(), stored);
+        }
+    }
+}
+
+#[test]
+fn the_lease_script_and_the_rule_give_the_same_values() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let mut dice = Dice::new();
+    let name = server.info("run_id").unwrap();
+    let length = CodeLength::DEFAULT;
+    let mut counter = Counter::default();
+    for _ in 0..300 {
+        if dice.below(4) == 0 {
+            // Somebody sets it back, or forward, by hand.
+            let value = counter.next.saturating_sub(dice.below(50)) + dice.below(20);
+            server.command(&["SET", "{test}:counter:7", &value.to_string()]);
+            counter.next = value;
+        }
+        let (seen, want) = (counter.next.saturating_sub(25) + dice.below(50), 1 + dice.below(20));
+        let expected = lease::lease(&mut counter, seen, want, 1_000, &name);
+        let (granted, _, replicas) = redis.lease(length, want, (seen, 1_000), "n", WITHIN).unwrap();
+        assert_eq!((granted, replicas), (expected, 0));
+        assert_eq!(server.command(&["GET", "{test}:counter:7"]).text(), counter.next.to_string());
+    }
+    // Another server, by its name: what is left out is the margin.
+    server.command(&["HSET", "{test}:space", "server:7", "another"]);
+    counter.server = "another".to_owned();
+    let expected = lease::lease(&mut counter, 0, 5, 1_000, &name);
+    assert!(expected.moved);
+    assert_eq!(redis.lease(length, 5, (0, 1_000), "n", WITHIN).unwrap().0, expected);
+}
+
+#[test]
+fn forgotten_scripts_are_loaded_again() {
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let code = Code::parse(b"abc").unwrap();
+    let offer = Change::Offer(state(code, &mut Dice(3)));
+    redis.change(&[(code, offer.clone())], WITHIN).remove(0).unwrap();
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(redis.change(&[(code, offer)], WITHIN).remove(0).unwrap().verdict, Verdict::Same);
+}

@@ -1,0 +1,161 @@
+//! What is done on one node holds on all.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::cluster::Cluster;
+use super::crowd::{self, check};
+use super::redis::Server;
+use super::{Fleet, settle};
+use crate::node::{Node, wait_until};
+
+fn addresses(nodes: &[Node]) -> Vec<std::net::SocketAddr> {
+    nodes.iter().map(|node| node.public).collect()
+}
+
+/// Creates on every node at full speed; nothing is given out twice, and everything is everywhere.
+fn create_everywhere(fleet: &Fleet, time: Duration) {
+    let nodes = fleet.start();
+    let (seen, ()) = crowd::run(&addresses(&nodes), 4, Duration::ZERO, &[], || std::thread::sleep(time));
+    println!("{} links in {time:?}", seen.made.len());
+    assert!(seen.made.len() > 1_000 && seen.refused.is_empty(), "{} made, {:?}", seen.made.len(), seen.refused);
+    assert_eq!(seen.twice(), Vec::<&str>::new());
+    for node in &nodes {
+        assert_eq!(check(node.public, &seen.made), Vec::<String>::new());
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+    // Not only through the look-up: every node holds all of them.
+    wait_until("links in the memory of all nodes", || {
+        nodes.iter().all(|node| node.status()["links"].as_u64() == Some(seen.made.len() as u64))
+    });
+    nodes.iter().for_each(settle);
+}
+
+#[test]
+fn three_nodes_create_at_full_speed_over_one_server() {
+    let server = Server::start();
+    create_everywhere(&Fleet::new(3, &server.url()), Duration::from_secs(4));
+}
+
+#[test]
+fn three_nodes_create_at_full_speed_over_a_cluster() {
+    let cluster = Cluster::start();
+    let servers: Vec<String> = (0..2).map(|index| cluster.server(index).address().to_string()).collect();
+    create_everywhere(&Fleet::new(3, &format!("redis://{}", servers.join(","))), Duration::from_secs(4));
+    // The links lie on all masters.
+    for master in 0..3 {
+        let keys: u64 = cluster.command(master, &["DBSIZE"]).to_number();
+        assert!(keys > 100, "master {master} has {keys} keys");
+    }
+}
+
+#[test]
+fn a_link_is_everywhere_at_once_and_in_memory_within_a_second() {
+    let server = Server::start();
+    let nodes = Fleet::new(3, &server.url()).start();
+    let mut times = Vec::new();
+    for number in 0..30 {
+        let target = format!("https://example.org/{number}");
+        let code = nodes[number % 3].wire().shorten(&target);
+        for node in &nodes {
+            assert_eq!(node.wire().get(&format!("/{code}")).location(), target, "at once, by looking it up");
+        }
+        // One that nobody has asked for yet.
+        let links = |node: &Node| node.status()["links"].as_u64().unwrap();
+        let before = links(&nodes[(number + 1) % 3]);
+        nodes[number % 3].wire().shorten(&target);
+        let start = Instant::now();
+        wait_until("the change in the stream", || links(&nodes[(number + 1) % 3]) > before);
+        times.push(start.elapsed());
+    }
+    times.sort();
+    assert!(times[29] < Duration::from_secs(1), "{times:?}");
+}
+
+#[test]
+fn a_slug_has_one_owner_whoever_asks_at_the_same_time() {
+    let server = Server::start();
+    let nodes = Fleet::new(3, &server.url()).start();
+    for round in 0..40 {
+        // The same target, too: only one of them has made the link.
+        let fields = json!({"longUrl": "https://example.org/same", "customSlug": format!("slug{round}")});
+        let ask = |node: &Node| node.wire().create(&fields).status;
+        let statuses: Vec<u16> = std::thread::scope(|scope| {
+            let threads: Vec<_> = nodes.iter().chain(&nodes).map(|node| scope.spawn(move || ask(node))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let made = statuses.iter().filter(|&&status| status == 200).count();
+        assert!(made == 1 && statuses.iter().all(|status| matches!(status, 200 | 400)), "{statuses:?}");
+    }
+}
+
+#[test]
+fn a_delete_holds_here_at_once_and_elsewhere_within_a_second() {
+    let server = Server::start();
+    let nodes = Fleet::new(3, &server.url()).start();
+    let gone = |node: &Node, code: &str| node.wire().get(&format!("/{code}")).status == 404;
+    for round in 0..10 {
+        let slug = format!("slug{round}");
+        nodes[0].wire().shorten_as(&slug, "https://example.org/old");
+        let code = nodes[1].wire().shorten("https://example.org/issued");
+        for (at, code) in [(2, &slug), (0, &code)] {
+            // Also of a link that another node has made a moment ago.
+            assert_eq!(nodes[at].wire().delete(code).status, 204);
+            assert!(gone(&nodes[at], code), "on the node itself at once");
+            let start = Instant::now();
+            for node in &nodes {
+                wait_until("the delete on another node", || gone(node, code));
+            }
+            assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+            assert_eq!(nodes[1].wire().delete(code).status, 404, "it is gone for all");
+        }
+        // The slug is free for all, the issued code for nobody.
+        nodes[1].wire().shorten_as(&slug, "https://example.org/new");
+        assert_eq!(nodes[2].wire().get(&format!("/{slug}")).location(), "https://example.org/new");
+        let taken = nodes[2].wire().create(&json!({"longUrl": "https://example.org/", "customSlug": code}));
+        assert_eq!(taken.status, 400);
+        let start = Instant::now();
+        wait_until("the new link everywhere", || {
+            nodes.iter().all(|node| {
+                let reply = node.wire().get(&format!("/{slug}"));
+                reply.status == 302 && reply.location() == "https://example.org/new"
+            })
+        });
+        assert!(start.elapsed() < Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn a_new_node_and_one_that_was_away_for_long_get_everything() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    // So few entries are kept that whoever was away has lost its place.
+    let few = |number: usize| fleet.setup(number).env("CAROM_FLEET_STREAM_ENTRIES", "1024");
+    let (first, second) = (few(0).start(), few(1).start());
+    [&first, &second].into_iter().for_each(settle);
+    let mut made = Vec::new();
+    let mut make = |node: &Node, count: usize| {
+        let mut wire = node.wire();
+        for _ in 0..count {
+            let target = format!("https://example.org/{}", made.len());
+            made.push(crowd::Made { code: wire.shorten(&target), target });
+        }
+        made.clone()
+    };
+    make(&first, 50);
+    let away = second.terminate();
+    first.wire().shorten_as("later", "https://example.org/later");
+    let all = make(&first, 15_000);
+    assert_eq!(first.wire().delete("later").status, 204);
+    let (second, third) = (away.start(), few(2).start());
+    for node in [&second, &third] {
+        settle(node);
+        assert_eq!(check(node.public, &all), Vec::<String>::new());
+        assert_eq!(node.status()["links"], all.len(), "in memory");
+    }
+    assert!(second.status()["fleet"]["gaps"].as_u64() > Some(0), "its places were trimmed away");
+    let codes: HashSet<&str> = all.iter().map(|made| made.code.as_str()).collect();
+    assert_eq!(codes.len(), all.len());
+}
