@@ -7,11 +7,17 @@
 //! each change, and given back. So no operation ever waits for a copy of the whole, and a lookup touches the line of its
 //! bucket and the record. Memory comes from the kernel and goes back to it (`memory`).
 //!
+//! [`CachedLinks`] has the same index and records, but keeps only the links in use, under a limit (`cached`).
+//!
 //! It knows nothing of time, cores or durability: whether a link has expired is its caller's question.
 
+mod cached;
+mod ghosts;
 mod index;
-mod memory;
+pub(crate) mod memory;
+mod page_table;
 mod pages;
+mod queues;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -19,11 +25,13 @@ mod tests;
 use std::fmt;
 
 use self::index::{Index, Reference};
-use self::pages::{Geometry, Pages};
+use self::page_table::Geometry;
+use self::pages::Pages;
 use self::record::Record;
 use crate::code::{Code, CodeHash, CodeHasher};
 use crate::link::Entry;
 
+pub use self::cached::CachedLinks;
 pub use self::record::{TARGET_BYTES_MAX, VALID_UNTIL_MS_MAX};
 
 /// Bytes of a page that one change may walk while it empties it. A change leaves at most 2.2 KiB of hole, and a page
@@ -84,7 +92,7 @@ impl LinkMap {
     }
 
     fn with_geometry(hasher: CodeHasher, geometry: Geometry) -> LinkMap {
-        let index = Index::new().expect("a process that gets no 256 KiB can serve nothing");
+        let index = Index::new(geometry.page_bytes()).expect("a process that gets no 256 KiB can serve nothing");
         LinkMap { hasher, index, pages: Pages::new(geometry), link_bytes: 0 }
     }
 

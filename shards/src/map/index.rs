@@ -71,11 +71,12 @@ pub(super) fn tag(hash: CodeHash) -> u16 {
 }
 
 impl Index {
-    pub(super) fn new() -> Result<Index, MapFull> {
-        let mut buckets = Lines::new();
+    /// An index whose memory comes in chunks of at most so many bytes, a power of two.
+    pub(super) fn new(chunk_bytes_max: usize) -> Result<Index, MapFull> {
+        let mut buckets = Lines::new(chunk_bytes_max);
         buckets.reserve(1)?;
         buckets.push();
-        Ok(Index { buckets, overflow: Lines::new(), entries: 0, moving: Vec::new() })
+        Ok(Index { buckets, overflow: Lines::new(chunk_bytes_max), entries: 0, moving: Vec::new() })
     }
 
     pub(super) fn len(&self) -> usize {

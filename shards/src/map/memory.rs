@@ -12,32 +12,32 @@ use memmap2::MmapMut;
 
 use super::MapFull;
 
-/// Bytes of a cache line, and of a line of the index.
-const LINE_BYTES: usize = 64;
+/// Bytes of a cache line.
+pub(crate) const LINE_BYTES: usize = 64;
 
-/// A line of the index.
-pub(super) type Line = [u8; LINE_BYTES];
+/// A cache line, of the index or another table.
+pub(crate) type Line = [u8; LINE_BYTES];
 
 /// A mapping of zeroed memory.
 #[derive(Debug)]
-pub(super) struct Chunk(MmapMut);
+pub(crate) struct Chunk(MmapMut);
 
 impl Chunk {
     /// A chunk of `len` bytes.
     ///
     /// # Errors
     /// [`MapFull`] when the kernel refuses: no memory, or too many mappings (`vm.max_map_count`).
-    pub(super) fn new(len: usize) -> Result<Chunk, MapFull> {
+    pub(crate) fn new(len: usize) -> Result<Chunk, MapFull> {
         MmapMut::map_anon(len).map(Chunk).map_err(|_| MapFull)
     }
 
     #[inline]
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
     #[inline]
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.0
     }
 }
@@ -47,14 +47,18 @@ impl Chunk {
 pub(super) struct Lines {
     chunks: Vec<Chunk>,
     len: u32,
+    /// A chunk has two to the power of this many lines.
+    chunk_bits: u32,
 }
 
-/// Lines of a chunk: 256 KiB, a small part of any map that is worth measuring.
-const CHUNK_LINES: usize = 4096;
+/// Lines of a chunk, as a power of two: 256 KiB, a small part of any map that is worth measuring.
+const CHUNK_BITS: u32 = 12;
 
 impl Lines {
-    pub(super) fn new() -> Lines {
-        Lines { chunks: Vec::new(), len: 0 }
+    /// No lines, which come in chunks of at most so many bytes, a power of two.
+    pub(super) fn new(chunk_bytes_max: usize) -> Lines {
+        let chunk_bits = (chunk_bytes_max / LINE_BYTES).ilog2().min(CHUNK_BITS);
+        Lines { chunks: Vec::new(), len: 0, chunk_bits }
     }
 
     #[inline]
@@ -62,29 +66,33 @@ impl Lines {
         self.len
     }
 
+    fn chunk_lines(&self) -> usize {
+        1 << self.chunk_bits
+    }
+
     #[inline]
     pub(super) fn get(&self, at: u32) -> &Line {
-        let at = at as usize;
-        &self.chunks[at / CHUNK_LINES].bytes().as_chunks().0[at % CHUNK_LINES]
+        let within = at & ((1 << self.chunk_bits) - 1);
+        &self.chunks[(at >> self.chunk_bits) as usize].bytes().as_chunks().0[within as usize]
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, at: u32) -> &mut Line {
-        let at = at as usize;
-        &mut self.chunks[at / CHUNK_LINES].bytes_mut().as_chunks_mut().0[at % CHUNK_LINES]
+        let within = at & ((1 << self.chunk_bits) - 1);
+        &mut self.chunks[(at >> self.chunk_bits) as usize].bytes_mut().as_chunks_mut().0[within as usize]
     }
 
     /// Makes sure that the next `more` calls of [`Lines::push`] find memory.
     pub(super) fn reserve(&mut self, more: u32) -> Result<(), MapFull> {
-        while self.chunks.len() * CHUNK_LINES < (self.len + more) as usize {
-            self.chunks.push(Chunk::new(CHUNK_LINES * LINE_BYTES)?);
+        while self.chunks.len() * self.chunk_lines() < (self.len + more) as usize {
+            self.chunks.push(Chunk::new(self.chunk_lines() * LINE_BYTES)?);
         }
         Ok(())
     }
 
     /// Adds a line of zeros, for which there must be room, and returns its place.
     pub(super) fn push(&mut self) -> u32 {
-        assert!((self.len as usize) < self.chunks.len() * CHUNK_LINES, "room was reserved before");
+        assert!((self.len as usize) < self.chunks.len() * self.chunk_lines(), "room was reserved before");
         self.len += 1;
         self.len - 1
     }
@@ -94,11 +102,12 @@ impl Lines {
         *self.get_mut(self.len - 1) = [0; LINE_BYTES];
         self.len -= 1;
         // One chunk more than needed is kept, so that a map at the edge of a chunk does not map and unmap it in turns.
-        let needed = (self.len as usize).div_ceil(CHUNK_LINES);
+        let needed = (self.len as usize).div_ceil(self.chunk_lines());
         self.chunks.truncate(needed + 1);
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        (self.chunks.len() * CHUNK_LINES * LINE_BYTES + self.chunks.capacity() * size_of::<Chunk>()) as u64
+        let lines = self.chunks.len() * self.chunk_lines() * LINE_BYTES;
+        (lines + self.chunks.capacity() * size_of::<Chunk>()) as u64
     }
 }

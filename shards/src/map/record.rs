@@ -1,7 +1,8 @@
 //! A record: one entry of the map as bytes.
 //!
 //! ```text
-//! 0   u32  target bytes (12 bits), code characters - 1 (6), status (3), flags: cache, until, damaged, dead
+//! 0   u32  target bytes (12 bits), code characters - 1 (6), status (3), flags: cache, until, damaged, dead,
+//!          frequency (2; in a cache only)
 //! 4   u32  zero; kept for a count of visits
 //! 8   u32  cache seconds, when flagged
 //!     u48  valid until, in milliseconds since 1970, when flagged
@@ -36,6 +37,10 @@ const HAS_CACHE: u32 = 1 << 21;
 const HAS_UNTIL: u32 = 1 << 22;
 const DAMAGED: u32 = 1 << 23;
 const DEAD: u32 = 1 << 24;
+const FREQUENCY_SHIFT: u32 = 25;
+
+/// The most that a frequency counts to.
+pub(super) const FREQUENCY_MAX: u32 = 3;
 
 /// A record in its page.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +116,12 @@ impl<'a> Record<'a> {
         self.header & DEAD != 0
     }
 
+    /// How often it was used lately, as far as a cache has counted.
+    #[inline]
+    pub(super) fn frequency(self) -> u32 {
+        self.header >> FREQUENCY_SHIFT & FREQUENCY_MAX
+    }
+
     /// Characters of the code and bytes of the target.
     pub(super) fn link_bytes(self) -> u64 {
         (self.code_len() + self.target_len()) as u64
@@ -134,7 +145,7 @@ pub(super) fn link_bytes(code: &Code, entry: &Entry<'_>) -> u64 {
     (code.len() + target_len) as u64
 }
 
-/// Writes the record of an entry to the start of `bytes`.
+/// Writes the record of an entry to the start of `bytes`, with a frequency of zero.
 pub(super) fn write(bytes: &mut [u8], code: &Code, entry: &Entry<'_>) {
     let header = header(code, entry);
     bytes[..4].copy_from_slice(&header.to_le_bytes());
@@ -153,6 +164,15 @@ pub(super) fn write(bytes: &mut [u8], code: &Code, entry: &Entry<'_>) {
         }
         rest[..target.len()].copy_from_slice(target);
     }
+}
+
+/// Sets the frequency of the record at the start of `bytes`: a store of one byte.
+#[inline]
+pub(super) fn set_frequency(bytes: &mut [u8], frequency: u32) {
+    const BYTE: usize = FREQUENCY_SHIFT as usize / 8;
+    const SHIFT: u32 = FREQUENCY_SHIFT % 8;
+    debug_assert!(frequency <= FREQUENCY_MAX);
+    bytes[BYTE] = bytes[BYTE] & !((FREQUENCY_MAX as u8) << SHIFT) | (frequency as u8) << SHIFT;
 }
 
 /// Marks the record at the start of `bytes` as removed; its size stays readable.

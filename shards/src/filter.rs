@@ -1,0 +1,209 @@
+//! Which codes may exist: an approximate set of their hashes, for cores that do not keep all links in memory.
+//!
+//! A code that is not in the set exists nowhere, so nothing need be read from a disk for it. The set is a Bloom filter,
+//! blocked so that a question reads one cache line (Putze, Sanders, Singler 2007, "Cache-, hash- and space-efficient Bloom
+//! filters"): the hash chooses a block of eight words and one bit in each of them. When it is full, another of twice its
+//! size is laid on top (Almeida, Baquero, Preguiça, Hutchison 2007, "Scalable Bloom filters"), with a bit more for each
+//! code, so that all layers together are wrong about one code in a hundred that are not there. How many layers there are
+//! depends on how far the number of codes was underestimated: with a good estimate it is one.
+
+use crate::code::CodeHash;
+use crate::map::memory::{Chunk, LINE_BYTES, Line};
+use crate::mix::{mix, place};
+
+/// Bits that the first layer has for each code; every other one has one more than that below it.
+const BITS_PER_CODE: usize = 12;
+
+/// Codes of the smallest layer.
+const CODES_MIN: usize = 4_096;
+
+/// Words of a block.
+const WORDS: usize = LINE_BYTES / size_of::<u64>();
+
+/// Odd numbers that draw the bit of each word from the same half of the hash, from the fractional digits of pi.
+const SALTS: [u32; WORDS] =
+    [0x243f_6a89, 0x85a3_08d3, 0x1319_8a2f, 0x0370_7345, 0xa409_3823, 0x299f_31d1, 0x082e_fa99, 0xec4e_6c89];
+
+/// An approximate set of codes: it holds every code that was inserted, and seems to hold about one in a hundred others.
+#[derive(Debug)]
+pub struct CodeFilter {
+    /// From the oldest to the one that is filled; never empty.
+    layers: Vec<Layer>,
+    len: usize,
+}
+
+/// A blocked Bloom filter of a fixed size.
+#[derive(Debug)]
+struct Layer {
+    blocks: Chunk,
+    block_count: u32,
+    /// Codes that it can still take.
+    room: usize,
+    capacity: usize,
+}
+
+impl CodeFilter {
+    /// An empty set for about so many codes; it may become any number.
+    ///
+    /// # Panics
+    /// When the kernel does not give 12 bits for each.
+    pub fn for_about(codes: usize) -> CodeFilter {
+        let layer = Layer::new(codes.max(CODES_MIN), BITS_PER_CODE);
+        CodeFilter { layers: vec![layer.expect("the kernel gives no memory for the codes")], len: 0 }
+    }
+
+    /// Adds the code of a hash.
+    pub fn insert(&mut self, hash: CodeHash) {
+        let mixed = mix(hash);
+        // What seems to be there needs no bits, so that codes which come again and again do not fill the set.
+        if self.holds(mixed) {
+            return;
+        }
+        self.len += 1;
+        let last = self.layers.last().expect("there is a layer from the start");
+        if last.room == 0 {
+            // Without memory the last layer takes more than it should, and is wrong more often.
+            let bits = BITS_PER_CODE + self.layers.len();
+            self.layers.extend(Layer::new(2 * last.capacity, bits));
+        }
+        self.layers.last_mut().expect("there is a layer from the start").insert(mixed);
+    }
+
+    /// Whether the code of a hash may have been inserted; if not, it certainly was not.
+    #[inline]
+    pub fn may_hold(&self, hash: CodeHash) -> bool {
+        self.holds(mix(hash))
+    }
+
+    #[inline]
+    fn holds(&self, mixed: u64) -> bool {
+        // The last layers hold the most.
+        self.layers.iter().rev().any(|layer| layer.holds(mixed))
+    }
+
+    /// How many codes were inserted that did not seem to be there: all but about one in a hundred.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no code was inserted.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that the set has taken from the kernel and the allocator; those that were never touched count too.
+    pub fn memory_bytes(&self) -> u64 {
+        let layers: usize = self.layers.iter().map(|layer| layer.blocks.bytes().len()).sum();
+        (layers + self.layers.capacity() * size_of::<Layer>() + size_of::<CodeFilter>()) as u64
+    }
+}
+
+impl Layer {
+    /// A layer for so many codes with so many bits each; `None` where the kernel gives no memory.
+    fn new(capacity: usize, bits_per_code: usize) -> Option<Layer> {
+        let blocks = (capacity * bits_per_code).div_ceil(8 * LINE_BYTES);
+        let block_count = u32::try_from(blocks).ok()?;
+        let blocks = Chunk::new(blocks * LINE_BYTES).ok()?;
+        Some(Layer { blocks, block_count, room: capacity, capacity })
+    }
+
+    #[inline]
+    fn holds(&self, mixed: u64) -> bool {
+        let block: &Line = &self.blocks.bytes().as_chunks().0[place(mixed, self.block_count)];
+        let words = block.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word));
+        words.zip(bits(mixed)).all(|(word, bit)| word & bit != 0)
+    }
+
+    fn insert(&mut self, mixed: u64) {
+        let block: &mut Line = &mut self.blocks.bytes_mut().as_chunks_mut().0[place(mixed, self.block_count)];
+        for (word, bit) in block.as_chunks_mut().0.iter_mut().zip(bits(mixed)) {
+            *word = (u64::from_le_bytes(*word) | bit).to_le_bytes();
+        }
+        self.room = self.room.saturating_sub(1);
+    }
+}
+
+/// The bit of each word, from the lower half of the hash: the upper one has chosen the block.
+#[inline]
+fn bits(mixed: u64) -> impl Iterator<Item = u64> {
+    SALTS.iter().map(move |salt| 1 << ((mixed as u32).wrapping_mul(*salt) >> 26))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand_pcg::Pcg64;
+    use rand_pcg::rand_core::Rng;
+
+    use super::*;
+    use crate::owner::{CoreCount, owner};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        #[test]
+        fn what_was_inserted_is_held(
+            hashes in proptest::collection::hash_set(any::<u64>(), 0..20_000),
+            codes in 0usize..20_000,
+        ) {
+            let mut filter = CodeFilter::for_about(codes);
+            for &hash in &hashes {
+                filter.insert(CodeHash(hash));
+            }
+            prop_assert!(hashes.iter().all(|&hash| filter.may_hold(CodeHash(hash))));
+            prop_assert!(filter.len() <= hashes.len() && filter.len() >= hashes.len() * 97 / 100);
+            prop_assert_eq!(filter.is_empty(), hashes.is_empty());
+        }
+    }
+
+    /// Hashes of codes that one of 64 cores owns: they share the upper six bits.
+    fn owned() -> impl Iterator<Item = CodeHash> {
+        let (mut random, cores) = (Pcg64::new(19, 0), CoreCount::new(64).unwrap());
+        let hashes = std::iter::repeat_with(move || CodeHash(17 << 58 | random.next_u64() >> 6));
+        hashes.inspect(move |&hash| assert_eq!(owner(hash, cores).index(), 17))
+    }
+
+    /// The share of codes that are not there but seem to be, after so many times the estimate.
+    fn wrong_share(estimate: usize, times: usize) -> f64 {
+        const ASKED: usize = 200_000;
+        let mut hashes = owned();
+        let mut filter = CodeFilter::for_about(estimate);
+        for hash in hashes.by_ref().take(times * estimate) {
+            filter.insert(hash);
+        }
+        hashes.take(ASKED).filter(|&hash| filter.may_hold(hash)).count() as f64 / ASKED as f64
+    }
+
+    #[test]
+    fn few_others_seem_to_be_held() {
+        for (times, most) in [(1, 0.005), (3, 0.008), (10, 0.010)] {
+            let share = wrong_share(CODES_MIN, times);
+
+            assert!(share < most, "{share} at {times} times the estimate");
+        }
+    }
+
+    #[test]
+    fn the_same_codes_again_take_no_room() {
+        let mut filter = CodeFilter::for_about(CODES_MIN);
+        let before = filter.memory_bytes();
+        for _ in 0..10 {
+            owned().take(CODES_MIN).for_each(|hash| filter.insert(hash));
+        }
+        assert_eq!(filter.memory_bytes(), before);
+        assert!(filter.len() <= CODES_MIN);
+    }
+
+    #[test]
+    fn memory_is_twelve_bits_a_code_and_grows_with_them() {
+        const CODES: usize = 1 << 17;
+        let mut filter = CodeFilter::for_about(CODES);
+        let exact = filter.memory_bytes();
+        assert!(exact <= CODES as u64 * 12 / 8 + 1024, "{exact} bytes");
+        for number in 0..10 * CODES as u64 {
+            filter.insert(CodeHash(number));
+        }
+        let bits = filter.memory_bytes() as f64 * 8.0 / filter.len() as f64;
+        assert!(bits < 22.0, "{bits} bits a code after ten times the estimate");
+    }
+}

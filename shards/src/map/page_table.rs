@@ -1,0 +1,317 @@
+//! The pages that records lie in: which there are, and what is written in each.
+//!
+//! Records are written one after the other into a page, and a removed one stays as a hole until its whole page goes. Which
+//! page is written to and which one goes is decided outside: by [`super::pages`] for a map of all links, by
+//! [`super::queues`] for a cache.
+
+use super::MapFull;
+use super::index::Reference;
+use super::memory::Chunk;
+use super::record::{self, Record, UNIT_BYTES, UNITS_MAX};
+
+/// How large pages are and how many there can be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Geometry {
+    /// A page has two to the power of this many units of eight bytes; references have these bits for the unit.
+    pub(super) unit_bits: u32,
+    /// How many pages there can be at once.
+    pub(super) pages_max: u32,
+}
+
+impl Geometry {
+    /// Pages of 512 KiB, 65,536 of them: 32 GiB, all that 32 bits can name in units of eight bytes. Giving a page back
+    /// takes the kernel 50 to 100 microseconds, which speaks for small ones. Linux grants a process 65,530 mappings, but
+    /// counts neighbours as one; so tens of GiB may be full of gaps before it refuses, which speaks for large ones.
+    pub(super) const STANDARD: Geometry = Geometry { unit_bits: 16, pages_max: 1 << 16 };
+
+    pub(super) fn page_bytes(self) -> usize {
+        UNIT_BYTES << self.unit_bits
+    }
+
+    pub(super) fn page_units(self) -> u32 {
+        1 << self.unit_bits
+    }
+}
+
+/// The first unit of a page is left out, so that no reference is zero.
+const FIRST_UNIT: u32 = 1;
+
+#[derive(Debug)]
+struct Page {
+    /// `None` while the page's number is free.
+    chunk: Option<Chunk>,
+    /// Units that were given out, and the place of the next one.
+    used: u32,
+    /// Units of those that are holes.
+    holes: u32,
+}
+
+/// All pages of a map.
+#[derive(Debug)]
+pub(super) struct PageTable {
+    geometry: Geometry,
+    pages: Vec<Page>,
+    /// Numbers of pages without a chunk.
+    free: Vec<u32>,
+    /// Chunks in reserve, so that steady change does not map and unmap one for each page that is filled.
+    spares: Vec<Chunk>,
+    /// Units that were given out in all pages, and how many of them are holes.
+    used: u64,
+    holes: u64,
+}
+
+/// How far a walk over the records of a page has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Walk {
+    page: u32,
+    unit: u32,
+}
+
+impl Walk {
+    /// At the first record of a page.
+    pub(super) fn over(page: u32) -> Walk {
+        Walk { page, unit: FIRST_UNIT }
+    }
+
+    pub(super) fn page(self) -> u32 {
+        self.page
+    }
+
+    /// The unit that it is at.
+    pub(super) fn unit(self) -> u32 {
+        self.unit
+    }
+
+    /// Bytes of the page that are behind it.
+    pub(super) fn position(self) -> usize {
+        self.unit as usize * UNIT_BYTES
+    }
+
+    /// Passes a record of so many units.
+    pub(super) fn pass(&mut self, units: u32) {
+        self.unit += units;
+    }
+}
+
+impl PageTable {
+    pub(super) fn new(geometry: Geometry) -> PageTable {
+        assert!(geometry.page_units() as usize > UNITS_MAX, "a page holds the longest record");
+        assert!(u64::from(geometry.pages_max) << geometry.unit_bits <= 1 << 32, "references have 32 bits");
+        PageTable { geometry, pages: Vec::new(), free: Vec::new(), spares: Vec::new(), used: 0, holes: 0 }
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    #[inline]
+    fn place(&self, reference: Reference) -> (usize, usize) {
+        let unit = reference.get() & (self.geometry.page_units() - 1);
+        ((reference.get() >> self.geometry.unit_bits) as usize, unit as usize * UNIT_BYTES)
+    }
+
+    fn reference(&self, page: u32, unit: u32) -> Reference {
+        Reference::new(page << self.geometry.unit_bits | unit)
+    }
+
+    /// The page that a record lies in.
+    pub(super) fn page_of(&self, reference: Reference) -> u32 {
+        self.place(reference).0 as u32
+    }
+
+    /// The record of a reference.
+    #[inline]
+    pub(super) fn record(&self, reference: Reference) -> Record<'_> {
+        let (page, at) = self.place(reference);
+        Record::at(&self.pages[page].bytes()[at..])
+    }
+
+    /// Reads from the first two cache lines of a record, which hold most of them.
+    #[inline]
+    pub(super) fn touch(&self, reference: Reference) {
+        const LINE_BYTES: usize = 64;
+        let (page, at) = self.place(reference);
+        let bytes = self.pages[page].bytes();
+        std::hint::black_box((bytes[at], bytes.get(at + LINE_BYTES).copied()));
+    }
+
+    /// From the first byte of a record to the end of its page, to be written.
+    #[inline]
+    pub(super) fn bytes_mut(&mut self, reference: Reference) -> &mut [u8] {
+        let (page, at) = self.place(reference);
+        &mut self.pages[page].bytes_mut()[at..]
+    }
+
+    /// Adds an empty page and returns its number.
+    ///
+    /// # Errors
+    /// [`MapFull`] when there are as many as there can be, or the kernel gives no chunk.
+    pub(super) fn add(&mut self) -> Result<u32, MapFull> {
+        if self.mapped() >= self.geometry.pages_max {
+            return Err(MapFull);
+        }
+        let chunk = self.spares.pop().map_or_else(|| Chunk::new(self.geometry.page_bytes()), Ok)?;
+        let page = Page { chunk: Some(chunk), used: FIRST_UNIT, holes: 0 };
+        Ok(match self.free.pop() {
+            Some(number) => {
+                self.pages[number as usize] = page;
+                number
+            }
+            None => {
+                self.pages.push(page);
+                self.pages.len() as u32 - 1
+            }
+        })
+    }
+
+    /// Room for a record of so many units behind the last one of a page, which the caller writes at once; `None` where
+    /// there is none.
+    pub(super) fn append(&mut self, number: u32, units: u32) -> Option<Reference> {
+        let page = &mut self.pages[number as usize];
+        let unit = page.used;
+        if unit + units > self.geometry.page_units() {
+            return None;
+        }
+        page.used += units;
+        self.used += u64::from(units);
+        Some(self.reference(number, unit))
+    }
+
+    /// Makes a hole of a record.
+    pub(super) fn kill(&mut self, reference: Reference) {
+        let units = self.record(reference).units();
+        record::kill(self.bytes_mut(reference));
+        let number = self.page_of(reference);
+        self.pages[number as usize].holes += units;
+        self.holes += u64::from(units);
+    }
+
+    /// Copies a record to another place, in another page.
+    pub(super) fn copy(&mut self, from: Reference, to: Reference) {
+        let len = self.record(from).units() as usize * UNIT_BYTES;
+        let ((old_page, old_at), (new_page, new_at)) = (self.place(from), self.place(to));
+        let pages = self.pages.get_disjoint_mut([old_page, new_page]);
+        let [from, to] = pages.expect("a record is copied to another page");
+        to.bytes_mut()[new_at..][..len].copy_from_slice(&from.bytes()[old_at..][..len]);
+    }
+
+    /// Whether a page has no record.
+    pub(super) fn is_empty(&self, number: u32) -> bool {
+        let page = &self.pages[number as usize];
+        page.used == page.holes + FIRST_UNIT
+    }
+
+    /// Units of a page that are holes; zero for a number without a page.
+    pub(super) fn holes_of(&self, number: u32) -> u32 {
+        self.pages[number as usize].holes
+    }
+
+    /// Starts a page anew that has no record.
+    pub(super) fn restart(&mut self, number: u32) {
+        debug_assert!(self.is_empty(number), "records are not lost");
+        let page = &mut self.pages[number as usize];
+        self.used -= u64::from(page.holes);
+        self.holes -= u64::from(page.holes);
+        (page.used, page.holes) = (FIRST_UNIT, 0);
+    }
+
+    /// Gives back a page that has no record; its memory stays in reserve unless there are so many chunks in it.
+    pub(super) fn remove(&mut self, number: u32, spares_max: usize) {
+        self.restart(number);
+        let chunk = self.pages[number as usize].chunk.take();
+        self.free.push(number);
+        self.spares.truncate(spares_max);
+        if self.spares.len() < spares_max {
+            self.spares.extend(chunk);
+        }
+    }
+
+    /// Gives back a chunk of the reserve; `false` where there is none.
+    pub(super) fn drop_spare(&mut self) -> bool {
+        self.spares.pop().is_some()
+    }
+
+    /// Bytes of the chunks in reserve.
+    pub(super) fn spare_bytes(&self) -> u64 {
+        (self.spares.len() * self.geometry.page_bytes()) as u64
+    }
+
+    /// Pages that have a chunk.
+    pub(super) fn mapped(&self) -> u32 {
+        (self.pages.len() - self.free.len()) as u32
+    }
+
+    /// Page numbers that were ever given out; some may have no page now.
+    pub(super) fn numbers(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Units that were given out in all pages, and how many of them are holes.
+    pub(super) fn used_and_holes(&self) -> (u64, u64) {
+        (self.used, self.holes)
+    }
+
+    /// The next record of the walk, which has passed all holes before it; `None` at the end of the page.
+    pub(super) fn next_record(&self, walk: &mut Walk) -> Option<(Reference, Record<'_>)> {
+        let page = &self.pages[walk.page as usize];
+        while walk.unit < page.used {
+            let record = Record::at(&page.bytes()[walk.position()..]);
+            if !record.is_dead() {
+                return Some((self.reference(walk.page, walk.unit), record));
+            }
+            walk.pass(record.units());
+        }
+        None
+    }
+
+    /// Every record that is no hole.
+    pub(super) fn live_records(&self) -> impl Iterator<Item = (Reference, Record<'_>)> {
+        let mapped = (0u32..).zip(&self.pages).filter(|(_, page)| page.chunk.is_some());
+        mapped.flat_map(move |(number, _)| {
+            let mut walk = Walk::over(number);
+            std::iter::from_fn(move || {
+                let (reference, record) = self.next_record(&mut walk)?;
+                walk.pass(record.units());
+                Some((reference, record))
+            })
+        })
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let tables = self.pages.capacity() * size_of::<Page>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.spares.capacity() * size_of::<Chunk>();
+        (self.mapped() as usize * self.geometry.page_bytes() + tables) as u64 + self.spare_bytes()
+    }
+
+    /// Counts everything anew and compares.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let (mut used, mut holes) = (0, 0);
+        for (number, page) in self.pages.iter().enumerate().filter(|(_, page)| page.chunk.is_some()) {
+            let (mut unit, mut page_holes) = (FIRST_UNIT, 0);
+            while unit < page.used {
+                let record = Record::at(&page.bytes()[unit as usize * UNIT_BYTES..]);
+                page_holes += if record.is_dead() { record.units() } else { 0 };
+                unit += record.units();
+            }
+            assert_eq!((unit, page_holes), (page.used, page.holes), "page {number}");
+            used += u64::from(page.used - FIRST_UNIT);
+            holes += u64::from(page.holes);
+        }
+        assert_eq!((used, holes), (self.used, self.holes));
+        assert!(self.free.iter().all(|&number| self.pages[number as usize].chunk.is_none()));
+    }
+}
+
+impl Page {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.chunk.as_ref().expect("a page with records is mapped").bytes()
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.chunk.as_mut().expect("a page with records is mapped").bytes_mut()
+    }
+}
