@@ -94,6 +94,9 @@ impl fmt::Display for CodeError {
 impl std::error::Error for CodeError {}
 
 impl Code {
+    /// The first of all codes in their order.
+    pub const FIRST: Code = Code { len: 1, packed: [0; PACKED_LEN_MAX] };
+
     /// Reads a code from its ASCII form.
     ///
     /// # Errors

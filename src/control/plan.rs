@@ -169,7 +169,7 @@ impl<'o> Plan<'o> {
             }
             Order::Delivered(delivered) => self.delivered(delivered, look_up),
             Order::Gap { partition, at } => {
-                self.outbox.lost_place(partition);
+                self.outbox.lost_place(partition, at.id);
                 self.compare.insert(partition, true);
                 self.positions.insert(partition, at);
             }

@@ -20,8 +20,8 @@ use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use super::disk::DiskGuard;
 use super::plan::{Conflict, Outcome, Plan, Stored, Writes};
-use crate::fleet::State;
 use crate::fleet::outbox::{Delivery, Outbox};
+use crate::fleet::{Partition, State};
 use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
 use crate::mail::{Order, Post, StoreAnswer, StoreRequest, ToCore, WriterQueue};
 use crate::stats::{NodeStats, unix_ms};
@@ -97,7 +97,7 @@ impl Writer {
             health: Health::Good,
             bundles: setup.post.all().iter().map(|_| Vec::new()).collect(),
             record: Vec::new(),
-            outbox: Outbox::restore(setup.links.outbox().map_err(io::Error::other)?),
+            outbox: outbox_of(&setup.links).map_err(io::Error::other)?,
             #[cfg(feature = "faults")]
             synced: super::faults::SyncedLog::open(&setup.data_dir)?,
             setup,
@@ -302,6 +302,15 @@ impl Writer {
             self.check_room(0);
         }
     }
+}
+
+/// The outbox as it is on disk.
+fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
+    let mut places = Vec::new();
+    for partition in Partition::all() {
+        places.extend(links.position(partition)?.map(|position| (partition, position.id)));
+    }
+    Ok(Outbox::restore(links.outbox()?, places))
 }
 
 /// What is under a code now.

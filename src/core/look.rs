@@ -1,7 +1,7 @@
 //! Codes that this core does not know, and that another node may have made a moment ago: they are looked up in Redis, off
 //! the core's loop, before a client is told that there is no such link.
 //!
-//! Who asks for codes that exist nowhere must not keep Redis busy: what was not found is remembered for about a second,
+//! Who asks for codes that exist nowhere must not keep Redis busy: what was not found is remembered for half a second,
 //! and no more than a bounded number of questions waits. A full table or queue only means an earlier "no such link".
 
 use std::sync::mpsc::SyncSender;
@@ -16,7 +16,7 @@ use crate::stats::{CoreStats, NodeStats};
 const PLACES: usize = 8_192;
 
 /// For how long, in ticks.
-const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND;
+const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
 
 /// The way to Redis for unknown codes, as one core has it.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 //! stream has passed without showing it was lost, and is brought again. What is kept on disk is only which codes; what to
 //! bring is their present state in the store. So several changes of one code are brought as one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use carom_shards::Code;
 
@@ -42,16 +42,22 @@ struct Pending {
 pub struct Outbox {
     next_seq: u64,
     pending: HashMap<Code, Pending>,
-    echoes: BTreeMap<Echo, Code>,
+    /// What is waited for to come by. Several codes may wait for one entry, behind which all of theirs lie.
+    echoes: BTreeSet<(Echo, Code)>,
+    /// Up to where each stream was read.
+    places: BTreeMap<Partition, EntryId>,
     writes: OutboxWrites,
     deliveries: Vec<Delivery>,
 }
 
 impl Outbox {
-    /// The outbox with the entries that are on disk, in their order. All of them are brought again: whether Redis has
-    /// them is not known after a restart.
-    pub fn restore(entries: impl IntoIterator<Item = Delivery>) -> Outbox {
-        let mut outbox = Outbox::default();
+    /// The outbox with the entries that are on disk, in their order, and the places up to which streams were read. All
+    /// entries are brought again: whether Redis has them is not known after a restart.
+    pub fn restore(
+        entries: impl IntoIterator<Item = Delivery>,
+        places: impl IntoIterator<Item = (Partition, EntryId)>,
+    ) -> Outbox {
+        let mut outbox = Outbox { places: places.into_iter().collect(), ..Outbox::default() };
         for delivery in entries {
             outbox.next_seq = outbox.next_seq.max(delivery.seq + 1);
             if let Some(older) = outbox.pending.insert(delivery.code, Pending { seq: delivery.seq, echo: None }) {
@@ -65,12 +71,15 @@ impl Outbox {
     /// Notes that a code has changed. With `echo`, Redis has accepted that already.
     pub fn note(&mut self, code: Code, echo: Option<Echo>) {
         self.forget(&code);
+        if echo.is_some_and(|echo| self.is_behind(echo)) {
+            return;
+        }
         let delivery = Delivery { seq: self.next_seq, code };
         self.next_seq += 1;
         self.pending.insert(code, Pending { seq: delivery.seq, echo });
         self.writes.added.push(delivery);
         match echo {
-            Some(echo) => _ = self.echoes.insert(echo, code),
+            Some(echo) => _ = self.echoes.insert((echo, code)),
             None => self.deliveries.push(delivery),
         }
     }
@@ -78,17 +87,25 @@ impl Outbox {
     /// Removes the entry of a code, if there is one.
     pub fn forget(&mut self, code: &Code) {
         if let Some(pending) = self.pending.remove(code) {
-            pending.echo.and_then(|echo| self.echoes.remove(&echo));
+            pending.echo.map(|echo| self.echoes.remove(&(echo, *code)));
             self.writes.removed.push(pending.seq);
         }
     }
 
-    /// Redis has the change of this entry now; it will come by there.
+    /// Whether a stream was read up to there, so that whatever Redis loses of it leaves a gap.
+    fn is_behind(&self, echo: Echo) -> bool {
+        self.places.get(&echo.partition).is_some_and(|place| echo.id <= *place)
+    }
+
+    /// Redis has the change of this entry now; it will come by there, or did already.
     pub fn accepted(&mut self, delivery: Delivery, echo: Echo) {
+        if self.is_current(delivery) && self.is_behind(echo) {
+            return self.forget(&delivery.code);
+        }
         if let Some(pending) = self.pending.get_mut(&delivery.code).filter(|pending| pending.seq == delivery.seq) {
             let before = pending.echo.replace(echo);
-            before.and_then(|echo| self.echoes.remove(&echo));
-            self.echoes.insert(echo, delivery.code);
+            before.map(|echo| self.echoes.remove(&(echo, delivery.code)));
+            self.echoes.insert((echo, delivery.code));
         }
     }
 
@@ -104,23 +121,35 @@ impl Outbox {
 
     /// The stream of a partition has shown this entry.
     pub fn seen(&mut self, partition: Partition, id: EntryId) {
-        if let Some(code) = self.echoes.get(&Echo { partition, id }).copied() {
+        let echo = Echo { partition, id };
+        while let Some(code) = self.first_from(echo).filter(|(of, _)| *of == echo).map(|(_, code)| code) {
             self.forget(&code);
         }
     }
 
     /// The stream of a partition was read up to this entry: what should have come by and did not was lost.
     pub fn passed(&mut self, partition: Partition, id: EntryId) {
-        let from = Echo { partition, id: EntryId::default() };
-        while let Some((&echo, &code)) = self.echoes.range(from..=Echo { partition, id }).next() {
-            self.echoes.remove(&echo);
+        self.places.insert(partition, id);
+        self.bring_again(partition, id);
+    }
+
+    fn bring_again(&mut self, partition: Partition, id: EntryId) {
+        let (from, to) = (Echo { partition, id: EntryId::default() }, Echo { partition, id });
+        while let Some((echo, code)) = self.first_from(from).filter(|(echo, _)| *echo <= to) {
+            self.echoes.remove(&(echo, code));
             self.again(code);
         }
     }
 
-    /// The place in a stream is gone: whatever was to come by there is brought again.
-    pub fn lost_place(&mut self, partition: Partition) {
-        self.passed(partition, EntryId { ms: u64::MAX, seq: u64::MAX });
+    /// The first that is waited for at or behind this place.
+    fn first_from(&self, echo: Echo) -> Option<(Echo, Code)> {
+        self.echoes.range((echo, Code::FIRST)..).next().copied()
+    }
+
+    /// The place in a stream is gone, and this is the new one: whatever was to come by is brought again.
+    pub fn lost_place(&mut self, partition: Partition, at: EntryId) {
+        self.bring_again(partition, EntryId { ms: u64::MAX, seq: u64::MAX });
+        self.places.insert(partition, at);
     }
 
     fn again(&mut self, code: Code) {
@@ -192,9 +221,35 @@ mod tests {
         assert_eq!(outbox.take_deliveries(), []);
         outbox.passed(HERE, echo(6).id);
         assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code("a") }]);
-        outbox.lost_place(HERE);
+        outbox.lost_place(HERE, echo(20).id);
         assert_eq!(outbox.take_deliveries(), [Delivery { seq: 1, code: code("b") }]);
         assert_eq!(outbox.take_writes().added.len(), 2, "they stay on disk");
+    }
+
+    #[test]
+    fn what_redis_has_had_for_long_is_not_waited_for() {
+        // Nothing more may ever come by in a quiet stream.
+        let mut outbox = Outbox::restore([Delivery { seq: 3, code: code("a") }], [(HERE, echo(9).id)]);
+        let [delivery] = outbox.take_deliveries()[..] else { panic!("one delivery") };
+        outbox.accepted(delivery, echo(9));
+        assert!(outbox.is_empty());
+        outbox.note(code("b"), Some(echo(8)));
+        assert!(outbox.is_empty());
+        outbox.note(code("b"), Some(echo(10)));
+        assert_eq!(outbox.len(), 1);
+    }
+
+    #[test]
+    fn several_may_wait_for_one_entry() {
+        let mut outbox = Outbox::default();
+        for text in ["a", "b", "c"] {
+            outbox.note(code(text), None);
+        }
+        for delivery in outbox.take_deliveries() {
+            outbox.accepted(delivery, echo(7));
+        }
+        outbox.seen(HERE, echo(7).id);
+        assert!(outbox.is_empty());
     }
 
     #[test]
@@ -214,7 +269,7 @@ mod tests {
     #[test]
     fn a_restart_brings_everything_again_in_order() {
         let entries = [(4, "a"), (7, "b"), (9, "a")].map(|(seq, text)| Delivery { seq, code: code(text) });
-        let mut outbox = Outbox::restore(entries);
+        let mut outbox = Outbox::restore(entries, []);
         assert_eq!(outbox.take_deliveries(), entries);
         assert!(!outbox.is_current(entries[0]) && outbox.is_current(entries[2]));
         assert_eq!(outbox.take_writes().removed, [4]);

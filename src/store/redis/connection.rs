@@ -99,7 +99,16 @@ impl Connection {
     /// Waits for the next reply.
     pub(super) fn receive(&mut self, deadline: Instant) -> io::Result<Value> {
         let timed = Timed { stream: &mut self.stream, deadline };
-        self.parser.parse_value(timed).map_err(io::Error::other)
+        self.parser.parse_value(timed).map_err(|error| {
+            if error.is_timeout() {
+                late()
+            } else if error.is_io_error() {
+                io::Error::other(error.to_string())
+            } else {
+                // What it said may be anything, so it is not repeated.
+                io::Error::new(io::ErrorKind::InvalidData, "it does not speak like Redis")
+            }
+        })
     }
 }
 
@@ -117,11 +126,15 @@ fn connect(address: &Address, deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+}
+
 /// The time until then.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+        return Err(late());
     }
     Ok(left.max(SHORTEST))
 }
