@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential curl mount util-linux
+PACKAGES := build-essential curl mount redis-server util-linux
 # How long `make fuzz` works on each target, in seconds.
 TIME ?= 600
 # How many cases `make soak` tries for each property; the usual number is 256.
@@ -49,7 +49,8 @@ fuzz: rust ## Fuzz every target for TIME seconds each; installs cargo-fuzz where
 
 .PHONY: soak
 soak: packages rust ## Run the tests optimised, with CASES cases for each property
-	PROPTEST_CASES=$(CASES) cargo test --release --workspace --locked --no-fail-fast
+	PROPTEST_CASES=$(CASES) CAROM_OUTAGE_SECONDS=60 CAROM_FLEET_ROUNDS=30 CAROM_SIM_SCHEDULES=3000000 \
+		cargo test --release --workspace --locked --no-fail-fast
 
 # The servers that carom is compared with. Those that are missing are left out of the results.
 PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server redis-tools wrk
@@ -84,7 +85,7 @@ packages:
 			echo "install them: sudo apt-get install $${missing[*]}" >&2; exit 1; \
 		fi; \
 	else \
-		for command in cc curl mount setpriv unshare; do \
+		for command in cc curl mount redis-server setpriv unshare; do \
 			command -v "$$command" >/dev/null || { echo "missing: $$command" >&2; exit 1; }; \
 		done; \
 	fi

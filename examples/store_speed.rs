@@ -14,9 +14,9 @@ use carom::control::{export, import, loader, writer};
 use carom::link::{Link, Origin, Version};
 use carom::long_url::Authority;
 use carom::mail::{Ground, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
+use carom::record;
 use carom::stats::NodeStats;
 use carom::store::links::Links;
-use carom::store::record;
 use carom_shards::{Code, CodeHasher, CodeLength, CodeSpace, CoreCount, CoreId, Counter, Policy, SpaceKey};
 
 fn main() {
@@ -76,7 +76,7 @@ fn run_import(dir: &Path, file: &str) {
     std::fs::create_dir_all(dir).unwrap();
     let mut input = File::open(file).unwrap();
     let setup = import::ImportSetup {
-        may_issue: true,
+        of_fleet: false,
         links: open(dir),
         data_dir: dir.to_owned(),
         space: space(),

@@ -2,7 +2,7 @@
 //! checks over the committed seeds and their mutations without a fuzzer.
 #![allow(dead_code, reason = "each fuzz target uses one of these")]
 
-use carom::store::record::{self, RecordRef};
+use carom::record::{self, RecordRef};
 use carom::wire::head::{self, HeadScan, Rejection};
 use carom::wire::{Action, Ask, Connection};
 use carom_shards::{Code, GeneratedCode};

@@ -19,6 +19,7 @@ pub mod mail;
 pub mod node;
 pub mod offline;
 pub mod preflight;
+pub mod record;
 pub mod space_key;
 pub mod stats;
 pub mod store;

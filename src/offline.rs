@@ -11,9 +11,7 @@ use crate::config::{Flags, Settings, Warning, environment};
 use crate::control::export::{self, ExportError};
 use crate::control::import::{self, ImportError, ImportSetup};
 use crate::exit::{Exit, Reason};
-use crate::fleet::Partition;
 use crate::node::{lock, open_store, own_authorities, store_exit};
-use crate::store::links::{Links, StoreError};
 use crate::{logging, preflight, space_key};
 
 /// Reads links into a data directory.
@@ -29,10 +27,10 @@ pub fn import(data_dir: String, file: &Source) -> Result<(), Exit> {
     let of_fleet = links.is_of_fleet().map_err(|error| store_exit(&error))?;
     let base_url = settings.base_url.as_ref().map(|url| url.as_str().to_owned());
     let setup = ImportSetup {
-        links: links.clone(),
+        links,
         data_dir: settings.data_dir.clone(),
         space: CodeSpace::new(&key),
-        may_issue: !of_fleet,
+        of_fleet,
         length: settings.code_length,
         own: own_authorities(base_url.as_deref().unwrap_or_default(), &settings.listen),
         threads: settings.cores.cpus.len(),
@@ -44,19 +42,7 @@ pub fn import(data_dir: String, file: &Source) -> Result<(), Exit> {
         ImportError::DiskFull => Exit::new(Reason::DiskFull, "the disk of the data directory is full"),
         error => Exit::new(Reason::Incomplete, error.to_string()),
     })?;
-    if of_fleet {
-        // The other nodes get them when this one is started.
-        offer_all(&links).map_err(|error| store_exit(&error))?;
-    }
     if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.refused, "lines were refused")) }
-}
-
-/// Notes that everything must be compared with Redis.
-fn offer_all(links: &Links) -> Result<(), StoreError> {
-    let mut batch = links.batch();
-    Partition::all().for_each(|partition| batch.set_compare(partition, true));
-    links.commit(batch)?;
-    links.sync()
 }
 
 /// Writes every link of a data directory.

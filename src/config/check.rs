@@ -7,7 +7,7 @@ use super::cpus::{self, Cores};
 use super::keys::{Key, SETTINGS};
 use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
-use super::redis;
+use super::redis_url;
 use super::value::{self, Found, Written};
 use super::{Fleet, KeySource, Limits, Purpose, Settings};
 use crate::exit::Reason;
@@ -140,7 +140,7 @@ impl<'a> Checker<'a> {
     }
 
     fn fleet(&mut self) -> Option<Fleet> {
-        let redis = self.one(Key::Redis, redis::url);
+        let redis = self.one(Key::Redis, redis_url::url);
         let password = self.one(Key::FleetPassword, |written| {
             let wrong = |_| super::problem::Wrong::new("is no text", "write the password of Redis");
             value::text(written).map(str::to_owned).map_err(wrong)
@@ -150,9 +150,9 @@ impl<'a> Checker<'a> {
             let source = self.sources[Key::FleetPassword as usize].clone();
             self.problems.push(Problem::of(source, Key::FleetPassword, wrong));
         }
-        let node = self.one(Key::FleetNode, redis::name);
+        let node = self.one(Key::FleetNode, redis_url::name);
         let ca_file = self.one(Key::FleetCaFile, value::path);
-        let prefix = self.one(Key::FleetPrefix, redis::name);
+        let prefix = self.one(Key::FleetPrefix, redis_url::name);
         let answer_ms = self.one(Key::FleetAnswerMillis, |written| value::integer(written, 10, 150));
         let accept_without_redis = self.one(Key::FleetAcceptWithoutRedis, value::boolean);
         let reclaim = self.one(Key::FleetReclaimSeconds, |written| value::integer(written, 10, 31_536_000));

@@ -11,7 +11,7 @@ mod file;
 pub mod keys;
 mod problem;
 mod raw;
-mod redis;
+mod redis_url;
 mod suggest;
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ use carom_shards::{CodeLength, SpaceKey};
 pub use cpus::{Cores, CpuChoice};
 pub use problem::{ConfigErrors, Problem, Source, Warning};
 pub use raw::Flags;
-pub use redis::RedisUrl;
+pub use redis_url::RedisUrl;
 pub use value::{BaseUrl, LogLevel};
 
 use check::Checker;

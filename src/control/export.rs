@@ -12,8 +12,8 @@ use carom_shards::Code;
 
 use super::ndjson;
 use super::progress::{Progress, rate};
+use crate::record::{self, RecordRef};
 use crate::store::links::{Links, Part, StoreError, parts};
-use crate::store::record::{self, RecordRef};
 
 /// Bytes of lines that are handed over together.
 const BUFFER_BYTES: usize = 512 * 1024;

@@ -21,11 +21,12 @@ use carom_shards::{Code, CodeLength, CodeSpace, Counter, GeneratedCode, Issuer, 
 use super::disk::DiskGuard;
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
 use super::progress::{Progress, rate};
+use crate::fleet::Partition;
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use crate::link::Link;
 use crate::long_url::Authority;
+use crate::record;
 use crate::store::links::{Links, StoreError};
-use crate::store::record;
 
 /// Chunks that wait between two stages.
 const CHUNKS_WAITING: usize = 4;
@@ -39,8 +40,9 @@ pub struct ImportSetup {
     pub data_dir: PathBuf,
     /// The code space, for lines without a code.
     pub space: CodeSpace,
-    /// Whether lines without a code get one: not where Redis gives out the counter values.
-    pub may_issue: bool,
+    /// Whether the directory belongs to a node of a fleet: then lines without a code get none, since Redis gives out the
+    /// counter values, and everything is brought to the other nodes when this one is started.
+    pub of_fleet: bool,
     /// Length of codes issued, as configured.
     pub length: CodeLength,
     /// The authorities that the service answers to.
@@ -114,7 +116,18 @@ pub fn import(
     input: &mut (dyn Read + Send),
     messages: &mut dyn Write,
 ) -> Result<ImportSummary, ImportError> {
+    if setup.of_fleet {
+        bring_everything(&setup.links)?;
+    }
     import_by(IMPORT_SORTED_BYTES, setup, input, messages)
+}
+
+/// Notes, before the first link, that everything must be compared with Redis when the node is started.
+fn bring_everything(links: &Links) -> Result<(), StoreError> {
+    let mut batch = links.batch();
+    Partition::all().for_each(|partition| batch.set_compare(partition, true));
+    links.commit(batch)?;
+    links.sync()
 }
 
 /// The same with generations of another size.
@@ -254,7 +267,7 @@ impl<'s> Committer<'s> {
     /// Decides one line: collects its record, or gives the reason why not.
     fn decide(&mut self, chunk: &Parsed, item: &Item) -> Result<Result<(), &'static str>, ImportError> {
         let Some((code, range)) = &item.coded else {
-            if !self.setup.may_issue {
+            if self.setup.of_fleet {
                 return Ok(Err(
                     "has no shortCode, and this node shares its codes with others: create it through the API",
                 ));
@@ -399,7 +412,7 @@ mod tests {
 
     fn setup(dir: &Path) -> ImportSetup {
         ImportSetup {
-            may_issue: true,
+            of_fleet: false,
             links: Links::open(&dir.join("links"), KEY).unwrap().0,
             data_dir: dir.to_owned(),
             space: CodeSpace::new(&SpaceKey::from_bytes([1; 32])),

@@ -14,9 +14,9 @@ use super::import::ImportSetup;
 use super::ndjson::{self, Line};
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
 use crate::link::{Link, Origin, Version};
+use crate::record::{self, RecordRef};
 use crate::stats::unix_ms;
 use crate::store::links::{Links, StoreError};
-use crate::store::record::{self, RecordRef};
 
 /// Whole lines of the input.
 pub(super) struct Chunk {

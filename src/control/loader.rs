@@ -11,9 +11,9 @@ use carom_shards::{Code, CodeHasher, CoreCount, CoreId, owner};
 
 use crate::limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use crate::mail::{LoadBatch, LoadCredit, Post, ToCore};
+use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
 use crate::store::links::{DamagedRange, Links, Part, StoreError, parts};
-use crate::store::record::{self, RecordRef};
 
 /// How long a loader sleeps while the cores have enough to do: a few batches' time.
 const WAIT: Duration = Duration::from_micros(500);

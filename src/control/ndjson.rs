@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::dates::{self, DateError};
 use crate::link::Origin;
 use crate::long_url::{Authority, LongUrl, LongUrlError};
-use crate::store::record::LinkRef;
+use crate::record::LinkRef;
 
 /// What a line says, checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -179,7 +179,7 @@ fn push_number(number: u64, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::link::Version;
-    use crate::store::record::tests::any_link;
+    use crate::record::tests::any_link;
     use proptest::prelude::*;
 
     fn text(line: &str) -> Result<Line, LineError> {

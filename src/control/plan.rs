@@ -17,7 +17,7 @@ use crate::fleet::rules::{self, Verdict};
 use crate::fleet::{Echo, Partition, State};
 use crate::link::{Link, Origin, Version};
 use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket};
-use crate::store::record::Tombstone;
+use crate::record::Tombstone;
 
 /// What is under a code.
 #[derive(Clone, PartialEq, Eq, Debug)]

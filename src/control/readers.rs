@@ -11,9 +11,9 @@ use carom_shards::code::CODE_LEN_MAX;
 
 use crate::limits::{READ_QUEUE_LEN, READERS};
 use crate::mail::{Post, ReaderQueue, StoreAnswer, StoreRequest};
+use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
 use crate::store::links::{Links, StoreError};
-use crate::store::record::{self, RecordRef};
 
 /// Starts the readers. They end when all senders are gone.
 ///

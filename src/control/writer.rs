@@ -24,9 +24,9 @@ use crate::fleet::outbox::{Delivery, Outbox};
 use crate::fleet::{Partition, State};
 use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
 use crate::mail::{Order, Post, StoreAnswer, StoreRequest, ToCore, WriterQueue};
+use crate::record;
 use crate::stats::{NodeStats, unix_ms};
 use crate::store::links::{Links, StoreError};
-use crate::store::record;
 
 /// How often a writer that waits for room looks whether there is some.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);

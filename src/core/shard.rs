@@ -5,8 +5,8 @@ use std::sync::Arc;
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, LinkMap, MapFull, Put, owner};
 
 use crate::mail::{Change, LoadBatch};
+use crate::record::{self, RecordRef};
 use crate::stats::{CoreStats, NodeStats};
-use crate::store::record::{self, RecordRef};
 use crate::wire::answer::Found;
 
 /// Links that are read back together: enough for their cache misses to overlap, few enough to stay in the first cache.

@@ -88,7 +88,7 @@ pub fn is_conflict(mine: &State, theirs: &State) -> bool {
 pub(crate) mod tests {
     use super::*;
     use crate::link::{Link, Origin};
-    use crate::store::record::Tombstone;
+    use crate::record::Tombstone;
     use carom_shards::{Code, Policy};
     use proptest::prelude::*;
     use std::sync::Arc;

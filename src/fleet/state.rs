@@ -9,7 +9,7 @@ use carom_shards::Code;
 use carom_shards::code::CODE_LEN_MAX;
 
 use crate::link::{Link, Origin, Version};
-use crate::store::record::{self, RecordRef, Tombstone};
+use crate::record::{self, RecordRef, Tombstone};
 
 /// Bytes before the record: the kind, 8 digits of the revision, 16 of the claim.
 pub const HEAD_LEN: usize = 1 + 8 + 16;
@@ -145,7 +145,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::record::tests::any_link;
+    use crate::record::tests::any_link;
     use proptest::prelude::*;
 
     proptest! {

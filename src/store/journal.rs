@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::record;
+use crate::record;
 
 const TAG_START: u8 = 1;
 const TAG_ITEM: u8 = 2;

@@ -3,12 +3,13 @@
 //! Three keyspaces: `links` holds one record for each code under its ASCII form, `meta` the format, the fingerprint of the
 //! secret key and, for each length of code, the mark that no counter may fall below; `fleet` what a node of several must
 //! remember of the others: the outbox, and its place in each stream. A commit is visible to readers at
-//! once and durable after [`Links::sync`]. What a record means is not known here (see [`super::record`]); who may write
+//! once and durable after [`Links::sync`]. What a record means is not known here (see [`crate::record`]); who may write
 //! is the caller's business: there is one writer.
+
+mod fleet;
 
 use std::ops::{Bound, Deref};
 use std::path::Path;
-use std::time::Duration;
 use std::{fmt, io};
 
 use carom_shards::Code;
@@ -20,9 +21,6 @@ use xxhash_rust::xxh3::xxh3_64;
 pub use super::error::StoreError;
 use super::journal::{self, Repair};
 use super::search::{bisect, from_position, gallop, position};
-use crate::fleet::follow::Position;
-use crate::fleet::outbox::Delivery;
-use crate::fleet::{EntryId, Partition};
 
 /// The form of this directory.
 const FORMAT: u64 = 1;
@@ -115,43 +113,6 @@ impl Batch {
     pub fn set_high_water(&mut self, code_len: usize, value: u64) {
         let key = high_water_key(code_len);
         self.inner.insert(&self.meta, key.as_str(), sealed(&key, value));
-    }
-
-    /// Keeps an entry of the outbox.
-    pub fn add_to_outbox(&mut self, delivery: &Delivery) {
-        self.inner.insert(&self.fleet, outbox_key(delivery.seq), delivery.code.ascii(&mut [0; CODE_LEN_MAX]));
-    }
-
-    /// Removes one.
-    pub fn remove_from_outbox(&mut self, seq: u64) {
-        self.inner.remove(&self.fleet, Slice::from(&outbox_key(seq)[..]));
-    }
-
-    /// Sets the place of this node in the stream of a partition.
-    pub fn set_position(&mut self, partition: Partition, position: &Position) {
-        self.inner.insert(&self.fleet, position_key(partition), sealed_position(partition, position));
-    }
-
-    /// Notes that everything of a partition must be compared with Redis, or need not be any more.
-    pub fn set_compare(&mut self, partition: Partition, needed: bool) {
-        let key = [b'c', partition.0];
-        if needed {
-            self.inner.insert(&self.fleet, key, []);
-        } else {
-            self.inner.remove(&self.fleet, Slice::from(&key[..]));
-        }
-    }
-
-    /// Sets the highest counter value of this length that any node of the fleet knows of.
-    pub fn set_floor(&mut self, code_len: usize, value: u64) {
-        let key = floor_key(code_len);
-        self.inner.insert(&self.fleet, key.as_str(), sealed(&key, value));
-    }
-
-    /// Notes when the fleet was last heard of, as the time since this start of the machine.
-    pub fn set_heard(&mut self, boot: &str, since_boot: Duration) {
-        let value = format!("{boot} {}", since_boot.as_millis());
-        self.inner.insert(&self.fleet, HEARD, value.as_str());
     }
 
     /// Whether there is nothing to write.
@@ -304,26 +265,6 @@ impl Links {
         self.meta.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
     }
 
-    /// The highest counter value of this length that any node of the fleet is known to have seen; 0 where none is.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`] where it cannot be read.
-    pub fn floor(&self, code_len: usize) -> Result<u64, StoreError> {
-        let key = floor_key(code_len);
-        self.fleet.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
-    }
-
-    /// When the fleet was last heard of during this start of the machine, as the time since then; `None` if it was not.
-    ///
-    /// # Errors
-    /// Where that cannot be read.
-    pub fn heard(&self, boot: &str) -> Result<Option<Duration>, StoreError> {
-        let stored = self.fleet.get(HEARD)?;
-        let text = stored.as_deref().and_then(|stored| std::str::from_utf8(stored).ok()).unwrap_or_default();
-        let millis = text.split_once(' ').filter(|(of, _)| *of == boot && !boot.is_empty());
-        Ok(millis.and_then(|(_, millis)| millis.parse().ok()).map(Duration::from_millis))
-    }
-
     /// Some records behind a key, in the order of their keys.
     ///
     /// # Errors
@@ -336,48 +277,6 @@ impl Links {
             page.push((key.to_vec(), value.to_vec()));
         }
         Ok(page)
-    }
-
-    /// Whether this store has belonged to a node of a fleet.
-    ///
-    /// # Errors
-    /// Where that cannot be read.
-    pub fn is_of_fleet(&self) -> Result<bool, StoreError> {
-        Ok(self.fleet.get(HEARD)?.is_some())
-    }
-
-    /// The outbox, in the order of its entries. A damaged entry is left out: it names a code and nothing else, and its
-    /// state is brought again whenever everything is compared.
-    ///
-    /// # Errors
-    /// Where it cannot be read.
-    pub fn outbox(&self) -> Result<Vec<Delivery>, StoreError> {
-        let mut entries = Vec::new();
-        for guard in self.fleet.prefix([b'o']) {
-            let (key, value) = guard.into_inner()?;
-            let seq = key.get(1..).and_then(|seq| seq.try_into().ok()).map(u64::from_be_bytes);
-            if let (Some(seq), Ok(code)) = (seq, Code::parse(&value)) {
-                entries.push(Delivery { seq, code });
-            }
-        }
-        Ok(entries)
-    }
-
-    /// The place of this node in the stream of a partition; `None` where it has none, or what is stored is damaged.
-    ///
-    /// # Errors
-    /// Where it cannot be read.
-    pub fn position(&self, partition: Partition) -> Result<Option<Position>, StoreError> {
-        let stored = self.fleet.get(position_key(partition))?;
-        Ok(stored.and_then(|stored| unsealed_position(partition, &stored)))
-    }
-
-    /// Whether everything of a partition must be compared with Redis.
-    ///
-    /// # Errors
-    /// Where that cannot be read.
-    pub fn must_compare(&self, partition: Partition) -> Result<bool, StoreError> {
-        Ok(self.fleet.get([b'c', partition.0])?.is_some())
     }
 
     /// About how many records there are, without counting them: every write since the last compaction counts, and so do
@@ -496,42 +395,6 @@ fn link_options() -> KeyspaceCreateOptions {
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS))))
 }
 
-/// Where it is noted when the fleet was last heard of.
-const HEARD: &str = "heard";
-
-fn floor_key(code_len: usize) -> String {
-    format!("floor/{code_len:02}")
-}
-
-fn outbox_key(seq: u64) -> [u8; 9] {
-    let mut key = [b'o'; 9];
-    key[1..].copy_from_slice(&seq.to_be_bytes());
-    key
-}
-
-fn position_key(partition: Partition) -> [u8; 2] {
-    [b'p', partition.0]
-}
-
-/// A place with a checksum over it and its partition.
-fn sealed_position(partition: Partition, position: &Position) -> [u8; 32] {
-    let mut out = [0; 32];
-    let numbers = [position.id.ms, position.id.seq, position.check];
-    for (place, number) in out.chunks_exact_mut(8).zip(numbers) {
-        place.copy_from_slice(&number.to_le_bytes());
-    }
-    let sum = xxh3_64(&out[..24]) ^ u64::from(partition.0);
-    out[24..].copy_from_slice(&sum.to_le_bytes());
-    out
-}
-
-fn unsealed_position(partition: Partition, stored: &[u8]) -> Option<Position> {
-    let numbers: Vec<u64> = stored.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number)).collect();
-    let &[ms, seq, check, sum] = &numbers[..] else { return None };
-    let intact = stored.len() == 32 && sum == xxh3_64(&stored[..24]) ^ u64::from(partition.0);
-    intact.then_some(Position { id: EntryId { ms, seq }, check })
-}
-
 fn high_water_key(code_len: usize) -> String {
     format!("high_water/{code_len:02}")
 }
@@ -565,7 +428,7 @@ fn text(key: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::record;
+    use crate::record;
     use std::fs;
     use std::path::PathBuf;
 

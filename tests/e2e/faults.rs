@@ -261,7 +261,7 @@ fn fill_tables(setup: &Setup, count: usize) -> BTreeMap<String, String> {
                 version: Version::default(),
             };
             record.clear();
-            carom::store::record::encode_link(code.as_bytes(), &link, &mut record);
+            carom::record::encode_link(code.as_bytes(), &link, &mut record);
             batch.put(&link.code, &record);
             links.insert(code, target);
         }

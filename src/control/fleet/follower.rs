@@ -17,9 +17,9 @@ use crate::fleet::follow::{self, Entry, Position, Read};
 use crate::fleet::outbox::Delivery;
 use crate::fleet::{EntryId, Partition, State};
 use crate::mail::{Delivered, Followed, Order};
+use crate::record;
 use crate::stats::unix_ms;
 use crate::store::links::StoreError;
-use crate::store::record;
 use crate::store::redis::{Change, Redis, Trouble};
 
 mod compare;

@@ -14,7 +14,7 @@ use crate::fleet::rules::Verdict;
 use crate::fleet::state::HEAD_LEN;
 use crate::fleet::{Echo, PARTITIONS, Partition, State};
 use crate::link::{Origin, Version};
-use crate::store::record::Tombstone;
+use crate::record::Tombstone;
 
 /// How long the lock of who takes over leases is held at most.
 const LOCK_TIME: Duration = Duration::from_secs(10);

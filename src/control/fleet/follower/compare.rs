@@ -17,7 +17,7 @@ use crate::fleet::follow::{Entry, Position};
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Partition, State};
 use crate::mail::Order;
-use crate::store::record;
+use crate::record;
 use crate::store::redis::{Change, Scan};
 
 /// Codes of one piece.

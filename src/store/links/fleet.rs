@@ -1,0 +1,189 @@
+//! What a node of several must remember of the others: the outbox, its place in each stream, what must be compared, and
+//! what it has heard of the counters. It lies beside the links, because it is written with them.
+
+use std::time::Duration;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+use fjall::Slice;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Batch, Links, StoreError, sealed, unsealed};
+use crate::fleet::follow::Position;
+use crate::fleet::outbox::Delivery;
+use crate::fleet::{EntryId, Partition};
+
+/// Where it is noted when the fleet was last heard of.
+const HEARD: &str = "heard";
+
+impl Batch {
+    /// Keeps an entry of the outbox.
+    pub fn add_to_outbox(&mut self, delivery: &Delivery) {
+        self.inner.insert(&self.fleet, outbox_key(delivery.seq), delivery.code.ascii(&mut [0; CODE_LEN_MAX]));
+    }
+
+    /// Removes one.
+    pub fn remove_from_outbox(&mut self, seq: u64) {
+        self.inner.remove(&self.fleet, Slice::from(&outbox_key(seq)[..]));
+    }
+
+    /// Sets the place of this node in the stream of a partition.
+    pub fn set_position(&mut self, partition: Partition, position: &Position) {
+        self.inner.insert(&self.fleet, position_key(partition), sealed_position(partition, position));
+    }
+
+    /// Notes that everything of a partition must be compared with Redis, or need not be any more.
+    pub fn set_compare(&mut self, partition: Partition, needed: bool) {
+        let key = [b'c', partition.0];
+        if needed {
+            self.inner.insert(&self.fleet, key, []);
+        } else {
+            self.inner.remove(&self.fleet, Slice::from(&key[..]));
+        }
+    }
+
+    /// Sets the highest counter value of this length that any node of the fleet knows of.
+    pub fn set_floor(&mut self, code_len: usize, value: u64) {
+        let key = floor_key(code_len);
+        self.inner.insert(&self.fleet, key.as_str(), sealed(&key, value));
+    }
+
+    /// Notes when the fleet was last heard of, as the time since this start of the machine.
+    pub fn set_heard(&mut self, boot: &str, since_boot: Duration) {
+        let value = format!("{boot} {}", since_boot.as_millis());
+        self.inner.insert(&self.fleet, HEARD, value.as_str());
+    }
+}
+
+impl Links {
+    /// The highest counter value of this length that any node of the fleet is known to have seen; 0 where none is.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where it cannot be read.
+    pub fn floor(&self, code_len: usize) -> Result<u64, StoreError> {
+        let key = floor_key(code_len);
+        self.fleet.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
+    }
+
+    /// When the fleet was last heard of during this start of the machine, as the time since then; `None` if it was not.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn heard(&self, boot: &str) -> Result<Option<Duration>, StoreError> {
+        let stored = self.fleet.get(HEARD)?;
+        let text = stored.as_deref().and_then(|stored| std::str::from_utf8(stored).ok()).unwrap_or_default();
+        let millis = text.split_once(' ').filter(|(of, _)| *of == boot && !boot.is_empty());
+        Ok(millis.and_then(|(_, millis)| millis.parse().ok()).map(Duration::from_millis))
+    }
+
+    /// Whether this store has belonged to a node of a fleet.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn is_of_fleet(&self) -> Result<bool, StoreError> {
+        Ok(self.fleet.get(HEARD)?.is_some())
+    }
+
+    /// The outbox, in the order of its entries. A damaged entry is left out: it names a code and nothing else, and its
+    /// state is brought again whenever everything is compared.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn outbox(&self) -> Result<Vec<Delivery>, StoreError> {
+        let mut entries = Vec::new();
+        for guard in self.fleet.prefix([b'o']) {
+            let (key, value) = guard.into_inner()?;
+            let seq = key.get(1..).and_then(|seq| seq.try_into().ok()).map(u64::from_be_bytes);
+            if let (Some(seq), Ok(code)) = (seq, Code::parse(&value)) {
+                entries.push(Delivery { seq, code });
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The place of this node in the stream of a partition; `None` where it has none, or what is stored is damaged.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn position(&self, partition: Partition) -> Result<Option<Position>, StoreError> {
+        let stored = self.fleet.get(position_key(partition))?;
+        Ok(stored.and_then(|stored| unsealed_position(partition, &stored)))
+    }
+
+    /// Whether everything of a partition must be compared with Redis.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn must_compare(&self, partition: Partition) -> Result<bool, StoreError> {
+        Ok(self.fleet.get([b'c', partition.0])?.is_some())
+    }
+}
+
+fn floor_key(code_len: usize) -> String {
+    format!("floor/{code_len:02}")
+}
+
+fn outbox_key(seq: u64) -> [u8; 9] {
+    let mut key = [b'o'; 9];
+    key[1..].copy_from_slice(&seq.to_be_bytes());
+    key
+}
+
+fn position_key(partition: Partition) -> [u8; 2] {
+    [b'p', partition.0]
+}
+
+/// A place with a checksum over it and its partition.
+fn sealed_position(partition: Partition, position: &Position) -> [u8; 32] {
+    let mut out = [0; 32];
+    let numbers = [position.id.ms, position.id.seq, position.check];
+    for (place, number) in out.chunks_exact_mut(8).zip(numbers) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    let sum = xxh3_64(&out[..24]) ^ u64::from(partition.0);
+    out[24..].copy_from_slice(&sum.to_le_bytes());
+    out
+}
+
+fn unsealed_position(partition: Partition, stored: &[u8]) -> Option<Position> {
+    let numbers: Vec<u64> = stored.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number)).collect();
+    let &[ms, seq, check, sum] = &numbers[..] else { return None };
+    let intact = stored.len() == 32 && sum == xxh3_64(&stored[..24]) ^ u64::from(partition.0);
+    intact.then_some(Position { id: EntryId { ms, seq }, check })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_comes_back_and_what_is_damaged_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let (here, there) = (Partition(3), Partition(4));
+        let position = Position { id: EntryId { ms: 7, seq: 8 }, check: 9 };
+        let delivery = |seq: u64, code: &str| Delivery { seq, code: Code::parse(code.as_bytes()).unwrap() };
+        assert!(!links.is_of_fleet().unwrap());
+        let mut batch = links.batch();
+        [delivery(300, "c"), delivery(2, "a"), delivery(9, "b")].iter().for_each(|entry| batch.add_to_outbox(entry));
+        batch.remove_from_outbox(9);
+        batch.set_position(here, &position);
+        batch.set_compare(there, true);
+        batch.set_floor(7, 55);
+        batch.set_heard("boot", Duration::from_millis(1_234));
+        links.commit(batch).unwrap();
+        assert_eq!(links.outbox().unwrap(), [delivery(2, "a"), delivery(300, "c")]);
+        assert_eq!((links.position(here).unwrap(), links.position(there).unwrap()), (Some(position), None));
+        assert_eq!((links.must_compare(here).unwrap(), links.must_compare(there).unwrap()), (false, true));
+        assert_eq!((links.floor(7).unwrap(), links.floor(8).unwrap()), (55, 0));
+        assert_eq!(links.heard("boot").unwrap(), Some(Duration::from_millis(1_234)));
+        assert_eq!(links.heard("another").unwrap(), None, "the time since another start says nothing");
+        assert!(links.is_of_fleet().unwrap());
+        let mut batch = links.batch();
+        batch.set_compare(there, false);
+        batch.inner.insert(&batch.fleet.clone(), position_key(here), sealed_position(there, &position));
+        links.commit(batch).unwrap();
+        assert_eq!(links.position(here).unwrap(), None, "that was the place in another stream");
+        assert!(!links.must_compare(there).unwrap());
+    }
+}
