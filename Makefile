@@ -65,6 +65,9 @@ bench: packages rust ## Install carom's peers (as root), compare, and measure gr
 
 .PHONY: bench-micro
 bench-micro: packages rust ## Time the small functions (criterion) and count their instructions (valgrind)
+	@if ! command -v valgrind >/dev/null && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends valgrind; \
+	fi
 	cargo bench --locked -p carom-bench
 	cargo run --release --locked -p carom-bench -- instructions
 
