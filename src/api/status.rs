@@ -183,6 +183,9 @@ fn render(status: &Value) -> String {
     );
     render_cards(&mut page, status);
     render_cores(&mut page, status);
+    if status["fleet"].is_object() {
+        render_fleet(&mut page, status);
+    }
     render_alarms(&mut page, status);
     page.push_str("</body></html>\n");
     page
@@ -231,6 +234,46 @@ fn render_cores(page: &mut String, status: &Value) {
             latency("p50"),
             latency("p99"),
             latency("max"),
+        );
+    }
+    page.push_str("</tbody></table></div>");
+}
+
+fn render_fleet(page: &mut String, status: &Value) {
+    let (fleet, redis) = (&status["fleet"], &status["redis"]);
+    let connected = redis["connected"] == true;
+    let cards = [
+        (if connected { "connected" } else { "away" }.to_owned(), "Redis"),
+        (grouped(&fleet["outbox"]), "changes to bring to Redis"),
+        (grouped(&fleet["followed"]), "changes of all nodes"),
+        (grouped(&fleet["comparing"]), "partitions to compare"),
+        (grouped(&fleet["lookUpHits"]), "found by looking up"),
+        (grouped(&fleet["conflicts"]), "conflicts"),
+    ];
+    page.push_str("<h2>Fleet</h2><div class=\"cards\">");
+    for (number, label) in cards {
+        let _ = write!(page, "<div class=\"card\"><b>{number}</b><span>{label}</span></div>");
+    }
+    page.push_str(
+        "</div><div class=\"wide below\"><table><thead><tr><th>node</th><th>version</th><th>state</th><th>to bring</th>\
+         <th>behind, ms</th><th>silent, s</th></tr></thead><tbody>",
+    );
+    for node in fleet["nodes"].as_array().into_iter().flatten() {
+        let about = &node["about"];
+        let state = match (about["draining"].as_bool(), about["ready"].as_bool()) {
+            (Some(true), _) => "draining",
+            (_, Some(true)) => "ready",
+            _ => "starting",
+        };
+        let me = if node["node"] == fleet["node"] { " (this one)" } else { "" };
+        let _ = write!(
+            page,
+            "<tr><td>{}{me}</td><td>{}</td><td>{state}</td><td>{}</td><td>{}</td><td>{:.1}</td></tr>",
+            escaped(&node["node"]),
+            escaped(&about["version"]),
+            grouped(&about["outbox"]),
+            grouped(&about["lagMillis"]),
+            node["silentMillis"].as_f64().unwrap_or(0.0) / 1_000.0,
         );
     }
     page.push_str("</tbody></table></div>");
