@@ -1,6 +1,9 @@
 //! Who belongs to a fleet, and what becomes of what somebody has left behind.
 
-use super::redis::Server;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::Command;
+
+use super::redis::{Server, Setup as RedisSetup};
 use super::{Fleet, KEY, settle, setup};
 use crate::node::{Setup, wait_until};
 
@@ -117,4 +120,38 @@ fn links_from_before_the_fleet_come_along() {
     }
     let fresh = second.wire().shorten("https://example.org/new");
     assert!(!codes.contains(&fresh));
+}
+
+#[test]
+fn redis_over_tls_must_show_a_certificate_that_is_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &file("key.pem"), "-out", &file("cert.pem")])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let mut redis = RedisSetup::new();
+    for (name, value) in [
+        ("--tls-port", port.to_string()),
+        ("--tls-cert-file", file("cert.pem")),
+        ("--tls-key-file", file("key.pem")),
+        ("--tls-auth-clients", "no".to_owned()),
+    ] {
+        redis = redis.argument(name).argument(value);
+    }
+    let _redis = redis.start();
+    let url = format!("rediss://127.0.0.1:{port}");
+    let node = setup(&folder.path().join("a"), 0, &url).env("CAROM_FLEET_CA_FILE", &file("cert.pem")).start();
+    settle(&node);
+    let code = node.wire().shorten("https://example.org/");
+    assert_eq!(node.wire().get(&format!("/{code}")).status, 302);
+    // Whom the system trusts has not signed it: nobody is spoken to.
+    let stranger = setup(&folder.path().join("b"), 1, &url).expect("redis_away").expect("codes_failed").start();
+    assert_eq!(stranger.wire().get(&format!("/{code}")).status, 404);
+    assert_eq!(stranger.status()["redis"]["connected"], false);
+    assert!(stranger.log().contains("certificate"), "{}", stranger.log());
 }
