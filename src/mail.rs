@@ -126,6 +126,8 @@ pub enum Order {
     },
     /// Everything of a partition has been compared.
     Compared(Partition),
+    /// Whoever follows the streams has read again where the node stands, after something was left out.
+    Resume,
 }
 
 /// An unknown code to look up in Redis. Whoever asks is answered with [`ToCore::LookedUp`].

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::api::{self, Site};
 use crate::config::Settings;
-use crate::control::fleet::{Fleet, OtherKey};
+use crate::control::fleet::Fleet;
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::{loader, readers, writer};
 use crate::core::listen::{self, Socket};
@@ -41,8 +41,6 @@ enum Event {
     Stop(i32),
     /// A core has something to say.
     Core(CoreEvent),
-    /// The fleet has another secret key.
-    OtherKey(OtherKey),
 }
 
 /// Runs a node until it is told to end.
@@ -112,8 +110,6 @@ struct Node {
     threads: Threads,
     running: Vec<core::executor::Running>,
     links: Links,
-    /// The fingerprint of the secret key.
-    fingerprint: String,
     /// The line that is shown when clients are let in.
     announcement: String,
 }
@@ -158,8 +154,7 @@ impl Node {
             writer: &writer_queue,
             deliveries,
         };
-        let on_other_key = events.clone();
-        let joined = fleet::join(settings, parts, move |other| _ = on_other_key.send(Event::OtherKey(other)))?;
+        let joined = fleet::join(settings, parts)?;
         let (mut fleet, gateway, look_ups, source) = match joined {
             Some(joined) => (Some(joined.fleet), joined.gateway, Some(joined.look_ups), Some(joined.source)),
             None => (None, writer_queue, None, None),
@@ -192,7 +187,6 @@ impl Node {
             threads: Threads { writer, readers, replenisher, fleet },
             running,
             links,
-            fingerprint: key.fingerprint(),
             announcement,
         })
     }
@@ -220,10 +214,6 @@ impl Node {
                     }
                 }
                 Event::Stop(signal) => self.drain(signal),
-                Event::OtherKey(OtherKey { theirs }) => {
-                    failure = Some(fleet::other_key(&theirs, &self.fingerprint));
-                    self.drain(SIGTERM);
-                }
                 Event::Core(CoreEvent::Ended(core, Err(error))) => {
                     let what = format!("core {core} ended: {error}");
                     tracing::error!("{what}");

@@ -148,6 +148,10 @@ pub struct FleetStats {
     pub gaps: Counter,
     /// Partitions that are still to be compared with Redis.
     pub comparing: Counter,
+    /// What the writer was told about other nodes, and has done or left out.
+    pub orders_taken: Counter,
+    /// Whether the fleet is known to have this node's secret key.
+    pub same_key: AtomicBool,
     /// What the writer did not take, so that the streams must be read again.
     pub orders_dropped: Counter,
     /// Unknown codes that were looked up in Redis, and those that were found.

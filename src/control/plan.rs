@@ -174,6 +174,7 @@ impl<'o> Plan<'o> {
                 self.positions.insert(partition, at);
             }
             Order::Compared(partition) => _ = self.compare.insert(partition, false),
+            Order::Resume => {}
         }
     }
 
@@ -216,11 +217,15 @@ impl<'o> Plan<'o> {
             },
             Ground::Accepted { state, echo } => self.accepted(link.code, &state, echo, before, ticket),
             Ground::Held(state) => {
-                self.adopt_over(link.code, state, before);
+                self.yield_to(link.code, state, before);
                 self.answer(ticket, StoreAnswer::Taken);
             }
             // Redis had nothing to say against it, but nobody knows whether it has it.
             Ground::Absent => self.answer(ticket, StoreAnswer::Refused(NEEDS_REDIS)),
+            // Redis has done it, and the stream was faster than its answer.
+            Ground::Unheard { .. } if before.state().is_some_and(|mine| mine.version().claim == link.version.claim) => {
+                self.confirm(link.code, before, (ticket, StoreAnswer::Created));
+            }
             Ground::Unheard { asked, alone } => match next_version(&link, before) {
                 None => self.answer(ticket, StoreAnswer::Taken),
                 Some(version) if alone && link.origin == Origin::Issued => {
@@ -251,7 +256,7 @@ impl<'o> Plan<'o> {
         match ground {
             Ground::Accepted { state, echo } => self.accepted(code, &state, echo, before, ticket),
             Ground::Held(state) => {
-                self.adopt_over(code, state, before);
+                self.yield_to(code, state, before);
                 self.answer(ticket, StoreAnswer::NotFound);
             }
             // If it was asked and has done it, the stream will tell.
@@ -283,16 +288,56 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Redis has accepted what a client asked for; it may have come through the stream already, or be over.
+    /// Redis has accepted what a client asked for. It may have come through the stream already, or be over; and Redis may
+    /// have forgotten what this node knows of the code.
     fn accepted(&mut self, code: Code, state: &State, echo: Echo, before: &Stored, ticket: Ticket) {
         let answer = if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted };
-        self.acknowledges = true;
-        if before.state().is_some_and(|mine| mine == state || mine.version().rev > state.version().rev) {
-            self.answer(ticket, answer);
-            return;
+        let Some(mine) = before.state() else {
+            self.put(code, state, state.version(), (ticket, answer));
+            return self.outbox.note(code, Some(echo));
+        };
+        let (my, their) = (mine.version(), state.version());
+        let is_mine = mine.is_link() && state.is_link() && my.claim == their.claim;
+        let came_by = mine == state || is_mine || my.rev > their.rev && self.outbox.is_behind(echo);
+        let known_better = mine.is_link() && my.claim != their.claim || my.rev >= their.rev;
+        if came_by {
+            self.confirm(code, before, (ticket, answer));
+        } else if state.is_link() && known_better && !mine.is_free() {
+            // Somebody has this code, and Redis does not know it any more.
+            let version = Version { rev: my.rev.max(their.rev.saturating_add(1)), ..my };
+            self.codes.insert(code, (Stored::Held(mine.with_version(version)), true));
+            self.outbox.note(code, None);
+            self.answer(ticket, StoreAnswer::Taken);
+        } else if known_better {
+            // The present state counts on from what this node knows.
+            let version = Version { rev: my.rev.max(their.rev).saturating_add(1), ..their };
+            self.put(code, state, version, (ticket, answer));
+            self.outbox.note(code, None);
+        } else {
+            self.put(code, state, their, (ticket, answer));
+            self.outbox.note(code, Some(echo));
         }
-        self.put(code, state, state.version(), (ticket, answer));
-        self.outbox.note(code, Some(echo));
+    }
+
+    /// What a client asked for has happened already: it is told when that is synced, and when the owner has it.
+    fn confirm(&mut self, code: Code, before: &Stored, notify: (Ticket, StoreAnswer)) {
+        self.acknowledges = true;
+        match before.state() {
+            Some(state) => {
+                let change = change_of(code, state);
+                self.outcomes.push(Outcome::Apply { code, change, notify: Some(notify) });
+            }
+            None => self.answer(notify.0, notify.1),
+        }
+    }
+
+    /// Takes over what Redis holds against a client's request, unless that is older than what this node knows.
+    fn yield_to(&mut self, code: Code, theirs: State, before: &Stored) {
+        let older =
+            before.state().is_some_and(|mine| matches!(rules::offer(Some(&theirs), mine), Verdict::Accepted(_)));
+        if !older && !self.outbox.is_undelivered(&code) {
+            self.adopt_over(code, theirs, before);
+        }
     }
 
     fn follow(&mut self, followed: Followed, look_up: impl Fn(&Code) -> Stored) {
@@ -395,262 +440,4 @@ const UNREADABLE: &str = "the store cannot be read at present";
 const NEEDS_REDIS: &str = "the answer of Redis makes no sense";
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::fleet::EntryId;
-    use crate::fleet::outbox::Delivery;
-    use carom_shards::{CoreId, Policy};
-    use proptest::prelude::*;
-
-    pub(crate) fn link(code: &str, origin: Origin) -> Link {
-        Link {
-            code: Code::parse(code.as_bytes()).unwrap(),
-            policy: Policy::default(),
-            target: format!("https://example.org/{code}"),
-            created_ms: 1_700_000_000_000,
-            origin,
-            version: Version::default(),
-        }
-    }
-
-    const NOW: u64 = 1_700_000_000_000;
-    const HERE: Partition = Partition(1);
-
-    fn ticket(token: u64) -> Ticket {
-        Ticket { core: CoreId(0), token }
-    }
-
-    fn state(origin: Origin, rev: u32, claim: u64) -> State {
-        let target = format!("https://example.org/abc/{claim}");
-        State::Link(Arc::new(Link { target, version: Version { rev, claim }, ..link("abc", origin) }))
-    }
-
-    fn code() -> Code {
-        Code::parse(b"abc").unwrap()
-    }
-
-    fn create(code: &str, origin: Origin, token: u64) -> Order {
-        let request = StoreRequest::Create { link: Arc::new(link(code, origin)), ticket: ticket(token) };
-        Order::Client(request, Ground::Alone)
-    }
-
-    fn delete(code: &str, token: u64) -> Order {
-        let code = Code::parse(code.as_bytes()).unwrap();
-        Order::Client(StoreRequest::Delete { code, ticket: ticket(token) }, Ground::Alone)
-    }
-
-    fn create_on(ground: Ground, of: &State) -> Order {
-        let State::Link(link) = of else { panic!("only links are made") };
-        Order::Client(StoreRequest::Create { link: Arc::clone(link), ticket: ticket(1) }, ground)
-    }
-
-    fn delete_on(ground: Ground) -> Order {
-        Order::Client(StoreRequest::Delete { code: code(), ticket: ticket(1) }, ground)
-    }
-
-    fn echo(seq: u64) -> Echo {
-        Echo { partition: HERE, id: EntryId { ms: 1, seq } }
-    }
-
-    fn answer_of(outcome: &Outcome) -> Option<StoreAnswer> {
-        match outcome {
-            Outcome::Apply { notify, .. } => notify.as_ref().map(|(_, answer)| answer.clone()),
-            Outcome::Answer { answer, .. } => Some(answer.clone()),
-        }
-    }
-
-    /// What one order leads to: the first answer, and what is under its code afterwards if that changes.
-    fn decide(outbox: &mut Outbox, stored: &Stored, order: Order) -> (Option<StoreAnswer>, Option<Option<State>>) {
-        let mut plan = Plan::new(outbox, NOW);
-        plan.add(order, |_| stored.clone());
-        let (writes, outcomes) = plan.finish();
-        (outcomes.first().and_then(answer_of), writes.states.into_iter().next().map(|(_, state)| state))
-    }
-
-    #[test]
-    fn every_state_decides_every_request_of_a_node_alone() {
-        use StoreAnswer::{Created, Deleted, NotFound, Refused, Taken};
-        let fresh = State::Link(Arc::new(link("abc", Origin::Custom)));
-        let (custom, issued) = (state(Origin::Custom, 0, 0), state(Origin::Issued, 0, 0));
-        let buried = issued.deleted(NOW);
-        let damaged = Tombstone { deleted_ms: NOW, origin: Origin::Issued, version: Version::default() };
-        for (stored, on_create, on_delete) in [
-            (Stored::Absent, (Created, Some(Some(fresh))), (NotFound, None)),
-            (Stored::Held(custom), (Taken, None), (Deleted, Some(None))),
-            (Stored::Held(issued), (Taken, None), (Deleted, Some(Some(buried.clone())))),
-            (Stored::Held(buried), (Taken, None), (NotFound, None)),
-            (Stored::Damaged, (Taken, None), (Deleted, Some(Some(State::Gone(damaged))))),
-            (Stored::Unknown, (Refused(UNREADABLE), None), (Refused(UNREADABLE), None)),
-        ] {
-            let mut outbox = Outbox::default();
-            let (answer, write) = decide(&mut outbox, &stored, create("abc", Origin::Custom, 1));
-            assert_eq!((answer, write), (Some(on_create.0), on_create.1), "{stored:?}");
-            let (answer, write) = decide(&mut outbox, &stored, delete("abc", 1));
-            assert_eq!((answer, write), (Some(on_delete.0), on_delete.1), "{stored:?}");
-            assert!(outbox.is_empty(), "a node alone has nobody to tell");
-        }
-    }
-
-    #[test]
-    fn of_two_creates_in_one_commit_the_first_wins() {
-        let mut outbox = Outbox::default();
-        let mut plan = Plan::new(&mut outbox, NOW);
-        plan.add(create("abc", Origin::Custom, 1), |_| Stored::Absent);
-        plan.add(create("abc", Origin::Custom, 2), |_| panic!("asked twice"));
-        assert!(plan.acknowledges());
-        let (_, outcomes) = plan.finish();
-        let answers: Vec<_> = outcomes.iter().filter_map(answer_of).collect();
-        assert_eq!(answers, [StoreAnswer::Created, StoreAnswer::Taken]);
-        assert_eq!(outcomes.iter().map(|outcome| outcome.ticket().unwrap().token).collect::<Vec<_>>(), [1, 2]);
-    }
-
-    #[test]
-    fn what_redis_accepted_is_kept_until_it_comes_by() {
-        let mut outbox = Outbox::default();
-        let mine = state(Origin::Custom, 1, 7);
-        let order = create_on(Ground::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
-        assert_eq!(decide(&mut outbox, &Stored::Absent, order), (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
-        assert!(!outbox.is_empty() && outbox.take_deliveries().is_empty());
-        let to = Position { id: echo(5).id, check: 0 };
-        let states = vec![(echo(5).id, Some((code(), mine.clone())))];
-        let followed = Order::Followed(Followed { partition: HERE, states, to });
-        let mut plan = Plan::new(&mut outbox, NOW);
-        plan.add(followed, |_| Stored::Held(mine.clone()));
-        assert!(!plan.acknowledges(), "nobody waits for it");
-        let (writes, outcomes) = plan.finish();
-        assert!(outcomes.is_empty() && writes.states.is_empty());
-        assert_eq!((writes.positions, writes.outbox.removed), (vec![(HERE, to)], vec![0]));
-        assert!(outbox.is_empty());
-    }
-
-    #[test]
-    fn what_came_through_the_stream_before_its_own_create_is_no_surprise() {
-        let mut outbox = Outbox::default();
-        let mine = state(Origin::Custom, 1, 7);
-        for stored in [mine.clone(), mine.deleted(NOW)] {
-            let order = create_on(Ground::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
-            let mut plan = Plan::new(&mut outbox, NOW);
-            plan.add(order, |_| Stored::Held(stored.clone()));
-            assert!(plan.acknowledges(), "what came through the stream may not be synced yet");
-            let (writes, outcomes) = plan.finish();
-            assert_eq!(answer_of(&outcomes[0]), Some(StoreAnswer::Created));
-            assert!(writes.is_empty());
-        }
-        assert!(outbox.is_empty());
-    }
-
-    #[test]
-    fn without_redis_issued_codes_go_on_and_slugs_wait() {
-        let mut outbox = Outbox::default();
-        let unheard = |asked| Ground::Unheard { asked, alone: true };
-        let (mine, slug) = (state(Origin::Issued, 1, 7), state(Origin::Custom, 1, 8));
-        let made = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &mine));
-        assert_eq!(made, (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
-        assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code() }]);
-        let mut outbox = Outbox::default();
-        let refused = decide(&mut outbox, &Stored::Absent, create_on(unheard(false), &slug));
-        assert_eq!(refused, (Some(StoreAnswer::NeedsRedis), None));
-        assert!(outbox.is_empty());
-        let taken = decide(&mut outbox, &Stored::Held(slug.clone()), create_on(unheard(false), &slug));
-        assert_eq!(taken, (Some(StoreAnswer::Taken), None));
-        // Redis may have taken it: that is undone.
-        let (answer, write) = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &slug));
-        let gone = write.flatten().expect("a tombstone");
-        assert_eq!((answer, gone.is_free(), gone.version()), (Some(StoreAnswer::NeedsRedis), true, slug.version()));
-        let Verdict::Accepted(freed) = rules::offer(Some(&slug), &gone) else { panic!("it is taken back") };
-        assert!(freed.is_free());
-        assert_eq!(rules::offer(Some(&mine), &gone), Verdict::Held(mine), "nobody else's link is");
-    }
-
-    #[test]
-    fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
-        let mine = state(Origin::Custom, 1, 7);
-        let gone = mine.deleted(NOW);
-        for (ground, queued) in [
-            (Ground::Accepted { state: gone.clone(), echo: echo(6) }, false),
-            (Ground::Absent, true),
-            (Ground::Unheard { asked: true, alone: true }, true),
-        ] {
-            let mut outbox = Outbox::default();
-            let (answer, write) = decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(ground));
-            assert_eq!((answer, write), (Some(StoreAnswer::Deleted), Some(Some(gone.clone()))));
-            assert_eq!((outbox.len(), outbox.take_deliveries().len()), (1, usize::from(queued)));
-        }
-        let mut outbox = Outbox::default();
-        let late = decide(&mut outbox, &Stored::Held(mine), delete_on(Ground::Held(gone.clone())));
-        assert_eq!(late, (None, Some(Some(gone))), "somebody else was faster; the owner hears of it first");
-    }
-
-    #[test]
-    fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
-        let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 1, 8));
-        let mut outbox = Outbox::default();
-        decide(&mut outbox, &Stored::Absent, create_on(Ground::Unheard { asked: false, alone: true }, &mine));
-        let delivery = outbox.take_deliveries()[0];
-        let held = Delivered { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
-        let mut plan = Plan::new(&mut outbox, NOW);
-        plan.add(Order::Delivered(vec![held]), |_| Stored::Held(mine.clone()));
-        assert_eq!(plan.conflicts(), [Conflict { code: code(), ours: mine, theirs: theirs.clone() }]);
-        let (writes, outcomes) = plan.finish();
-        assert_eq!(writes.states, [(code(), Some(theirs))]);
-        assert!(matches!(outcomes[0], Outcome::Apply { change: Change::Put(_), notify: None, .. }));
-        assert!(outbox.is_empty());
-    }
-
-    #[test]
-    fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
-        let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 2, 7));
-        let mut outbox = Outbox::default();
-        decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(Ground::Unheard { asked: false, alone: true }));
-        let gone = Stored::Held(mine.deleted(NOW));
-        assert_eq!(decide(&mut outbox, &gone, Order::Found(vec![(code(), theirs)])), (None, None));
-    }
-
-    #[test]
-    fn a_gap_brings_everything_of_the_partition_again() {
-        let mut outbox = Outbox::default();
-        let mine = state(Origin::Custom, 1, 7);
-        decide(&mut outbox, &Stored::Absent, create_on(Ground::Accepted { state: mine.clone(), echo: echo(5) }, &mine));
-        let at = Position { id: EntryId { ms: 9, seq: 0 }, check: 3 };
-        let mut plan = Plan::new(&mut outbox, NOW);
-        plan.add(Order::Gap { partition: HERE, at }, |_| panic!("nothing is looked up"));
-        let (writes, _) = plan.finish();
-        assert_eq!((writes.positions, writes.compare), (vec![(HERE, at)], vec![(HERE, true)]));
-        assert_eq!(outbox.take_deliveries().len(), 1);
-    }
-
-    proptest! {
-        /// One commit of many requests does what one commit for each of them does.
-        #[test]
-        fn grouping_changes_nothing(
-            requests in proptest::collection::vec((0usize..4, any::<bool>(), any::<bool>()), 0..40),
-            split in 1usize..40,
-        ) {
-            let run = |group: usize| {
-                let mut store: HashMap<Code, State> = HashMap::new();
-                let mut outbox = Outbox::default();
-                let mut answers = Vec::new();
-                for (number, chunk) in requests.chunks(group).enumerate() {
-                    let mut plan = Plan::new(&mut outbox, NOW);
-                    for (at, &(code, creates, issued)) in chunk.iter().enumerate() {
-                        let code = ["a", "b", "c", "d"][code];
-                        let token = (number * group + at) as u64;
-                        let origin = if issued { Origin::Issued } else { Origin::Custom };
-                        let order = if creates { create(code, origin, token) } else { delete(code, token) };
-                        plan.add(order, |code| store.get(code).cloned().map_or(Stored::Absent, Stored::Held));
-                    }
-                    let (writes, outcomes) = plan.finish();
-                    for (code, state) in writes.states {
-                        match state {
-                            Some(state) => _ = store.insert(code, state),
-                            None => _ = store.remove(&code),
-                        }
-                    }
-                    answers.extend(outcomes.iter().map(|outcome| (outcome.ticket(), answer_of(outcome))));
-                }
-                (store, answers)
-            };
-            prop_assert_eq!(run(1), run(split));
-        }
-    }
-}
+pub(crate) mod tests;

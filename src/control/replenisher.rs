@@ -17,7 +17,7 @@ use carom_shards::{
 use heapless::spsc::{Consumer, Producer, Queue};
 
 use super::fleet::counter::FleetCounter;
-use crate::limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MIN};
+use crate::limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
 use crate::mail::{Post, ToCore};
 use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::{IdTable, Row};
@@ -378,6 +378,10 @@ impl Worker {
     fn take_reclaimed(&mut self, supply: &mut Supply) -> Result<(), ReplenishError> {
         let Some(fleet) = &mut self.setup.fleet else { return Ok(()) };
         let Ok(run) = fleet.reclaimed.try_recv() else { return Ok(()) };
+        if run.len > SEGMENT_LEN_MAX || run.start.0.checked_add(run.len).is_none_or(|end| end > run.length.codes()) {
+            tracing::warn!(?run, "a lease that nobody could have taken is left out");
+            return Ok(());
+        }
         let all = self.codes_of(run)?;
         let as_codes: Vec<Code> = all.iter().map(|code| code.to_code()).collect();
         let fleet = self.setup.fleet.as_mut().expect("it was there a moment ago");

@@ -86,6 +86,8 @@ struct Writer {
     bundles: Vec<Vec<ToCore>>,
     record: Vec<u8>,
     outbox: Outbox,
+    /// Whether something of the streams was left out: then all that follows is, until it is read again.
+    left_out: bool,
     #[cfg(feature = "faults")]
     synced: super::faults::SyncedLog,
 }
@@ -98,6 +100,7 @@ impl Writer {
             bundles: setup.post.all().iter().map(|_| Vec::new()).collect(),
             record: Vec::new(),
             outbox: outbox_of(&setup.links).map_err(io::Error::other)?,
+            left_out: false,
             #[cfg(feature = "faults")]
             synced: super::faults::SyncedLog::open(&setup.data_dir)?,
             setup,
@@ -106,6 +109,7 @@ impl Writer {
 
     fn run(mut self, receiver: &Receiver<Order>) {
         self.hand_deliveries_over();
+        self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
         loop {
             match receiver.recv_timeout(self.patience()) {
                 Ok(first) => self.take_turn(first, receiver),
@@ -137,6 +141,13 @@ impl Writer {
     fn commit(&mut self, orders: Vec<Order>) {
         let mut plan = Plan::new(&mut self.outbox, unix_ms());
         for order in orders {
+            if !matches!(order, Order::Client(..)) {
+                self.setup.stats.fleet.orders_taken.add(1);
+                self.left_out &= !matches!(order, Order::Resume);
+                if self.left_out {
+                    continue;
+                }
+            }
             plan.add(order, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
         let acknowledges = plan.acknowledges();
@@ -228,7 +239,9 @@ impl Writer {
     fn refuse(&mut self, orders: Vec<Order>, reason: &'static str) {
         for order in orders {
             let Order::Client(request, _) = order else {
+                self.setup.stats.fleet.orders_taken.add(1);
                 self.setup.stats.fleet.orders_dropped.add(1);
+                self.left_out = true;
                 continue;
             };
             let (StoreRequest::Create { ticket, .. }
@@ -360,7 +373,7 @@ fn bytes_of(order: &Order) -> u64 {
             followed.states.iter().filter_map(|(_, changed)| Some(of_state(&changed.as_ref()?.1))).sum()
         }
         Order::Found(states) | Order::Yielded(states) => states.iter().map(|(_, state)| of_state(state)).sum(),
-        Order::Client(..) | Order::Delivered(_) | Order::Gap { .. } | Order::Compared(_) => 128,
+        Order::Client(..) | Order::Delivered(_) | Order::Gap { .. } | Order::Compared(_) | Order::Resume => 128,
     }
 }
 

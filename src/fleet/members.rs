@@ -60,22 +60,30 @@ pub struct Lease {
     confirmed: Option<Duration>,
     /// After how long others may take them.
     after: Duration,
+    /// Whether it was silent for too long: what it has leased before is not its own any more.
+    lost: bool,
 }
 
 impl Lease {
     /// Before the first heartbeat, unless one of an earlier process of the same boot is known.
     pub fn new(confirmed: Option<Duration>, after: Duration) -> Lease {
-        Lease { confirmed, after }
+        Lease { confirmed, after, lost: false }
     }
 
     /// Redis has confirmed a heartbeat that was sent then.
     pub fn confirm(&mut self, sent: Duration) {
+        self.lost |= self.confirmed.is_some() && !self.holds(sent);
         self.confirmed = self.confirmed.max(Some(sent));
+    }
+
+    /// Whether this node was silent for so long that others may have taken what it had leased before.
+    pub fn is_lost(&self) -> bool {
+        self.lost
     }
 
     /// Whether what was leased may be used. A tenth of the time is left for clocks that do not run alike.
     pub fn holds(&self, now: Duration) -> bool {
-        self.confirmed.is_some_and(|sent| now.saturating_sub(sent) < self.after / 10 * 9)
+        !self.lost && self.confirmed.is_some_and(|sent| now.saturating_sub(sent) < self.after / 10 * 9)
     }
 }
 
@@ -110,6 +118,8 @@ mod tests {
         assert!(!lease.holds(at(0)));
         lease.confirm(at(10));
         assert!(lease.holds(at(99)) && !lease.holds(at(100)));
+        lease.confirm(at(200));
+        assert!(lease.is_lost() && !lease.holds(at(201)), "what came back late has lost it");
         let mut members = Members::default();
         // Redis takes the heartbeat at some moment after it was sent, and the observer sees it later still.
         members.observe(&[("a".to_owned(), 1)], at(10));

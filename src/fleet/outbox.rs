@@ -93,7 +93,7 @@ impl Outbox {
     }
 
     /// Whether a stream was read up to there, so that whatever Redis loses of it leaves a gap.
-    fn is_behind(&self, echo: Echo) -> bool {
+    pub fn is_behind(&self, echo: Echo) -> bool {
         self.places.get(&echo.partition).is_some_and(|place| echo.id <= *place)
     }
 

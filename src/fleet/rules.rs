@@ -31,7 +31,8 @@ pub fn claim(stored: Option<&State>, link: &State) -> Verdict {
     match stored {
         None => Verdict::Accepted(link.clone()),
         Some(stored) if stored == link => Verdict::Same,
-        Some(stored) if stored.is_free() => {
+        // One that was withdrawn does not come back because it was asked for late.
+        Some(stored) if stored.is_free() && stored.version().claim != link.version().claim => {
             let rev = stored.version().rev.saturating_add(1);
             Verdict::Accepted(link.with_version(Version { rev, ..link.version() }))
         }

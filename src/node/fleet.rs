@@ -13,7 +13,7 @@ use carom_shards::CodeLength;
 use crate::config::{KeySource, Settings};
 use crate::control::fleet::beat::{boot_id, since_boot};
 use crate::control::fleet::counter::FleetCounter;
-use crate::control::fleet::{self, Fleet, FleetSettings, OtherKey, Shared};
+use crate::control::fleet::{self, Fleet, FleetSettings, Shared};
 use crate::control::replenisher::FleetSource;
 use crate::exit::{Exit, Reason};
 use crate::fleet::members::Lease;
@@ -22,7 +22,7 @@ use crate::mail::{LookUpQueue, Post, WriterQueue};
 use crate::space_key;
 use crate::stats::NodeStats;
 use crate::store::links::Links;
-use crate::store::redis::{Address, Redis, RedisSettings, Trouble};
+use crate::store::redis::{Address, Redis, RedisSettings};
 
 /// Name of the file in a data directory that keeps the name of the node.
 const NAME_FILE: &str = "node.id";
@@ -53,23 +53,23 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
             let remedy = format!("copy {} of another node to {} with mode 0600", space_key::FILE_NAME, path.display());
             Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
         }
-        // A node that has been here before goes on without Redis; the first heartbeat that is answered tells.
-        (Err(Trouble::Away { .. }), Some(_)) => Ok(()),
+        // A node that has a key goes on without Redis; the first heartbeat that is answered tells.
+        (Err(_), Some(_)) => Ok(()),
         (Err(trouble), None) => {
             let what =
                 format!("this node has no secret key yet, and Redis does not say whether its fleet has one: {trouble}");
-            let remedy = format!("start Redis, or copy {} of another node to {}", space_key::FILE_NAME, path.display());
+            let remedy = format!(
+                "start Redis and see that its password is right, or copy {} of another node to {}",
+                space_key::FILE_NAME,
+                path.display()
+            );
             Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
-        }
-        (Err(Trouble::Refused(what)), _) => {
-            let remedy = "correct redis, fleet.password or the user's rights in Redis";
-            Err(Exit::new(Reason::Usage, format!("redis: {what}")).with_remedy(remedy))
         }
     }
 }
 
 /// The end of a node whose key is not the fleet's.
-pub(super) fn other_key(theirs: &str, ours: &str) -> Exit {
+fn other_key(theirs: &str, ours: &str) -> Exit {
     let what = format!("the fleet's secret key has the fingerprint {theirs}, this node's has {ours}");
     let remedy = format!(
         "use the fleet's key ({} of another node; `carom key show-fingerprint` tells keys apart), or another Redis or \
@@ -120,12 +120,16 @@ pub(super) struct Parts<'a> {
 ///
 /// # Errors
 /// When a thread cannot be started, or the node's name not be kept.
-pub(super) fn join(
-    settings: &Settings,
-    parts: Parts<'_>,
-    other_key: impl Fn(OtherKey) + Send + 'static,
-) -> Result<Option<Joined>, Exit> {
-    let Some(redis) = redis_settings(settings) else { return Ok(None) };
+pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joined>, Exit> {
+    let Some(redis) = redis_settings(settings) else {
+        if parts.links.is_of_fleet().map_err(|error| super::store_exit(&error))? {
+            let what = "this data directory belongs to a node of a fleet, and no Redis is named";
+            let remedy =
+                "name it with --redis, CAROM_REDIS or redis; without it, codes could be given out that others have";
+            return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
+        }
+        return Ok(None);
+    };
     let failed = |what: &dyn std::fmt::Display| Exit::new(Reason::ThreadEnded, format!("the fleet's threads: {what}"));
     let reclaim_after = settings.fleet.reclaim_after;
     let heard = parts.links.heard(&boot_id()).map_err(|error| super::store_exit(&error))?;
@@ -146,8 +150,8 @@ pub(super) fn join(
         stop: Arc::new(AtomicBool::new(false)),
     };
     let lengths: Vec<CodeLength> = settings.code_length.and_longer().collect();
-    let started = fleet::start(&shared, parts.writer.clone(), parts.deliveries, lengths, other_key)
-        .map_err(|error| failed(&error))?;
+    let started =
+        fleet::start(&shared, parts.writer.clone(), parts.deliveries, lengths).map_err(|error| failed(&error))?;
     let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
     Ok(Some(Joined {
         fleet: started.fleet,

@@ -130,7 +130,9 @@ impl IdTable {
     pub fn add(&self, row: &Row) -> Result<(), IdError> {
         self.db.insert(row_key(row.id), encode_row(row))?;
         self.db.insert(cursor_key(row.id), &(row.cursor as u64).to_be_bytes())?;
-        self.db.insert(counter_key(row.run.length), &row.run.end().0.to_be_bytes())?;
+        // One that was taken over from another node lies below.
+        let counter = self.counter(row.run.length)?.0.max(row.run.end().0);
+        self.db.insert(counter_key(row.run.length), &counter.to_be_bytes())?;
         self.flush()
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, Counter, Run};
 use serde_json::json;
 
-use super::{OtherKey, Shared, note_trouble};
+use super::{Shared, note_trouble};
 use crate::fleet::members::Members;
 use crate::stats::MemberStats;
 use crate::store::links::StoreError;
@@ -30,19 +30,13 @@ const BEAT_TIME: Duration = Duration::from_millis(500);
 const WRITE_DOWN_EVERY: Duration = Duration::from_secs(10);
 
 /// Starts the thread.
-pub(super) fn start(
-    shared: &Shared,
-    lengths: Vec<CodeLength>,
-    taken: Sender<Run>,
-    other_key: impl Fn(OtherKey) + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
+pub(super) fn start(shared: &Shared, lengths: Vec<CodeLength>, taken: Sender<Run>) -> io::Result<JoinHandle<()>> {
     let heart = Heart {
         redis: shared.redis()?,
         shared: shared.clone(),
         lengths,
         members: Members::default(),
         taken,
-        other_key: Box::new(other_key),
         written_down: None,
         was_away: false,
     };
@@ -66,7 +60,6 @@ struct Heart {
     lengths: Vec<CodeLength>,
     members: Members,
     taken: Sender<Run>,
-    other_key: Box<dyn Fn(OtherKey) + Send>,
     written_down: Option<Instant>,
     was_away: bool,
 }
@@ -93,7 +86,7 @@ impl Heart {
         let beat = Beat { node: &settings.node, about: self.about(), fingerprint: &settings.fingerprint, seen: &seen };
         match self.redis.beat(&beat, BEAT_TIME) {
             Ok(heard) if heard.fingerprint != settings.fingerprint => {
-                (self.other_key)(OtherKey { theirs: heard.fingerprint });
+                self.keep_apart(&heard.fingerprint);
                 false
             }
             Ok(heard) => {
@@ -112,6 +105,19 @@ impl Heart {
                 false
             }
         }
+    }
+
+    /// Another key than ours is the fleet's: nothing is shared until that is over. Redirects go on.
+    fn keep_apart(&self, theirs: &str) {
+        let stats = &self.shared.stats;
+        stats.fleet.same_key.store(false, Ordering::Release);
+        stats.fleet.connected.store(false, Ordering::Release);
+        let ours = &self.shared.settings.fingerprint;
+        let text = format!(
+            "the secret key that Redis knows has the fingerprint {theirs}, this node's has {ours}: nothing is shared; find out who \
+             else uses this Redis, or whether it was emptied"
+        );
+        stats.alarms.raise("other_key", text);
     }
 
     fn seen(&self) -> Result<Vec<(CodeLength, u64)>, StoreError> {
@@ -139,9 +145,11 @@ impl Heart {
             self.members.begin_anew();
         }
         stats.fleet.connected.store(true, Ordering::Release);
+        stats.fleet.same_key.store(true, Ordering::Release);
+        stats.alarms.clear("other_key");
         stats.alarms.clear("redis_away");
         stats.alarms.clear("redis_refuses");
-        self.shared.lease.lock().unwrap_or_else(PoisonError::into_inner).confirm(sent);
+        self.confirm_lease(sent);
         let now = since_boot();
         self.members.observe(&heard.beats, now);
         self.keep(heard, sent, seen);
@@ -149,12 +157,24 @@ impl Heart {
         self.take_over(now);
     }
 
+    /// What was leased may be used for another while, unless others may have taken it meanwhile.
+    fn confirm_lease(&self, sent: Duration) {
+        let mut lease = self.shared.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        lease.confirm(sent);
+        if lease.is_lost() {
+            let text = "this node was silent for so long that others may have taken over its codes: when Redis is away the next \
+                        time, it makes no links alone; restart it";
+            self.shared.stats.alarms.raise("lease_lost", text.to_owned());
+        }
+    }
+
     /// Keeps what others have seen of the counters, and from time to time when Redis was heard last.
     fn keep(&mut self, heard: &Heard, sent: Duration, seen: &[(CodeLength, u64)]) {
         let links = &self.shared.links;
         let mut batch = links.batch();
         for (length, floor) in &heard.floors {
-            if seen.iter().all(|(of, seen)| of != length || floor > seen) {
+            let is_higher = seen.iter().any(|(of, seen)| of == length && floor > seen);
+            if is_higher && *floor <= length.codes() {
                 batch.set_floor(length.get(), *floor);
             }
         }

@@ -55,6 +55,7 @@ impl FleetCounter {
             );
         }
         if !is_replicated(confirmed, replicas) {
+            self.release(Run { length, start: Counter(granted.start), len: want });
             return Err(format!("none of {replicas} replicas of Redis has confirmed a lease; it was thrown away"));
         }
         Ok(Run { length, start: Counter(granted.start), len: want })

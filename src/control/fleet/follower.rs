@@ -3,7 +3,8 @@
 //! One thread does all three in turn, in small pieces, so that none keeps the others from going on. It sleeps on the
 //! queue of deliveries, [`POLL`] at most: that is how old a change of another node may get before it is seen.
 
-use std::collections::{HashMap, VecDeque};
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -15,7 +16,7 @@ use carom_shards::Code;
 use super::{Shared, note_trouble};
 use crate::fleet::follow::{self, Entry, Position, Read};
 use crate::fleet::outbox::Delivery;
-use crate::fleet::{EntryId, Partition, State};
+use crate::fleet::{EntryId, PARTITIONS, Partition, State};
 use crate::mail::{Delivered, Followed, Order};
 use crate::record;
 use crate::stats::unix_ms;
@@ -38,6 +39,9 @@ const READ_COUNT: usize = 512;
 /// States that are brought to Redis at once.
 const DELIVER_COUNT: usize = 256;
 
+/// Orders that wait for the writer at most, of a few hundred links each.
+const ORDERS_MAX: u64 = 64;
+
 /// How long reading and bringing may take: nobody waits for them but other nodes.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
@@ -57,7 +61,9 @@ pub(super) fn prepare(
         compare: None,
         must_compare: Vec::new(),
         expected: HashMap::new(),
+        ending: HashSet::new(),
         dropped: 0,
+        told: Cell::new(0),
     };
     follower.take_places().map_err(io::Error::other)?;
     Ok(follower)
@@ -76,8 +82,12 @@ pub(super) struct Follower {
     must_compare: Vec<Partition>,
     /// The last entry that a comparison has made in a stream: when it comes by, all before it did.
     expected: HashMap<Partition, EntryId>,
+    /// Partitions whose comparison has ended, and only waits for that.
+    ending: HashSet<Partition>,
     /// Orders that the writer had not taken when the places were read.
     dropped: u64,
+    /// Orders that the writer was given.
+    told: Cell<u64>,
 }
 
 /// Whether there is more to do at once.
@@ -119,11 +129,16 @@ impl Follower {
     fn turn(&mut self) -> Result<Pace, Ended> {
         self.queue.extend(self.deliveries.try_iter());
         let stats = &self.shared.stats;
-        if stats.writes_refused.load(Ordering::Acquire) {
+        if stats.writes_refused.load(Ordering::Acquire) || !stats.fleet.same_key.load(Ordering::Acquire) {
             return Ok(Pace::Away);
         }
-        if stats.fleet.orders_dropped.get() != self.dropped && self.take_places().is_err() {
-            return Ok(Pace::Away);
+        if stats.fleet.orders_dropped.get() != self.dropped {
+            if self.take_places().is_err() {
+                return Ok(Pace::Away);
+            }
+            if self.tell(Order::Resume).is_err() {
+                return Err(Ended);
+            }
         }
         let mut pace = Pace::Quiet;
         // Each by itself: of a cluster one server may be away.
@@ -147,6 +162,7 @@ impl Follower {
         self.positions.clear();
         self.must_compare.clear();
         self.expected.clear();
+        self.ending.clear();
         self.compare = None;
         // What the writer was told of them may be among what it left out.
         self.queue = self.shared.links.outbox()?.into();
@@ -158,10 +174,25 @@ impl Follower {
                 self.must_compare.push(partition);
             }
         }
+        self.count_what_is_left();
         Ok(())
     }
 
+    /// Says how many partitions are still to be compared: those without a place will have to be.
+    fn count_what_is_left(&self) {
+        let lost = usize::from(PARTITIONS) - self.positions.len();
+        self.shared.stats.fleet.comparing.set((self.must_compare.len() + lost) as u64);
+    }
+
+    /// Gives the writer something to do. Waits while it has a lot to do: each order may hold hundreds of links.
     fn tell(&self, order: Order) -> Result<(), Stopped> {
+        while self.told.get().saturating_sub(self.shared.stats.fleet.orders_taken.get()) >= ORDERS_MAX {
+            if self.shared.is_stopping() {
+                return Err(Stopped::Ended);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.told.set(self.told.get() + 1);
         self.writer.send(order).map_err(|_| Stopped::Ended)
     }
 
@@ -228,6 +259,7 @@ impl Follower {
             self.shared.stats.fleet.gaps.add(1);
             self.positions.insert(partition, at);
             self.expected.remove(&partition);
+            self.ending.remove(&partition);
             if !self.must_compare.contains(&partition) {
                 self.must_compare.push(partition);
             }

@@ -95,7 +95,12 @@ impl Gateway {
                 }
             })
             .collect();
-        let answers = self.redis.change(&changes, self.shared.settings.answer_time);
+        let answers = if self.shared.has_same_key() {
+            self.redis.change(&changes, self.shared.settings.answer_time)
+        } else {
+            let what = "it is not known whether the fleet has the same key".to_owned();
+            changes.iter().map(|_| Err(Trouble::Away { what: what.clone(), asked: false })).collect()
+        };
         let alone = self.shared.settings.accept_without_redis && self.shared.lease_holds();
         answers.into_iter().zip(&changes).map(|(answer, (_, change))| self.ground(answer, change, alone)).collect()
     }

@@ -11,12 +11,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
 
 use super::{Shared, note_trouble};
 use crate::fleet::State;
 use crate::limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
-use crate::link::Link;
+use crate::link::{Link, Version};
 use crate::mail::{LookUp, Order, ToCore};
+use crate::record::{self, RecordRef};
 use crate::store::redis::Redis;
 
 /// Less than this is not enough for a question.
@@ -49,13 +51,22 @@ impl Looker {
         }
     }
 
+    /// Whether this node knows of a delete that Redis does not, or not any more.
+    fn is_known_to_be_gone(&self, code: &Code, theirs: Version) -> bool {
+        let Ok(Some(value)) = self.shared.links.get(code) else { return false };
+        match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
+            Ok(RecordRef::Tombstone(gone)) => gone.version.claim == theirs.claim || gone.version.rev >= theirs.rev,
+            _ => false,
+        }
+    }
+
     /// The links of these codes, as far as Redis has them and says so in time.
     fn look_up(&mut self, asked: &[LookUp]) -> HashMap<Code, Arc<Link>> {
         let waited =
             asked.iter().map(|look_up| look_up.since).min().map_or(Duration::ZERO, |since: Instant| since.elapsed());
         // The way to this thread and back takes some of it, too.
         let within = LOOK_UP_TIME.saturating_sub(waited + TIME_MIN);
-        if within < TIME_MIN {
+        if within < TIME_MIN || !self.shared.has_same_key() {
             return HashMap::new();
         }
         let mut codes: Vec<Code> = asked.iter().map(|look_up| look_up.code).collect();
@@ -66,7 +77,7 @@ impl Looker {
         let (mut found, mut states) = (HashMap::new(), Vec::new());
         for (code, answer) in codes.iter().zip(self.redis.states(&codes, within)) {
             match answer {
-                Ok(Some(State::Link(link))) => {
+                Ok(Some(State::Link(link))) if !self.is_known_to_be_gone(code, link.version) => {
                     states.push((*code, State::Link(Arc::clone(&link))));
                     found.insert(*code, link);
                 }

@@ -77,16 +77,14 @@ impl Shared {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).holds(beat::since_boot())
     }
 
+    /// Whether the fleet is known to have the same secret key, so that anything may be shared.
+    pub fn has_same_key(&self) -> bool {
+        self.stats.fleet.same_key.load(Ordering::Acquire)
+    }
+
     fn redis(&self) -> io::Result<Redis> {
         Redis::new(Arc::clone(&self.settings.redis)).map_err(io::Error::other)
     }
-}
-
-/// Why this node must not go on: its secret key is not the fleet's.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OtherKey {
-    /// The fingerprint of the fleet's key.
-    pub theirs: String,
 }
 
 /// The running threads.
@@ -138,13 +136,12 @@ pub fn start(
     writer: SyncSender<Order>,
     deliveries: Receiver<Delivery>,
     lengths: Vec<CodeLength>,
-    other_key: impl Fn(OtherKey) + Send + 'static,
 ) -> io::Result<Started> {
     let (taken, reclaimed): (Sender<Run>, Receiver<Run>) = channel();
     let (gateway, asking) = gateway::start(shared, writer.clone())?;
     let (look_ups, looking) = look::start(shared, writer.clone())?;
     let follower = Some(follower::prepare(shared, writer, deliveries)?);
-    let beating = beat::start(shared, lengths, taken, other_key)?;
+    let beating = beat::start(shared, lengths, taken)?;
     let fleet = Fleet { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&shared.stop) };
     Ok(Started { fleet, gateway, look_ups, reclaimed })
 }

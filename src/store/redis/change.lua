@@ -16,8 +16,9 @@ local function after(state) return math.min(rev(state) + 1, 4294967295) end
 local function with_rev(state, number) return kind(state) .. string.format('%08x', number) .. string.sub(state, 10) end
 
 local function accepted(state)
-    redis.call('SET', state_key, state)
+    -- The stream first: if something else lies under its name, nothing has changed.
     local id = redis.call('XADD', stream, 'MAXLEN', '~', keep, '*', 'c', code, 'v', state)
+    redis.call('SET', state_key, state)
     return {'accepted', state, id}
 end
 
@@ -35,7 +36,8 @@ end
 if not old then return accepted(new) end
 if old == new then return same() end
 if asked == 'claim' then
-    if kind(old) == 'F' then return accepted(with_rev(new, after(old))) end
+    -- One that was withdrawn does not come back because it was asked for late.
+    if kind(old) == 'F' and claim(old) ~= claim(new) then return accepted(with_rev(new, after(old))) end
 elseif claim(old) == claim(new) and is_link(old) ~= is_link(new) then
     if is_link(old) then return accepted(with_rev(new, math.max(rev(new), after(old)))) end
 elseif rev(new) > rev(old) then

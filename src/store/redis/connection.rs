@@ -73,9 +73,8 @@ impl Connection {
         for command in greeting {
             match self.ask(&command, deadline).map_err(|error| Trouble::away(address, &error, false))? {
                 Value::ServerError(error) => {
-                    // The text of the server never holds a password.
-                    let text = error.details().unwrap_or_default();
-                    return Err(Trouble::Refused(format!("{address} does not let us in: {} {text}", error.code())));
+                    // Not the text: a server that does not know the command repeats what it was sent.
+                    return Err(Trouble::Refused(format!("{address} does not let us in: {}", error.code())));
                 }
                 _ => continue,
             }
@@ -118,6 +117,8 @@ fn connect(address: &Address, deadline: Instant) -> io::Result<TcpStream> {
         match TcpStream::connect_timeout(&socket, left(deadline)?) {
             Ok(tcp) => {
                 tcp.set_nodelay(true)?;
+                // What was not sent when we give up must not be sent later: nobody waits for it any more.
+                rustix::net::sockopt::set_socket_linger(&tcp, Some(Duration::ZERO))?;
                 return Ok(tcp);
             }
             Err(error) => last = error,

@@ -89,6 +89,10 @@ impl Redis {
             let role = self.ask_server(address, &redis::cmd("ROLE"), deadline)?;
             let is_master =
                 !matches!(&role, Value::Array(parts) if parts.first().is_some_and(|role| text(role) == "slave"));
+            if !is_master {
+                // Behind the same name there may be the new master by now.
+                self.servers.remove(address);
+            }
             return Ok(is_master.then(|| Topology::Single(address.clone())));
         }
         let slots = self.ask_server(address, redis::cmd("CLUSTER").arg("SLOTS"), deadline)?;

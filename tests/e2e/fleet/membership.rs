@@ -64,8 +64,12 @@ fn a_wrong_password_says_so_and_is_not_shown() {
     server.command(&["CONFIG", "SET", "requirepass", "open-sesame"]);
     let folder = tempfile::tempdir().unwrap();
     let url = |password: &str| format!("redis://:{password}@127.0.0.1:{}", server.port());
-    let (code, said) = setup(folder.path(), 0, &url("geheim")).fail();
-    assert!(code == 2 && said.contains("WRONGPASS") && !said.contains("geheim"), "{code}: {said}");
+    let wrong =
+        setup(folder.path(), 0, &url("geheim")).expect("redis_refuses").expect("redis_away").expect("codes_failed");
+    let node = wrong.start();
+    wait_until("an alarm", || node.status().to_string().contains("WRONGPASS"));
+    assert!(!node.log().contains("geheim") && !node.status().to_string().contains("geheim"));
+    node.terminate();
     let node = setup(folder.path(), 0, &server.url()).env("CAROM_FLEET_PASSWORD", "open-sesame").start();
     settle(&node);
     let code = node.wire().shorten("https://example.org/");

@@ -18,7 +18,7 @@ use crate::fleet::rules::Verdict;
 use crate::fleet::{Partition, State};
 use crate::mail::Order;
 use crate::record;
-use crate::store::redis::{Change, Scan};
+use crate::store::redis::{Change, Scan, Trouble};
 
 /// Codes of one piece.
 const PIECE: usize = 512;
@@ -51,12 +51,12 @@ impl Compare {
 impl Follower {
     /// Goes on with what must be compared. Returns whether there is more.
     pub(super) fn compare(&mut self) -> Result<bool, Stopped> {
-        self.shared.stats.fleet.comparing.set(self.must_compare.len() as u64);
+        self.count_what_is_left();
         let Some(compare) = self.compare.take() else { return self.begin_to_compare() };
         let Compare { which, phase, mut compared, mut logged } = compare;
         let next = match phase {
             Phase::Down(scan) => self.down(&which, scan, &mut compared),
-            Phase::Up(behind) => self.up(&which, behind, &mut compared),
+            Phase::Up(behind) => self.up(&which, &behind, &mut compared),
         };
         // After trouble the walk begins anew: a cluster may have moved what it had not seen.
         let Some(phase) = next? else {
@@ -75,10 +75,12 @@ impl Follower {
     fn begin_to_compare(&mut self) -> Result<bool, Stopped> {
         // What waits for its last entry to come by is as good as done.
         let which: BTreeSet<Partition> =
-            self.must_compare.iter().copied().filter(|of| !self.expected.contains_key(of)).collect();
+            self.must_compare.iter().copied().filter(|of| !self.ending.contains(of)).collect();
         if which.is_empty() {
             return Ok(false);
         }
+        // What an earlier one has made, which did not come to its end, is of no interest.
+        self.expected.retain(|partition, _| self.ending.contains(partition));
         let scan = self.redis.scan(ANSWER_TIME)?;
         tracing::info!(partitions = which.len(), "comparing links with Redis");
         self.compare = Some(Compare { which, phase: Phase::Down(scan), compared: 0, logged: Instant::now() });
@@ -101,22 +103,14 @@ impl Follower {
             codes.into_iter().partition(|code| self.shared.links.get(code).is_ok_and(|value| value.is_some()));
         // Of what is here already the version is enough, which is much shorter.
         for (code, head) in known.iter().zip(self.redis.heads(&known, ANSWER_TIME)) {
-            let head = head?;
+            let Some(head) = self.leave_out(head)? else { continue };
             if self.stored(code).is_none_or(|state| differs(code, &state, &head)) {
                 wanted.push(*code);
             }
         }
         let mut found = Vec::new();
         for (code, state) in wanted.iter().zip(self.redis.states(&wanted, ANSWER_TIME)) {
-            match state {
-                Ok(Some(state)) => found.push((*code, state)),
-                Ok(None) => {}
-                // Somebody else's key; the alarm says so.
-                Err(trouble @ crate::store::redis::Trouble::Refused(_)) => {
-                    super::note_trouble(&self.shared.stats, &trouble);
-                }
-                Err(trouble) => return Err(trouble.into()),
-            }
+            found.extend(self.leave_out(state)?.flatten().map(|state| (*code, state)));
         }
         if !found.is_empty() {
             self.tell(Order::Found(found))?;
@@ -125,18 +119,13 @@ impl Follower {
     }
 
     /// Offers some of what this node has and Redis has not.
-    fn up(
-        &mut self,
-        which: &BTreeSet<Partition>,
-        behind: Vec<u8>,
-        compared: &mut u64,
-    ) -> Result<Option<Phase>, Stopped> {
-        let page = match self.shared.links.page(&behind, PIECE) {
+    fn up(&mut self, which: &BTreeSet<Partition>, behind: &[u8], compared: &mut u64) -> Result<Option<Phase>, Stopped> {
+        let page = match self.shared.links.page(behind, PIECE) {
             Ok(page) => page,
             Err(error) => {
                 let text = format!("{error}: links cannot be compared with Redis while the store cannot be read");
-                self.shared.stats.alarms.raise("compare_failed", text);
-                return Ok(Some(Phase::Up(behind)));
+                self.shared.stats.alarms.raise("compare_failed", text.clone());
+                return Err(Stopped::Trouble(Trouble::Refused(text)));
             }
         };
         let Some((last, _)) = page.last() else { return Ok(None) };
@@ -148,7 +137,7 @@ impl Follower {
         let codes: Vec<Code> = states.iter().map(|(code, _)| *code).collect();
         let mut offers = Vec::new();
         for ((code, state), head) in states.into_iter().zip(self.redis.heads(&codes, ANSWER_TIME)) {
-            let head = head?;
+            let Some(head) = self.leave_out(head)? else { continue };
             if head.is_empty() || differs(&code, &state, &head) {
                 offers.push((code, Change::Offer(state)));
             }
@@ -157,10 +146,22 @@ impl Follower {
         Ok(Some(Phase::Up(last)))
     }
 
+    /// What Redis refuses of one code must not keep the others from being compared; the alarm names it.
+    fn leave_out<T>(&self, answer: Result<T, Trouble>) -> Result<Option<T>, Stopped> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(trouble @ Trouble::Refused(_)) => {
+                super::note_trouble(&self.shared.stats, &trouble);
+                Ok(None)
+            }
+            Err(trouble) => Err(trouble.into()),
+        }
+    }
+
     fn offer(&mut self, offers: &[(Code, Change)]) -> Result<(), Stopped> {
         let mut yielded = Vec::new();
         for ((code, _), answer) in offers.iter().zip(self.redis.change(offers, ANSWER_TIME)) {
-            let changed = answer?;
+            let Some(changed) = self.leave_out(answer)? else { continue };
             match (changed.verdict, changed.echo) {
                 (Verdict::Accepted(_), Some(echo)) => {
                     let last = self.expected.entry(echo.partition).or_default();
@@ -175,14 +176,21 @@ impl Follower {
 
     fn end_comparing(&mut self, which: &BTreeSet<Partition>) -> Result<(), Stopped> {
         tracing::info!("links have been compared with Redis");
-        // For the others it is over when the last entry has come by.
-        let done = which.iter().filter(|partition| !self.expected.contains_key(partition));
-        done.copied().collect::<Vec<_>>().into_iter().try_for_each(|partition| self.compared(partition))
+        for partition in which {
+            if self.expected.contains_key(partition) {
+                // It is over when the last entry has come by.
+                self.ending.insert(*partition);
+            } else {
+                self.compared(*partition)?;
+            }
+        }
+        Ok(())
     }
 
     fn compared(&mut self, partition: Partition) -> Result<(), Stopped> {
         self.must_compare.retain(|of| *of != partition);
         self.expected.remove(&partition);
+        self.ending.remove(&partition);
         self.tell(Order::Compared(partition))
     }
 
@@ -191,13 +199,13 @@ impl Follower {
         let Some(id) = self.expected.get(&partition).copied().filter(|id| *id <= to.id) else { return Ok(()) };
         self.expected.remove(&partition);
         let came_by = entries.iter().any(|entry| entry.id == id);
-        match &mut self.compare {
-            // Redis has lost it: from the beginning, after this.
-            Some(compare) if !came_by => compare.again(partition),
-            // There will be more of them, or the end of the comparison finds none missing.
-            Some(compare) if compare.which.contains(&partition) => {}
-            _ if came_by => return self.compared(partition),
-            _ => {}
+        if self.ending.remove(&partition) {
+            // If Redis has lost it, everything is compared from the beginning.
+            return if came_by { self.compared(partition) } else { Ok(()) };
+        }
+        // Of a comparison under way there may be more; its end finds none missing.
+        if let (false, Some(compare)) = (came_by, &mut self.compare) {
+            compare.again(partition);
         }
         Ok(())
     }

@@ -1,0 +1,298 @@
+//! What every kind of order leads to.
+
+use super::*;
+use crate::fleet::EntryId;
+use crate::fleet::outbox::Delivery;
+use carom_shards::{CoreId, Policy};
+use proptest::prelude::*;
+
+pub(crate) fn link(code: &str, origin: Origin) -> Link {
+    Link {
+        code: Code::parse(code.as_bytes()).unwrap(),
+        policy: Policy::default(),
+        target: format!("https://example.org/{code}"),
+        created_ms: 1_700_000_000_000,
+        origin,
+        version: Version::default(),
+    }
+}
+
+const NOW: u64 = 1_700_000_000_000;
+const HERE: Partition = Partition(1);
+
+fn ticket(token: u64) -> Ticket {
+    Ticket { core: CoreId(0), token }
+}
+
+fn state(origin: Origin, rev: u32, claim: u64) -> State {
+    let target = format!("https://example.org/abc/{claim}");
+    State::Link(Arc::new(Link { target, version: Version { rev, claim }, ..link("abc", origin) }))
+}
+
+fn code() -> Code {
+    Code::parse(b"abc").unwrap()
+}
+
+fn create(code: &str, origin: Origin, token: u64) -> Order {
+    let request = StoreRequest::Create { link: Arc::new(link(code, origin)), ticket: ticket(token) };
+    Order::Client(request, Ground::Alone)
+}
+
+fn delete(code: &str, token: u64) -> Order {
+    let code = Code::parse(code.as_bytes()).unwrap();
+    Order::Client(StoreRequest::Delete { code, ticket: ticket(token) }, Ground::Alone)
+}
+
+fn create_on(ground: Ground, of: &State) -> Order {
+    let State::Link(link) = of else { panic!("only links are made") };
+    Order::Client(StoreRequest::Create { link: Arc::clone(link), ticket: ticket(1) }, ground)
+}
+
+fn delete_on(ground: Ground) -> Order {
+    Order::Client(StoreRequest::Delete { code: code(), ticket: ticket(1) }, ground)
+}
+
+fn echo(seq: u64) -> Echo {
+    Echo { partition: HERE, id: EntryId { ms: 1, seq } }
+}
+
+fn answer_of(outcome: &Outcome) -> Option<StoreAnswer> {
+    match outcome {
+        Outcome::Apply { notify, .. } => notify.as_ref().map(|(_, answer)| answer.clone()),
+        Outcome::Answer { answer, .. } => Some(answer.clone()),
+    }
+}
+
+/// What one order leads to: the first answer, and what is under its code afterwards if that changes.
+fn decide(outbox: &mut Outbox, stored: &Stored, order: Order) -> (Option<StoreAnswer>, Option<Option<State>>) {
+    let mut plan = Plan::new(outbox, NOW);
+    plan.add(order, |_| stored.clone());
+    let (writes, outcomes) = plan.finish();
+    (outcomes.first().and_then(answer_of), writes.states.into_iter().next().map(|(_, state)| state))
+}
+
+#[test]
+fn every_state_decides_every_request_of_a_node_alone() {
+    use StoreAnswer::{Created, Deleted, NotFound, Refused, Taken};
+    let fresh = State::Link(Arc::new(link("abc", Origin::Custom)));
+    let (custom, issued) = (state(Origin::Custom, 0, 0), state(Origin::Issued, 0, 0));
+    let buried = issued.deleted(NOW);
+    let damaged = Tombstone { deleted_ms: NOW, origin: Origin::Issued, version: Version::default() };
+    for (stored, on_create, on_delete) in [
+        (Stored::Absent, (Created, Some(Some(fresh))), (NotFound, None)),
+        (Stored::Held(custom), (Taken, None), (Deleted, Some(None))),
+        (Stored::Held(issued), (Taken, None), (Deleted, Some(Some(buried.clone())))),
+        (Stored::Held(buried), (Taken, None), (NotFound, None)),
+        (Stored::Damaged, (Taken, None), (Deleted, Some(Some(State::Gone(damaged))))),
+        (Stored::Unknown, (Refused(UNREADABLE), None), (Refused(UNREADABLE), None)),
+    ] {
+        let mut outbox = Outbox::default();
+        let (answer, write) = decide(&mut outbox, &stored, create("abc", Origin::Custom, 1));
+        assert_eq!((answer, write), (Some(on_create.0), on_create.1), "{stored:?}");
+        let (answer, write) = decide(&mut outbox, &stored, delete("abc", 1));
+        assert_eq!((answer, write), (Some(on_delete.0), on_delete.1), "{stored:?}");
+        assert!(outbox.is_empty(), "a node alone has nobody to tell");
+    }
+}
+
+#[test]
+fn of_two_creates_in_one_commit_the_first_wins() {
+    let mut outbox = Outbox::default();
+    let mut plan = Plan::new(&mut outbox, NOW);
+    plan.add(create("abc", Origin::Custom, 1), |_| Stored::Absent);
+    plan.add(create("abc", Origin::Custom, 2), |_| panic!("asked twice"));
+    assert!(plan.acknowledges());
+    let (_, outcomes) = plan.finish();
+    let answers: Vec<_> = outcomes.iter().filter_map(answer_of).collect();
+    assert_eq!(answers, [StoreAnswer::Created, StoreAnswer::Taken]);
+    assert_eq!(outcomes.iter().map(|outcome| outcome.ticket().unwrap().token).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn what_redis_accepted_is_kept_until_it_comes_by() {
+    let mut outbox = Outbox::default();
+    let mine = state(Origin::Custom, 1, 7);
+    let order = create_on(Ground::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
+    assert_eq!(decide(&mut outbox, &Stored::Absent, order), (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
+    assert!(!outbox.is_empty() && outbox.take_deliveries().is_empty());
+    let to = Position { id: echo(5).id, check: 0 };
+    let states = vec![(echo(5).id, Some((code(), mine.clone())))];
+    let followed = Order::Followed(Followed { partition: HERE, states, to });
+    let mut plan = Plan::new(&mut outbox, NOW);
+    plan.add(followed, |_| Stored::Held(mine.clone()));
+    assert!(!plan.acknowledges(), "nobody waits for it");
+    let (writes, outcomes) = plan.finish();
+    assert!(outcomes.is_empty() && writes.states.is_empty());
+    assert_eq!((writes.positions, writes.outbox.removed), (vec![(HERE, to)], vec![0]));
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn what_came_through_the_stream_before_its_own_create_is_no_surprise() {
+    let mut outbox = Outbox::default();
+    outbox.passed(HERE, echo(5).id);
+    let mine = state(Origin::Custom, 1, 7);
+    for stored in [mine.clone(), mine.deleted(NOW)] {
+        let order = create_on(Ground::Accepted { state: mine.clone(), echo: echo(5) }, &mine);
+        let mut plan = Plan::new(&mut outbox, NOW);
+        plan.add(order, |_| Stored::Held(stored.clone()));
+        assert!(plan.acknowledges(), "what came through the stream may not be synced yet");
+        let (writes, outcomes) = plan.finish();
+        assert_eq!(answer_of(&outcomes[0]), Some(StoreAnswer::Created));
+        assert!(writes.is_empty());
+    }
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn without_redis_issued_codes_go_on_and_slugs_wait() {
+    let mut outbox = Outbox::default();
+    let unheard = |asked| Ground::Unheard { asked, alone: true };
+    let (mine, slug) = (state(Origin::Issued, 1, 7), state(Origin::Custom, 1, 8));
+    let made = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &mine));
+    assert_eq!(made, (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
+    assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code() }]);
+    let mut outbox = Outbox::default();
+    let refused = decide(&mut outbox, &Stored::Absent, create_on(unheard(false), &slug));
+    assert_eq!(refused, (Some(StoreAnswer::NeedsRedis), None));
+    assert!(outbox.is_empty());
+    let theirs = Stored::Held(state(Origin::Custom, 1, 9));
+    assert_eq!(decide(&mut outbox, &theirs, create_on(unheard(false), &slug)), (Some(StoreAnswer::Taken), None));
+    let came_by = decide(&mut outbox, &Stored::Held(slug.clone()), create_on(unheard(true), &slug));
+    assert_eq!(came_by, (Some(StoreAnswer::Created), None), "the stream was faster than the answer");
+    // Redis may have taken it: that is undone.
+    let (answer, write) = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &slug));
+    let gone = write.flatten().expect("a tombstone");
+    assert_eq!((answer, gone.is_free(), gone.version()), (Some(StoreAnswer::NeedsRedis), true, slug.version()));
+    let Verdict::Accepted(freed) = rules::offer(Some(&slug), &gone) else { panic!("it is taken back") };
+    assert!(freed.is_free());
+    assert_eq!(rules::offer(Some(&mine), &gone), Verdict::Held(mine), "nobody else's link is");
+}
+
+#[test]
+fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
+    let mine = state(Origin::Custom, 1, 7);
+    let gone = mine.deleted(NOW);
+    for (ground, queued) in [
+        (Ground::Accepted { state: gone.clone(), echo: echo(6) }, false),
+        (Ground::Absent, true),
+        (Ground::Unheard { asked: true, alone: true }, true),
+    ] {
+        let mut outbox = Outbox::default();
+        let (answer, write) = decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(ground));
+        assert_eq!((answer, write), (Some(StoreAnswer::Deleted), Some(Some(gone.clone()))));
+        assert_eq!((outbox.len(), outbox.take_deliveries().len()), (1, usize::from(queued)));
+    }
+    let mut outbox = Outbox::default();
+    let late = decide(&mut outbox, &Stored::Held(mine), delete_on(Ground::Held(gone.clone())));
+    assert_eq!(late, (None, Some(Some(gone))), "somebody else was faster; the owner hears of it first");
+}
+
+#[test]
+fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
+    let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 1, 8));
+    let mut outbox = Outbox::default();
+    decide(&mut outbox, &Stored::Absent, create_on(Ground::Unheard { asked: false, alone: true }, &mine));
+    let delivery = outbox.take_deliveries()[0];
+    let held = Delivered { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
+    let mut plan = Plan::new(&mut outbox, NOW);
+    plan.add(Order::Delivered(vec![held]), |_| Stored::Held(mine.clone()));
+    assert_eq!(plan.conflicts(), [Conflict { code: code(), ours: mine, theirs: theirs.clone() }]);
+    let (writes, outcomes) = plan.finish();
+    assert_eq!(writes.states, [(code(), Some(theirs))]);
+    assert!(matches!(outcomes[0], Outcome::Apply { change: Change::Put(_), notify: None, .. }));
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn nothing_older_is_taken_over_what_redis_has_yet_to_hear() {
+    let (mine, theirs) = (state(Origin::Issued, 1, 7), state(Origin::Issued, 2, 7));
+    let mut outbox = Outbox::default();
+    decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(Ground::Unheard { asked: false, alone: true }));
+    let gone = Stored::Held(mine.deleted(NOW));
+    assert_eq!(decide(&mut outbox, &gone, Order::Found(vec![(code(), theirs)])), (None, None));
+}
+
+#[test]
+fn what_redis_has_forgotten_is_not_forgotten_here() {
+    let accepted = |state: &State| Ground::Accepted { state: state.clone(), echo: echo(5) };
+    // Redis has given a slug away that this node knows to be taken.
+    let (mine, new) = (state(Origin::Custom, 3, 7), state(Origin::Custom, 1, 8));
+    let mut outbox = Outbox::default();
+    let (answer, write) = decide(&mut outbox, &Stored::Held(mine.clone()), create_on(accepted(&new), &new));
+    assert_eq!((answer, write), (Some(StoreAnswer::Taken), Some(Some(mine.clone()))));
+    assert_eq!(outbox.take_deliveries().len(), 1, "Redis hears of it");
+    assert_eq!(rules::offer(Some(&new), &mine), Verdict::Accepted(mine.clone()));
+    // A slug that was freed at a later revision: the new link counts on from there.
+    let freed = mine.deleted(NOW);
+    let (answer, write) = decide(&mut outbox, &Stored::Held(freed), create_on(accepted(&new), &new));
+    let made = write.flatten().expect("a link");
+    assert_eq!((answer, made.version()), (Some(StoreAnswer::Created), Version { rev: 5, claim: 8 }));
+    // A delete that Redis did to an older state than the one that is here.
+    let gone = state(Origin::Custom, 1, 7).deleted(NOW);
+    let (answer, write) = decide(&mut outbox, &Stored::Held(mine), delete_on(accepted(&gone)));
+    let left = write.flatten().expect("a tombstone");
+    assert_eq!((answer, left.is_free(), left.version().rev), (Some(StoreAnswer::Deleted), true, 4));
+}
+
+#[test]
+fn an_answer_of_redis_that_is_old_undoes_nothing() {
+    let mine = state(Origin::Custom, 1, 7);
+    let gone = Stored::Held(mine.deleted(NOW));
+    let new = state(Origin::Custom, 1, 8);
+    let mut outbox = Outbox::default();
+    let late = decide(&mut outbox, &gone, create_on(Ground::Held(mine.clone()), &new));
+    assert_eq!(late, (Some(StoreAnswer::Taken), None), "the delete came through the stream meanwhile");
+    // Deleted while Redis was away, and not brought there yet.
+    decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(Ground::Unheard { asked: false, alone: true }));
+    let held = decide(&mut outbox, &gone, create_on(Ground::Held(mine), &new));
+    assert_eq!(held, (Some(StoreAnswer::Taken), None));
+}
+
+#[test]
+fn a_gap_brings_everything_of_the_partition_again() {
+    let mut outbox = Outbox::default();
+    let mine = state(Origin::Custom, 1, 7);
+    decide(&mut outbox, &Stored::Absent, create_on(Ground::Accepted { state: mine.clone(), echo: echo(5) }, &mine));
+    let at = Position { id: EntryId { ms: 9, seq: 0 }, check: 3 };
+    let mut plan = Plan::new(&mut outbox, NOW);
+    plan.add(Order::Gap { partition: HERE, at }, |_| panic!("nothing is looked up"));
+    let (writes, _) = plan.finish();
+    assert_eq!((writes.positions, writes.compare), (vec![(HERE, at)], vec![(HERE, true)]));
+    assert_eq!(outbox.take_deliveries().len(), 1);
+}
+
+proptest! {
+    /// One commit of many requests does what one commit for each of them does.
+    #[test]
+    fn grouping_changes_nothing(
+        requests in proptest::collection::vec((0usize..4, any::<bool>(), any::<bool>()), 0..40),
+        split in 1usize..40,
+    ) {
+        let run = |group: usize| {
+            let mut store: HashMap<Code, State> = HashMap::new();
+            let mut outbox = Outbox::default();
+            let mut answers = Vec::new();
+            for (number, chunk) in requests.chunks(group).enumerate() {
+                let mut plan = Plan::new(&mut outbox, NOW);
+                for (at, &(code, creates, issued)) in chunk.iter().enumerate() {
+                    let code = ["a", "b", "c", "d"][code];
+                    let token = (number * group + at) as u64;
+                    let origin = if issued { Origin::Issued } else { Origin::Custom };
+                    let order = if creates { create(code, origin, token) } else { delete(code, token) };
+                    plan.add(order, |code| store.get(code).cloned().map_or(Stored::Absent, Stored::Held));
+                }
+                let (writes, outcomes) = plan.finish();
+                for (code, state) in writes.states {
+                    match state {
+                        Some(state) => _ = store.insert(code, state),
+                        None => _ = store.remove(&code),
+                    }
+                }
+                answers.extend(outcomes.iter().map(|outcome| (outcome.ticket(), answer_of(outcome))));
+            }
+            (store, answers)
+        };
+        prop_assert_eq!(run(1), run(split));
+    }
+}
