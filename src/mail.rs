@@ -15,7 +15,7 @@ use carom_shards::{Code, CoreId};
 use crate::fleet::follow::Position;
 use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
-use crate::fleet::{Echo, EntryId, Partition, State};
+use crate::fleet::{Echo, Partition, State};
 use crate::link::Link;
 use crate::stats::LatencySummary;
 
@@ -86,7 +86,7 @@ pub struct Followed {
     /// Which partition.
     pub partition: Partition,
     /// The entries in their order; one that only marks a place, or that nobody can decode, has no state.
-    pub states: Vec<(EntryId, Option<(Code, State)>)>,
+    pub states: Vec<(Position, Option<(Code, State)>)>,
     /// Where the node stands after them.
     pub to: Position,
 }
@@ -113,6 +113,8 @@ pub enum Order {
     Followed(Followed),
     /// States that were found in Redis while everything was compared.
     Found(Vec<(Code, State)>),
+    /// States that were found in Redis when somebody asked for their codes.
+    LookedUp(Vec<(Code, State)>),
     /// States that Redis holds against what this node has offered while everything was compared.
     Yielded(Vec<(Code, State)>),
     /// What Redis has said to the outbox.
@@ -126,6 +128,8 @@ pub enum Order {
     },
     /// Everything of a partition has been compared.
     Compared(Partition),
+    /// Some seconds have gone by.
+    Tick,
     /// Whoever follows the streams has read again where the node stands, after something was left out.
     Resume,
 }

@@ -159,21 +159,25 @@ impl<'o> Plan<'o> {
                     self.adopt(code, state, &look_up);
                 }
             }
+            Order::LookedUp(states) => {
+                for (code, state) in states {
+                    let before = self.stored(&code, &look_up);
+                    self.held(code, state, &before);
+                }
+            }
             Order::Yielded(states) => {
                 for (code, state) in states {
-                    if !self.outbox.is_undelivered(&code) {
-                        let before = self.stored(&code, &look_up);
-                        self.adopt_over(code, state, &before);
-                    }
+                    self.adopt(code, state, &look_up);
                 }
             }
             Order::Delivered(delivered) => self.delivered(delivered, look_up),
             Order::Gap { partition, at } => {
-                self.outbox.lost_place(partition, at.id);
+                self.outbox.lost_place(partition, at);
                 self.compare.insert(partition, true);
                 self.positions.insert(partition, at);
             }
             Order::Compared(partition) => _ = self.compare.insert(partition, false),
+            Order::Tick => self.outbox.tick(),
             Order::Resume => {}
         }
     }
@@ -217,7 +221,7 @@ impl<'o> Plan<'o> {
             },
             Ground::Accepted { state, echo } => self.accepted(link.code, &state, echo, before, ticket),
             Ground::Held(state) => {
-                self.yield_to(link.code, state, before);
+                self.held(link.code, state, before);
                 self.answer(ticket, StoreAnswer::Taken);
             }
             // Redis had nothing to say against it, but nobody knows whether it has it.
@@ -227,15 +231,20 @@ impl<'o> Plan<'o> {
                 self.confirm(link.code, before, (ticket, StoreAnswer::Created));
             }
             Ground::Unheard { asked, alone } => match next_version(&link, before) {
-                None => self.answer(ticket, StoreAnswer::Taken),
+                None => {
+                    if asked {
+                        self.outbox.withdraw(link.code, link.version.claim);
+                    }
+                    self.answer(ticket, StoreAnswer::Taken);
+                }
                 Some(version) if alone && link.origin == Origin::Issued => {
                     let code = link.code;
                     self.put(code, &State::Link(link), version, (ticket, StoreAnswer::Created));
                     self.outbox.note(code, None);
                 }
-                Some(version) => {
+                Some(_) => {
                     if asked {
-                        self.withdraw(&link, version);
+                        self.outbox.withdraw(link.code, link.version.claim);
                     }
                     self.answer(ticket, StoreAnswer::NeedsRedis);
                 }
@@ -243,20 +252,32 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Redis may or may not have taken a slug for a link whose client is told that it was not made: it is deleted before
-    /// it was there.
-    fn withdraw(&mut self, link: &Link, version: Version) {
-        let gone = Tombstone { deleted_ms: self.now_ms, origin: link.origin, version };
-        self.codes.insert(link.code, (Stored::Held(State::Gone(gone)), true));
-        self.outbox.note(link.code, None);
-        self.acknowledges = true;
+    /// A link has turned up whose client was told that it was not made.
+    fn take_back(&mut self, code: Code, state: &State, before: &Stored) {
+        let is_own = self.outbox.is_undelivered(&code);
+        self.outbox.note(code, None);
+        let gone = state.deleted(self.now_ms);
+        let mine = before.state().filter(|mine| mine.is_link());
+        if let Some(mine) = mine.filter(|mine| rules::is_conflict(mine, state)) {
+            // Redis has lost a link and made that one instead.
+            if is_own {
+                let version = Version { rev: gone.version().rev, ..mine.version() };
+                self.codes.insert(code, (Stored::Held(mine.with_version(version)), true));
+                return;
+            }
+            self.conflicts.push(Conflict { code, ours: mine.clone(), theirs: state.clone() });
+        }
+        self.codes.insert(code, (Stored::Held(gone), true));
+        if mine.is_some() {
+            self.outcomes.push(Outcome::Apply { code, change: Change::Remove(code), notify: None });
+        }
     }
 
     fn delete(&mut self, code: Code, ticket: Ticket, ground: Ground, before: &Stored) {
         match ground {
             Ground::Accepted { state, echo } => self.accepted(code, &state, echo, before, ticket),
             Ground::Held(state) => {
-                self.yield_to(code, state, before);
+                self.held(code, state, before);
                 self.answer(ticket, StoreAnswer::NotFound);
             }
             // If it was asked and has done it, the stream will tell.
@@ -288,34 +309,61 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Redis has accepted what a client asked for. It may have come through the stream already, or be over; and Redis may
-    /// have forgotten what this node knows of the code.
+    /// Redis has accepted what a client asked for; it may have come through the stream already, or be over; or Redis has
+    /// forgotten what this node knows.
     fn accepted(&mut self, code: Code, state: &State, echo: Echo, before: &Stored, ticket: Ticket) {
-        let answer = if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted };
+        let done = if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted };
+        self.acknowledges = true;
         let Some(mine) = before.state() else {
-            self.put(code, state, state.version(), (ticket, answer));
-            return self.outbox.note(code, Some(echo));
+            self.put(code, state, state.version(), (ticket, done));
+            self.outbox.note(code, Some(echo));
+            return;
         };
-        let (my, their) = (mine.version(), state.version());
-        let is_mine = mine.is_link() && state.is_link() && my.claim == their.claim;
-        let came_by = mine == state || is_mine || my.rev > their.rev && self.outbox.is_behind(echo);
-        let known_better = mine.is_link() && my.claim != their.claim || my.rev >= their.rev;
-        if came_by {
-            self.confirm(code, before, (ticket, answer));
-        } else if state.is_link() && known_better && !mine.is_free() {
-            // Somebody has this code, and Redis does not know it any more.
-            let version = Version { rev: my.rev.max(their.rev.saturating_add(1)), ..my };
-            self.codes.insert(code, (Stored::Held(mine.with_version(version)), true));
+        if self.outbox.was_taken(echo) {
+            self.confirm(code, before, (ticket, done));
+            return;
+        }
+        if mine == state {
+            // It was found, or has come by before it was found again. Only the stream proves that Redis has it.
+            self.confirm(code, before, (ticket, done));
+            self.outbox.note(code, Some(echo));
+            return;
+        }
+        let raised = state.version().rev.max(mine.version().rev).saturating_add(1);
+        // A delete is of what this node has as well, even if Redis had forgotten that and held another link.
+        let ends_both = !state.is_link() && rules::is_conflict(mine, state);
+        if matches!(rules::offer(Some(state), mine), Verdict::Held(_)) && !ends_both {
+            self.report_conflict(code, mine, state);
+            let is_behind = state.version().rev < mine.version().rev;
+            let rev = if is_behind { raised } else { state.version().rev };
+            self.put(code, state, Version { rev, ..state.version() }, (ticket, done));
+            self.outbox.note(code, (!is_behind).then_some(echo));
+            return;
+        }
+        // What is here goes before that: it is newer, or Redis has lost it.
+        if mine.version().claim == state.version().claim {
+            self.confirm(code, before, (ticket, done));
+        } else if state.is_link() {
             self.outbox.note(code, None);
+            self.outbox.withdraw(code, state.version().claim);
             self.answer(ticket, StoreAnswer::Taken);
-        } else if known_better {
-            // The present state counts on from what this node knows.
-            let version = Version { rev: my.rev.max(their.rev).saturating_add(1), ..their };
-            self.put(code, state, version, (ticket, answer));
+        } else if mine.is_link() {
+            let gone = mine.deleted(self.now_ms);
+            self.put(code, &gone, Version { rev: raised, ..gone.version() }, (ticket, done));
             self.outbox.note(code, None);
         } else {
-            self.put(code, state, their, (ticket, answer));
-            self.outbox.note(code, Some(echo));
+            self.confirm(code, before, (ticket, done));
+        }
+    }
+
+    /// Redis holds something else than what a client asked for.
+    fn held(&mut self, code: Code, state: State, before: &Stored) {
+        if !self.outbox.is_undelivered(&code) && rules::adopts(before.state(), &state) {
+            let is_theirs = !self.outbox.is_withdrawn(&code, &state);
+            self.adopt_over(code, state, before);
+            if is_theirs {
+                self.outbox.note_theirs(code);
+            }
         }
     }
 
@@ -331,24 +379,19 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Takes over what Redis holds against a client's request, unless that is older than what this node knows.
-    fn yield_to(&mut self, code: Code, theirs: State, before: &Stored) {
-        let older =
-            before.state().is_some_and(|mine| matches!(rules::offer(Some(&theirs), mine), Verdict::Accepted(_)));
-        if !older && !self.outbox.is_undelivered(&code) {
-            self.adopt_over(code, theirs, before);
-        }
-    }
-
     fn follow(&mut self, followed: Followed, look_up: impl Fn(&Code) -> Stored) {
         let Followed { partition, states, to } = followed;
-        for (id, changed) in states {
-            self.outbox.seen(partition, id);
+        for (Position { id, check }, changed) in states {
+            let echo = Echo { partition, id, check };
+            self.outbox.seen(echo);
             if let Some((code, state)) = changed {
+                if !self.outbox.is_undelivered(&code) {
+                    self.outbox.taken(echo);
+                }
                 self.adopt(code, state, &look_up);
             }
         }
-        self.outbox.passed(partition, to.id);
+        self.outbox.passed(partition, to);
         self.positions.insert(partition, to);
     }
 
@@ -366,14 +409,26 @@ impl<'o> Plan<'o> {
         if before.state() == Some(&state) {
             return;
         }
-        if let Some(mine) = before.state().filter(|mine| rules::is_conflict(mine, &state)) {
-            self.conflicts.push(Conflict { code, ours: mine.clone(), theirs: state.clone() });
+        if self.outbox.is_withdrawn(&code, &state) {
+            self.take_back(code, &state, before);
+            return;
+        }
+        if let Some(mine) = before.state() {
+            self.report_conflict(code, mine, &state);
         }
         let change = change_of(code, &state);
         let was_link = before.state().is_none_or(State::is_link);
         self.codes.insert(code, (Stored::Held(state), true));
         if was_link || matches!(change, Change::Put(_)) {
             self.outcomes.push(Outcome::Apply { code, change, notify: None });
+        }
+    }
+
+    fn report_conflict(&mut self, code: Code, ours: &State, theirs: &State) {
+        let is_other = ours.is_link() && ours.version().claim != theirs.version().claim;
+        // Of what has yet to be brought again nobody need have known: then a late revision proves nothing.
+        if rules::is_conflict(ours, theirs) || (is_other && self.outbox.is_undelivered(&code)) {
+            self.conflicts.push(Conflict { code, ours: ours.clone(), theirs: theirs.clone() });
         }
     }
 
@@ -384,22 +439,26 @@ impl<'o> Plan<'o> {
                 continue;
             }
             let code = delivery.code;
+            let before = self.stored(&code, &look_up);
+            let is_sent = before.state() == Some(&sent);
             match (verdict, echo) {
-                (Verdict::Accepted(state), Some(echo)) => {
-                    let before = self.stored(&code, &look_up);
-                    if before.state() == Some(&sent) && state != sent {
+                (Verdict::Held(state), _) if is_sent || rules::adopts(before.state(), &state) => {
+                    let is_theirs = !self.outbox.is_withdrawn(&code, &state);
+                    self.adopt_over(code, state, &before);
+                    if is_theirs {
+                        self.outbox.note_theirs(code);
+                    }
+                }
+                (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, None) => self.outbox.forget(&code),
+                (Verdict::Accepted(state), Some(echo)) if is_sent => {
+                    if state != sent {
                         self.codes.insert(code, (Stored::Held(state), true));
                     }
                     self.outbox.accepted(delivery, echo);
                 }
-                (Verdict::Same, Some(echo)) => self.outbox.accepted(delivery, echo),
-                (Verdict::Held(state), _) => {
-                    let before = self.stored(&code, &look_up);
-                    self.outbox.forget(&code);
-                    self.adopt_over(code, state, &before);
-                }
-                // Without a place to wait for, there is no proof: it is brought again after a restart or a gap.
-                (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, _) => self.outbox.forget(&code),
+                (Verdict::Same, Some(echo)) if is_sent => self.outbox.accepted(delivery, echo),
+                // Something else is here by now, which came through the stream; that is brought instead.
+                _ => self.outbox.note_theirs(code),
             }
         }
     }

@@ -321,7 +321,7 @@ impl Writer {
 fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
     let mut places = Vec::new();
     for partition in Partition::all() {
-        places.extend(links.position(partition)?.map(|position| (partition, position.id)));
+        places.extend(links.position(partition)?.map(|position| (partition, position)));
     }
     Ok(Outbox::restore(links.outbox()?, places))
 }
@@ -372,8 +372,15 @@ fn bytes_of(order: &Order) -> u64 {
         Order::Followed(followed) => {
             followed.states.iter().filter_map(|(_, changed)| Some(of_state(&changed.as_ref()?.1))).sum()
         }
-        Order::Found(states) | Order::Yielded(states) => states.iter().map(|(_, state)| of_state(state)).sum(),
-        Order::Client(..) | Order::Delivered(_) | Order::Gap { .. } | Order::Compared(_) | Order::Resume => 128,
+        Order::Found(states) | Order::LookedUp(states) | Order::Yielded(states) => {
+            states.iter().map(|(_, state)| of_state(state)).sum()
+        }
+        Order::Client(..)
+        | Order::Delivered(_)
+        | Order::Gap { .. }
+        | Order::Compared(_)
+        | Order::Tick
+        | Order::Resume => 128,
     }
 }
 

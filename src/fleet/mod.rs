@@ -85,4 +85,6 @@ pub struct Echo {
     pub partition: Partition,
     /// Which entry.
     pub id: EntryId,
+    /// A hash of what it says, as in [`follow::Position`]: after a loss another entry may get the same name.
+    pub check: u64,
 }

@@ -30,21 +30,26 @@ pub enum Verdict {
 pub fn claim(stored: Option<&State>, link: &State) -> Verdict {
     match stored {
         None => Verdict::Accepted(link.clone()),
-        Some(stored) if stored == link => Verdict::Same,
-        // One that was withdrawn does not come back because it was asked for late.
-        Some(stored) if stored.is_free() && stored.version().claim != link.version().claim => {
-            let rev = stored.version().rev.saturating_add(1);
+        // It comes twice, or late: the link is there, or it is over.
+        Some(stored) if stored.version().claim == link.version().claim => match stored {
+            State::Link(_) => Verdict::Accepted(stored.clone()),
+            State::Gone(_) => Verdict::Held(stored.clone()),
+        },
+        Some(stored) if stored.is_free() => {
+            let rev = stored.version().rev.saturating_add(1).max(link.version().rev);
             Verdict::Accepted(link.with_version(Version { rev, ..link.version() }))
         }
         Some(stored) => Verdict::Held(stored.clone()),
     }
 }
 
-/// Deletes the link of a code.
-pub fn remove(stored: Option<&State>, now_ms: u64) -> Verdict {
+/// Deletes the link of a code that has this claim. The request may come twice, or late, when the code belongs to another.
+pub fn remove(stored: Option<&State>, claim: u64, now_ms: u64) -> Verdict {
     match stored {
         None => Verdict::Absent,
-        Some(stored) if stored.is_link() => Verdict::Accepted(stored.deleted(now_ms)),
+        Some(stored) if stored.is_link() && stored.version().claim == claim => {
+            Verdict::Accepted(stored.deleted(now_ms))
+        }
         Some(stored) => Verdict::Held(stored.clone()),
     }
 }
@@ -67,22 +72,32 @@ pub fn offer(stored: Option<&State>, state: &State) -> Verdict {
     Verdict::Held(stored.clone())
 }
 
+/// The link that an accepted offer takes the code from, if it is another than the one that was offered: somebody was given
+/// it in vain. Only Redis can tell, and only then.
+pub fn displaced<'s>(stored: Option<&'s State>, accepted: &State) -> Option<&'s State> {
+    stored.filter(|stored| stored.is_link() && stored.version().claim != accepted.version().claim)
+}
+
 /// Whether a node that holds `mine` adopts a state that came through the stream or a scan. Whoever reads both may see a
 /// state again that is over; that is all this has to tell.
 pub fn adopts(mine: Option<&State>, theirs: &State) -> bool {
-    mine.is_none_or(|mine| theirs.version().rev >= mine.version().rev && theirs != mine)
+    let Some(mine) = mine else { return true };
+    let (old, new) = (mine.version(), theirs.version());
+    if old.claim == new.claim && mine.is_link() != theirs.is_link() {
+        return mine.is_link();
+    }
+    new.rev >= old.rev && theirs != mine
 }
 
 /// Whether two states of one code are links that cannot both be right: one of them was given to somebody in vain.
 pub fn is_conflict(mine: &State, theirs: &State) -> bool {
-    match (mine, theirs) {
-        (State::Link(mine), State::Link(theirs)) => {
-            let target = |link: &crate::link::Link| (link.target.clone(), link.policy);
-            mine.version.claim != theirs.version.claim || (mine.version.claim == 0 && target(mine) != target(theirs))
-        }
-        (State::Link(mine), State::Gone(theirs)) => mine.version.claim != theirs.version.claim,
-        (State::Gone(_), _) => false,
+    let (State::Link(link), old, new) = (mine, mine.version(), theirs.version()) else { return false };
+    if old.claim == new.claim {
+        let differs = |other: &crate::link::Link| (&link.target, link.policy) != (&other.target, other.policy);
+        return old.claim == 0 && matches!(theirs, State::Link(other) if differs(other));
     }
+    // A delete of the one and a claim of the other may have come between.
+    new.rev < old.rev.saturating_add(2)
 }
 
 #[cfg(test)]
@@ -120,7 +135,7 @@ pub(crate) mod tests {
         let (mine, theirs) = (link(Origin::Custom, 1, 7), link(Origin::Custom, 1, 8));
         assert_eq!(claim(None, &mine), Verdict::Accepted(mine.clone()));
         assert_eq!(claim(Some(&mine), &theirs), Verdict::Held(mine.clone()));
-        assert_eq!(claim(Some(&mine), &mine), Verdict::Same);
+        assert_eq!(claim(Some(&mine), &mine), Verdict::Accepted(mine.clone()), "it was asked for twice");
         let freed = mine.deleted(5);
         let again = theirs.with_version(Version { rev: 3, claim: 8 });
         assert_eq!(claim(Some(&freed), &theirs), Verdict::Accepted(again));
@@ -131,10 +146,11 @@ pub(crate) mod tests {
     #[test]
     fn a_removal_leaves_a_tombstone_once() {
         let mine = link(Origin::Issued, 4, 7);
-        let Verdict::Accepted(gone) = remove(Some(&mine), 9) else { panic!("a link can be removed") };
+        let Verdict::Accepted(gone) = remove(Some(&mine), 7, 9) else { panic!("a link can be removed") };
         assert_eq!((gone.version(), gone.is_buried()), (Version { rev: 5, claim: 7 }, true));
-        assert_eq!(remove(Some(&gone), 10), Verdict::Held(gone));
-        assert_eq!(remove(None, 10), Verdict::Absent);
+        assert_eq!(remove(Some(&mine), 8, 9), Verdict::Held(mine), "that was asked for of another link");
+        assert_eq!(remove(Some(&gone), 7, 10), Verdict::Held(gone));
+        assert_eq!(remove(None, 7, 10), Verdict::Absent);
     }
 
     #[test]

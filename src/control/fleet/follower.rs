@@ -4,12 +4,12 @@
 //! queue of deliveries, [`POLL`] at most: that is how old a change of another node may get before it is seen.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
@@ -39,6 +39,12 @@ const READ_COUNT: usize = 512;
 /// States that are brought to Redis at once.
 const DELIVER_COUNT: usize = 256;
 
+/// How often the writer hears that time goes by.
+const TICK_EVERY: Duration = Duration::from_secs(2);
+
+/// What has not come by after this time was lost.
+const LATE: Duration = Duration::from_secs(5);
+
 /// Orders that wait for the writer at most, of a few hundred links each.
 const ORDERS_MAX: u64 = 64;
 
@@ -61,7 +67,8 @@ pub(super) fn prepare(
         compare: None,
         must_compare: Vec::new(),
         expected: HashMap::new(),
-        ending: HashSet::new(),
+        ending: HashMap::new(),
+        ticked: Instant::now(),
         dropped: 0,
         told: Cell::new(0),
     };
@@ -83,7 +90,9 @@ pub(super) struct Follower {
     /// The last entry that a comparison has made in a stream: when it comes by, all before it did.
     expected: HashMap<Partition, EntryId>,
     /// Partitions whose comparison has ended, and only waits for that.
-    ending: HashSet<Partition>,
+    ending: HashMap<Partition, Instant>,
+    /// When the writer was last told that time goes by.
+    ticked: Instant,
     /// Orders that the writer had not taken when the places were read.
     dropped: u64,
     /// Orders that the writer was given.
@@ -137,6 +146,15 @@ impl Follower {
                 return Ok(Pace::Away);
             }
             if self.tell(Order::Resume).is_err() {
+                return Err(Ended);
+            }
+        }
+        if self.ticked.elapsed() >= TICK_EVERY {
+            self.ticked = Instant::now();
+            // What was to come by and was lost may be ahead of all that does.
+            self.expected.retain(|of, _| self.ending.get(of).is_none_or(|since| since.elapsed() < LATE));
+            self.ending.retain(|_, since| since.elapsed() < LATE);
+            if self.shared.stats.fleet.outbox.get() > 0 && self.tell(Order::Tick).is_err() {
                 return Err(Ended);
             }
         }
@@ -227,7 +245,7 @@ impl Follower {
                 let fleet = &self.shared.stats.fleet;
                 fleet.followed.add(entries.len() as u64);
                 fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));
-                let states = entries.into_iter().map(|entry| (entry.id, self.decode(&entry))).collect();
+                let states = entries.into_iter().map(|entry| (Position::of(&entry), self.decode(&entry))).collect();
                 self.positions.insert(partition, to);
                 self.tell(Order::Followed(Followed { partition, states, to }))
             }

@@ -86,21 +86,40 @@ impl Gateway {
     /// What Redis says to each.
     fn ask(&mut self, requests: &[StoreRequest]) -> Vec<Ground> {
         let now_ms = unix_ms();
+        let has_same_key = self.shared.has_same_key();
+        let doomed = |request: &StoreRequest| match request {
+            StoreRequest::Create { .. } => None,
+            StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => Some(*code),
+        };
+        // A delete is of the link that is there now, and of no later one.
+        let codes: Vec<Code> = requests.iter().filter_map(doomed).filter(|_| has_same_key).collect();
+        let states = self.redis.states(&codes, self.shared.settings.answer_time);
+        let is_unread = |code: &Code| codes.iter().zip(&states).any(|(of, state)| of == code && state.is_err());
+        let claim = |code: &Code| {
+            let state =
+                codes.iter().zip(&states).find(|(of, _)| *of == code).and_then(|(_, state)| state.as_ref().ok());
+            state.and_then(Option::as_ref).map_or(0, |state| state.version().claim)
+        };
         let changes: Vec<(Code, Change)> = requests
             .iter()
             .map(|request| match request {
                 StoreRequest::Create { link, .. } => (link.code, Change::Claim(State::Link(Arc::clone(link)))),
                 StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
-                    (*code, Change::Remove { now_ms })
+                    (*code, Change::Remove { claim: claim(code), now_ms })
                 }
             })
             .collect();
-        let answers = if self.shared.has_same_key() {
+        let away = |what: &str| Err(Trouble::Away { what: what.to_owned(), asked: false });
+        let mut answers: Vec<Result<Changed, Trouble>> = if has_same_key {
             self.redis.change(&changes, self.shared.settings.answer_time)
         } else {
-            let what = "it is not known whether the fleet has the same key".to_owned();
-            changes.iter().map(|_| Err(Trouble::Away { what: what.clone(), asked: false })).collect()
+            changes.iter().map(|_| away("it is not known whether the fleet has the same key")).collect()
         };
+        for ((code, change), answer) in changes.iter().zip(&mut answers) {
+            if matches!(change, Change::Remove { .. }) && is_unread(code) {
+                *answer = away("it is not known which link there is to delete");
+            }
+        }
         let alone = self.shared.settings.accept_without_redis && self.shared.lease_holds();
         answers.into_iter().zip(&changes).map(|(answer, (_, change))| self.ground(answer, change, alone)).collect()
     }

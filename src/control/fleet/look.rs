@@ -88,7 +88,7 @@ impl Looker {
         stats.look_up_hits.add(found.len() as u64);
         if !states.is_empty() {
             // A writer that is busy will hear of them from the stream.
-            let _ = self.writer.try_send(Order::Found(states));
+            let _ = self.writer.try_send(Order::LookedUp(states));
         }
         found
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use carom_shards::{Code, CodeLength};
 use redis::Value;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::topology::{tag, text};
 use super::{Address, Place, Question, Redis, Script, Trouble};
@@ -26,6 +27,8 @@ pub enum Change {
     Claim(State),
     /// Delete its link.
     Remove {
+        /// The claim of the link: should this come late, the code may belong to another.
+        claim: u64,
         /// When, in milliseconds since 1970 UTC.
         now_ms: u64,
     },
@@ -101,7 +104,7 @@ impl Redis {
                 let partition = Partition::of(code);
                 let (asked, text) = match change {
                     Change::Claim(state) => ("claim", state.to_text(code)),
-                    Change::Remove { now_ms } => ("remove", tombstone(*now_ms).to_text(code)),
+                    Change::Remove { claim, now_ms } => ("remove", tombstone(*claim, *now_ms).to_text(code)),
                     Change::Offer(state) => ("offer", state.to_text(code)),
                 };
                 let arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep.clone()];
@@ -346,9 +349,10 @@ impl Redis {
     }
 }
 
-/// A tombstone whose kind and version the script fills in.
-fn tombstone(deleted_ms: u64) -> State {
-    State::Gone(Tombstone { deleted_ms, origin: Origin::Issued, version: Version::default() })
+/// A tombstone whose kind and revision the script fills in.
+fn tombstone(claim: u64, deleted_ms: u64) -> State {
+    let version = Version { claim, ..Version::default() };
+    State::Gone(Tombstone { deleted_ms, origin: Origin::Issued, version })
 }
 
 fn unreadable(code: Code) -> Trouble {
@@ -361,8 +365,10 @@ fn nonsense(of: &str) -> Trouble {
 
 fn changed(code: Code, change: &Change, answer: &Value) -> Result<Changed, Trouble> {
     let Value::Array(parts) = answer else { return Err(nonsense("a change")) };
-    let [verdict, Value::BulkString(state), id] = &parts[..] else { return Err(nonsense("a change")) };
-    let echo = text(id).parse().ok().map(|id| Echo { partition: Partition::of(&code), id });
+    let [verdict, Value::BulkString(state), id, Value::BulkString(last)] = &parts[..] else {
+        return Err(nonsense("a change"));
+    };
+    let echo = text(id).parse().ok().map(|id| Echo { partition: Partition::of(&code), id, check: xxh3_64(last) });
     let read = || State::from_text(code, state).map_err(|_| unreadable(code));
     let verdict = match (text(verdict).as_str(), change) {
         ("accepted", _) => Verdict::Accepted(read()?),

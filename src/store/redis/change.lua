@@ -19,28 +19,36 @@ local function accepted(state)
     -- The stream first: if something else lies under its name, nothing has changed.
     local id = redis.call('XADD', stream, 'MAXLEN', '~', keep, '*', 'c', code, 'v', state)
     redis.call('SET', state_key, state)
-    return {'accepted', state, id}
+    return {'accepted', state, id, state}
 end
 
 local function same()
     local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
-    return {'same', '', last[1] and last[1][1] or ''}
+    -- The fields of an entry are c and v, in this order.
+    return {'same', '', last[1] and last[1][1] or '', last[1] and last[1][2][4] or ''}
 end
 
 if asked == 'remove' then
-    if not old then return {'absent', '', ''} end
-    if not is_link(old) then return {'held', old, ''} end
+    if not old then return {'absent', '', '', ''} end
+    if not is_link(old) then return {'held', old, '', ''} end
+    -- It may come late, when the code belongs to another link.
+    if claim(old) ~= claim(new) then return {'held', old, '', ''} end
     local left = kind(old) == 'I' and 'B' or 'F'
     return accepted(left .. string.format('%08x', after(old)) .. claim(old) .. string.sub(new, 26))
 end
 if not old then return accepted(new) end
-if old == new then return same() end
 if asked == 'claim' then
-    -- One that was withdrawn does not come back because it was asked for late.
-    if kind(old) == 'F' and claim(old) ~= claim(new) then return accepted(with_rev(new, after(old))) end
+    -- It comes twice, or late: the link is there, or it is over.
+    if claim(old) == claim(new) then
+        if is_link(old) then return accepted(old) end
+    elseif kind(old) == 'F' then
+        return accepted(with_rev(new, math.max(after(old), rev(new))))
+    end
+elseif old == new then
+    return same()
 elseif claim(old) == claim(new) and is_link(old) ~= is_link(new) then
     if is_link(old) then return accepted(with_rev(new, math.max(rev(new), after(old)))) end
 elseif rev(new) > rev(old) then
     return accepted(new)
 end
-return {'held', old, ''}
+return {'held', old, '', ''}

@@ -52,7 +52,10 @@ fn scripts_and_rules_decide_alike() {
             let new = state(code, &mut dice);
             let (change, expected) = match dice.below(3) {
                 0 => (Change::Claim(new.clone()), rules::claim(stored.as_ref(), &new)),
-                1 => (Change::Remove { now_ms: 7 }, rules::remove(stored.as_ref(), 7)),
+                1 => {
+                    let claim = stored.as_ref().map_or(0, |stored| stored.version().claim);
+                    (Change::Remove { claim, now_ms: 7 }, rules::remove(stored.as_ref(), claim, 7))
+                }
                 _ => (Change::Offer(new.clone()), rules::offer(stored.as_ref(), &new)),
             };
             let changed = redis.change(&[(code, change.clone())], WITHIN).remove(0).unwrap();

@@ -75,12 +75,12 @@ impl Follower {
     fn begin_to_compare(&mut self) -> Result<bool, Stopped> {
         // What waits for its last entry to come by is as good as done.
         let which: BTreeSet<Partition> =
-            self.must_compare.iter().copied().filter(|of| !self.ending.contains(of)).collect();
+            self.must_compare.iter().copied().filter(|of| !self.ending.contains_key(of)).collect();
         if which.is_empty() {
             return Ok(false);
         }
         // What an earlier one has made, which did not come to its end, is of no interest.
-        self.expected.retain(|partition, _| self.ending.contains(partition));
+        self.expected.retain(|partition, _| self.ending.contains_key(partition));
         let scan = self.redis.scan(ANSWER_TIME)?;
         tracing::info!(partitions = which.len(), "comparing links with Redis");
         self.compare = Some(Compare { which, phase: Phase::Down(scan), compared: 0, logged: Instant::now() });
@@ -179,7 +179,7 @@ impl Follower {
         for partition in which {
             if self.expected.contains_key(partition) {
                 // It is over when the last entry has come by.
-                self.ending.insert(*partition);
+                self.ending.insert(*partition, Instant::now());
             } else {
                 self.compared(*partition)?;
             }
@@ -199,7 +199,7 @@ impl Follower {
         let Some(id) = self.expected.get(&partition).copied().filter(|id| *id <= to.id) else { return Ok(()) };
         self.expected.remove(&partition);
         let came_by = entries.iter().any(|entry| entry.id == id);
-        if self.ending.remove(&partition) {
+        if self.ending.remove(&partition).is_some() {
             // If Redis has lost it, everything is compared from the beginning.
             return if came_by { self.compared(partition) } else { Ok(()) };
         }

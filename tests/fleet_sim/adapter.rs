@@ -1,0 +1,48 @@
+//! The calls into the code under test whose form may change while it is worked on, so that the rest of the simulator need
+//! not.
+
+use carom::fleet::follow::Position;
+use carom::fleet::outbox::{Delivery, Outbox};
+use carom::fleet::rules::{self, Verdict};
+use carom::fleet::{Echo, Partition, State};
+use carom::mail::{Followed, Order};
+use carom_shards::Code;
+
+/// Whether the script leaves links that it takes a code from where nodes look, so that they are reported.
+pub(crate) const REPORTS_DISPLACED: bool = true;
+
+/// Where a change comes by.
+pub(crate) fn echo(part: usize, at: Position) -> Echo {
+    Echo { partition: Partition(part as u8), id: at.id, check: at.check }
+}
+
+/// What was read from a stream, as the writer is told.
+pub(crate) fn followed(part: usize, states: Vec<(Position, Option<(Code, State)>)>, to: Position) -> Order {
+    Order::Followed(Followed { partition: Partition(part as u8), states, to })
+}
+
+/// What a look-up has found, as the writer is told.
+pub(crate) fn looked_up(states: Vec<(Code, State)>) -> Order {
+    Order::LookedUp(states)
+}
+
+/// The outbox after a restart.
+pub(crate) fn restore(entries: &[Delivery], positions: &[Option<Position>]) -> Outbox {
+    let places = positions.iter().zip(0..).filter_map(|(at, part)| Some((Partition(part), (*at)?)));
+    Outbox::restore(entries.iter().copied(), places)
+}
+
+/// Some time has passed.
+pub(crate) fn tick(outbox: &mut Outbox) {
+    outbox.tick();
+}
+
+/// Tells the outbox that an entry has come by.
+pub(crate) fn seen(outbox: &mut Outbox, echo: Echo) {
+    outbox.seen(echo);
+}
+
+/// What Redis does when it is asked to delete the link with this claim.
+pub(crate) fn remove(stored: Option<&State>, claim: u64, now_ms: u64) -> Verdict {
+    rules::remove(stored, claim, now_ms)
+}

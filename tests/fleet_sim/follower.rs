@@ -1,0 +1,195 @@
+//! Following a stream, and comparing a partition when the place in its stream is gone.
+//!
+//! Both are steps of one thread of a node in production, and send their orders in one queue.
+
+use carom::fleet::follow::{Entry, Position, Read, judge};
+use carom::fleet::rules::Verdict;
+use carom::fleet::{EntryId, Partition, State};
+use carom::mail::Order;
+
+use crate::adapter;
+use crate::codes::{Index, code_at};
+use crate::guards::Guard;
+use crate::node::Node;
+use crate::redis::{Answer, Command, Redis};
+
+/// How far a comparison has come. It is in memory only.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) enum Comparing {
+    /// Nothing is compared.
+    #[default]
+    Idle,
+    /// Redis is read, from that code on.
+    Down(Index),
+    /// What Redis lacks is offered, from that code on.
+    Up(Index),
+    /// What was offered must come through the stream.
+    Wait,
+    /// The writer is told.
+    Told,
+}
+
+/// The thread that follows a partition.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Follower {
+    /// Where it stands; ahead of what the writer has committed.
+    position: Option<Position>,
+    /// How far a comparison has come.
+    comparing: Comparing,
+    /// Entries that must come by before a comparison is over.
+    expected: Vec<Position>,
+    /// Whether one of them was passed without being seen.
+    missed: bool,
+    /// How often [`Follower::tick`] has found it waiting.
+    ticks: u8,
+    /// Gaps that the writer has not committed.
+    pub(crate) gaps_open: usize,
+}
+
+impl Follower {
+    /// One that starts at a place.
+    pub(crate) fn at(position: Option<Position>) -> Follower {
+        Follower { position, ..Follower::default() }
+    }
+
+    /// Some time has passed. What a comparison waits for may be lost, and ahead of everything that comes by.
+    pub(crate) fn tick(&mut self) {
+        if matches!(self.comparing, Comparing::Wait) {
+            self.ticks += 1;
+            if self.ticks > 1 {
+                self.comparing = Comparing::Idle;
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Reads on in a stream. Says whether anything was new.
+    pub(crate) fn follow(
+        &mut self,
+        redis: &mut Redis,
+        (part, most, now): (usize, usize, u64),
+        guard: Option<Guard>,
+    ) -> bool {
+        let follower = &mut self.followers[part];
+        let from = follower.position.map_or(EntryId::default(), |position| position.id);
+        let entries = redis.read(part, from, most);
+        let partition = Partition(part as u8);
+        match judge_without(guard, follower.position, entries) {
+            Read::Quiet => return false,
+            Read::Next(entries, to) => {
+                if !follower.expected.is_empty() {
+                    let places: Vec<Position> = entries.iter().map(Position::of).collect();
+                    follower.expected.retain(|expected| !places.contains(expected));
+                    follower.missed |= follower.expected.iter().any(|expected| expected.id <= to.id);
+                }
+                follower.position = Some(to);
+                let states = entries.iter().map(decode).collect();
+                self.followed.push_back(adapter::followed(part, states, to));
+            }
+            Read::Gap => {
+                let at = Position::of(&redis.end(part, now));
+                *follower = Follower { gaps_open: follower.gaps_open + 1, ..Follower::at(Some(at)) };
+                self.followed.push_back(Order::Gap { partition, at });
+            }
+        }
+        true
+    }
+
+    /// Whether a comparison can go on without Redis, or waits for it.
+    pub(crate) fn compares(&self, part: usize) -> bool {
+        let follower = &self.followers[part];
+        match follower.comparing {
+            Comparing::Idle => self.store.now.compare[part] && follower.gaps_open == 0,
+            Comparing::Told => self.followed.is_empty(),
+            _ => true,
+        }
+    }
+
+    /// Compares on. `ask` brings something to Redis; it may go unheard. Says whether anything was done.
+    pub(crate) fn compare(
+        &mut self,
+        redis: &mut Redis,
+        (part, now): (usize, u64),
+        guard: Option<Guard>,
+        ask: impl FnOnce(&mut Redis, &Command) -> Option<Answer>,
+    ) -> bool {
+        let follower = &mut self.followers[part];
+        let orders = &mut self.followed;
+        match follower.comparing {
+            Comparing::Idle => {
+                if !self.store.now.compare[part] || follower.gaps_open > 0 {
+                    return false;
+                }
+                (follower.comparing, follower.missed, follower.ticks) = (Comparing::Down(0), false, 0);
+                follower.expected.clear();
+            }
+            Comparing::Down(from) => match redis.scan(part, from).cloned() {
+                Some((index, state)) => {
+                    orders.push_back(Order::Found(vec![(code_at(index), state)]));
+                    follower.comparing = Comparing::Down(index + 1);
+                }
+                // What was found must be in the store first, or it would not be brought again should Redis lose it now.
+                None if !orders.is_empty() => return false,
+                None => {
+                    follower.expected.push(redis.mark(part, now));
+                    follower.comparing = Comparing::Up(0);
+                }
+            },
+            Comparing::Up(from) => {
+                let mine = self.store.now.states.next_of(part, from).filter(|_| guard != Some(Guard::Upwards));
+                let Some((index, mine)) = mine else {
+                    follower.comparing = Comparing::Wait;
+                    return true;
+                };
+                if redis.state(*index) != Some(mine) {
+                    let Some(answer) = ask(redis, &Command::Offer(*index, mine.clone())) else { return false };
+                    match (answer.verdict, answer.echo) {
+                        (Verdict::Held(state), _) => orders.push_back(Order::Yielded(vec![(code_at(*index), state)])),
+                        (_, Some(echo)) => follower.expected.push(echo),
+                        _ => {}
+                    }
+                }
+                follower.comparing = Comparing::Up(index + 1);
+            }
+            Comparing::Wait => {
+                if follower.missed {
+                    follower.comparing = Comparing::Idle;
+                } else if follower.expected.is_empty() {
+                    orders.push_back(Order::Compared(Partition(part as u8)));
+                    follower.comparing = Comparing::Told;
+                } else {
+                    return false;
+                }
+            }
+            Comparing::Told => {
+                if !orders.is_empty() {
+                    return false;
+                }
+                follower.comparing = Comparing::Idle;
+            }
+        }
+        true
+    }
+}
+
+fn judge_without(guard: Option<Guard>, position: Option<Position>, entries: Vec<Entry>) -> Read {
+    let first = entries.first().map(Position::of);
+    match (guard, position, first) {
+        (Some(Guard::Check), Some(place), Some(first)) if first.id == place.id => judge(Some(first), entries),
+        (Some(Guard::Gap), Some(place), first) => match first {
+            None => Read::Quiet,
+            Some(first) if first.id == place.id => judge(Some(first), entries),
+            Some(_) => {
+                let to = Position::of(&entries[entries.len() - 1]);
+                Read::Next(entries, to)
+            }
+        },
+        _ => judge(position, entries),
+    }
+}
+
+fn decode(entry: &Entry) -> (Position, Option<(carom_shards::Code, State)>) {
+    let state = entry.code.and_then(|code| Some((code, State::from_text(code, &entry.text).ok()?)));
+    (Position::of(entry), state)
+}

@@ -1,0 +1,32 @@
+//! What keeps the promises, one by one. Each can be left out, to show that the simulator would see it.
+
+/// Something without which a promise breaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Guard {
+    /// Redis gives a code only if nobody has it.
+    InsertIfAbsent,
+    /// An entry of the outbox waits until it has come back through the stream.
+    Echo,
+    /// What the stream has passed without showing it is brought again.
+    Passed,
+    /// A place in a stream that is gone is noticed.
+    Gap,
+    /// Another entry with the same name is noticed.
+    Check,
+    /// A comparison brings what only the node has.
+    Upwards,
+    /// A counter below the floor is raised.
+    Floor,
+    /// Another server leaves a margin.
+    Margin,
+    /// A lease counts only when a replica has it.
+    Wait,
+    /// What the node has yet to bring is not overwritten by what comes from Redis.
+    Undelivered,
+    /// An acknowledgement waits for the sync.
+    Sync,
+    /// A slug that Redis may have taken unheard is taken back.
+    Withdraw,
+    /// The mark of a lease is on disk before its values are used.
+    Mark,
+}

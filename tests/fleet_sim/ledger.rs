@@ -1,0 +1,203 @@
+//! What clients asked for and were told, and what follows from it: the promises.
+
+use carom::fleet::State;
+use carom::link::Version;
+
+use crate::codes::{Index, PARTS, is_slug, part_of};
+use crate::redis::Redis;
+
+/// What a client was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// Nothing yet.
+    Open,
+    /// Nothing, and nothing will come: the node went down.
+    Doubt,
+    /// It was done.
+    Done,
+    /// It was not done, and will not be.
+    Refused,
+    /// It was not done, because another link is there.
+    Taken,
+}
+
+/// What a client asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// A link with this claim.
+    Create(u64),
+    /// A delete; with the claims of the links that it removed, as far as is known: by Redis, and on the node.
+    Delete(Option<u64>, Option<u64>),
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// The node that was asked.
+    pub(crate) node: usize,
+    /// The code.
+    pub(crate) code: Index,
+    /// What was asked.
+    pub(crate) what: What,
+    /// When it came, in events of the ledger.
+    pub(crate) start: usize,
+    /// When it was answered.
+    pub(crate) end: usize,
+    /// The answer.
+    pub(crate) fate: Fate,
+    /// Whether the node went down after the answer.
+    forgotten: bool,
+}
+
+impl Request {
+    /// Whether this delete may have removed the link of that create.
+    fn may_remove(&self, create: &Request, claim: u64) -> bool {
+        let What::Delete(by_redis, here) = self.what else { return false };
+        if self.code != create.code {
+            return false;
+        }
+        let at_once = self.fate == Fate::Doubt || self.fate == Fate::Open || self.end > create.start;
+        // A request that takes its effect while the create is on its way, or a known effect.
+        at_once || by_redis == Some(claim) || here == Some(claim)
+    }
+}
+
+/// A conflict that a node has reported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reported {
+    /// The code.
+    pub(crate) code: Index,
+    /// The claim of the link that was given up.
+    pub(crate) ours: u64,
+}
+
+/// Everything that a client may appeal to.
+#[derive(Default, Debug)]
+pub(crate) struct Ledger {
+    /// All requests; a ticket is a place in this list.
+    pub(crate) requests: Vec<Request>,
+    /// Conflicts.
+    pub(crate) reported: Vec<Reported>,
+    /// How often Redis has lost what it had acknowledged, by partition.
+    pub(crate) losses: [usize; PARTS],
+    /// Counts what is written down.
+    clock: usize,
+    /// Ranges of counter values that may be used, by node.
+    pub(crate) leases: Vec<(usize, u64, u64)>,
+}
+
+impl Ledger {
+    /// A request begins; its place is its ticket.
+    pub(crate) fn begin(&mut self, node: usize, code: Index, what: What) -> u64 {
+        self.clock += 1;
+        self.requests.push(Request {
+            node,
+            code,
+            what,
+            start: self.clock,
+            end: usize::MAX,
+            fate: Fate::Open,
+            forgotten: false,
+        });
+        self.requests.len() as u64 - 1
+    }
+
+    /// A request is answered.
+    pub(crate) fn end(&mut self, ticket: u64, fate: Fate) {
+        self.clock += 1;
+        let request = &mut self.requests[ticket as usize];
+        (request.end, request.fate) = (self.clock, fate);
+    }
+
+    /// A node went down: whatever it had not answered stays in doubt.
+    pub(crate) fn crash(&mut self, node: usize) {
+        for request in self.requests.iter_mut().filter(|request| request.node == node) {
+            match request.fate {
+                Fate::Open => request.fate = Fate::Doubt,
+                _ => request.forgotten = true,
+            }
+        }
+    }
+
+    /// A node may use these values.
+    pub(crate) fn lease(&mut self, node: usize, start: u64, end: u64) -> Result<(), String> {
+        let twice = self.leases.iter().find(|(_, other, other_end)| start < *other_end && *other < end);
+        if let Some((other, ..)) = twice {
+            return Err(format!("values {start}..{end} of node {node} were given to node {other} before"));
+        }
+        self.leases.push((node, start, end));
+        Ok(())
+    }
+
+    /// A node has reported a conflict.
+    pub(crate) fn report(&mut self, code: Index, ours: Version) -> Result<(), String> {
+        if !is_slug(code) {
+            return Err(format!("a conflict about an issued code: {code}, claim {:x}", ours.claim));
+        }
+        self.reported.push(Reported { code, ours: ours.claim });
+        Ok(())
+    }
+
+    /// Whether a node must never show this link again: it has acknowledged its delete.
+    pub(crate) fn has_deleted(&self, node: usize, code: Index, claim: u64) -> bool {
+        let made = self.requests.iter().find(|request| request.what == What::Create(claim));
+        self.requests.iter().any(|request| {
+            let What::Delete(by_redis, here) = request.what else { return false };
+            let it = request.node == node && request.code == code && request.fate == Fate::Done;
+            // A link whose create is still on its way may as well be made after that delete.
+            let before = made.is_some_and(|made| made.end < request.end);
+            it && (by_redis == Some(claim) || (here == Some(claim) && before))
+        })
+    }
+
+    /// The promises about what there is when everything has come to rest; all nodes have what Redis has by then.
+    pub(crate) fn check(&self, redis: &Redis) -> Result<(), String> {
+        for (ticket, request) in self.requests.iter().enumerate() {
+            let last = redis.state(request.code);
+            let lives = |claim: u64| last.is_some_and(|state| state.is_link() && state.version().claim == claim);
+            match (request.what, request.fate) {
+                (What::Create(claim), Fate::Done) if !lives(claim) => self.lost(ticket, request, claim, last)?,
+                (What::Create(claim), Fate::Done)
+                    if self.losses[part_of(request.code)] == 0
+                        && self.reported.contains(&Reported { code: request.code, ours: claim }) =>
+                {
+                    return Err(format!("a conflict about request {ticket}, and Redis lost nothing: {request:?}"));
+                }
+                (What::Create(claim), Fate::Refused | Fate::Taken) if lives(claim) && !request.forgotten => {
+                    return Err(format!("request {ticket} was refused, and its link is there: {request:?}"));
+                }
+                (What::Delete(by_redis, here), Fate::Done)
+                    if by_redis
+                        .or(here)
+                        .is_some_and(|claim| lives(claim) && self.has_deleted(request.node, request.code, claim)) =>
+                {
+                    return Err(format!("the link that request {ticket} deleted is there again: {request:?}"));
+                }
+                (What::Delete(..), Fate::Done) if !is_slug(request.code) && last.is_none_or(State::is_link) => {
+                    return Err(format!("an issued code that request {ticket} deleted is {last:?}"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A link that was acknowledged is not there: somebody must have deleted it, or it is a conflict that was reported.
+    fn lost(&self, ticket: usize, create: &Request, claim: u64, last: Option<&State>) -> Result<(), String> {
+        if self.requests.iter().any(|request| request.may_remove(create, claim)) {
+            return Ok(());
+        }
+        let losses = self.losses[part_of(create.code)];
+        if losses > 0 && self.reported.contains(&Reported { code: create.code, ours: claim }) {
+            return Ok(());
+        }
+        // What the design cannot tell: after a loss the slug was claimed, deleted and claimed once more before anybody who
+        // knew of this link came by, so that its revision looks like that of a later link; or a second loss brought back
+        // what was there before the first.
+        let looks_later = last.is_some_and(|state| state.version().rev > 2);
+        if is_slug(create.code) && (losses > 1 || (losses > 0 && looks_later)) {
+            return Ok(());
+        }
+        Err(format!("the link of request {ticket} is lost: {create:x?}; there is {last:?}"))
+    }
+}

@@ -1,0 +1,329 @@
+//! What the simulator takes Redis for: for each partition the states and the stream, and the counter.
+//!
+//! Scripts are atomic, so a command is one step. Each partition has a master and a replica that lags behind by some last
+//! commands; a failover loses those. A master may come back empty or from an old dump. Entries have the names that Redis
+//! gives: by the server's clock, but always above the last one, and streams are trimmed.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use carom::fleet::follow::{Entry, Position};
+use carom::fleet::lease::{self, Counter, Granted};
+use carom::fleet::rules::{self, Verdict};
+use carom::fleet::{EntryId, State};
+use carom::link::Version;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::adapter::{self, REPORTS_DISPLACED};
+use crate::codes::{Index, PARTS, States, code_at, part_of};
+use crate::guards::Guard;
+
+/// The margin in the model; far above what a schedule leases, as in production.
+pub(crate) const MARGIN: u64 = 64;
+
+/// A command for a partition.
+#[derive(Clone, Debug)]
+pub(crate) enum Command {
+    /// Takes a code for a new link.
+    Claim(Index, State),
+    /// Deletes the link of a code that has this claim, at that time.
+    Remove(Index, u64, u64),
+    /// Brings a state.
+    Offer(Index, State),
+}
+
+impl Command {
+    /// The code it is about.
+    pub(crate) fn index(&self) -> Index {
+        match self {
+            Command::Claim(index, _) | Command::Remove(index, ..) | Command::Offer(index, _) => *index,
+        }
+    }
+}
+
+/// The answer of a script.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// What it made of the command.
+    pub(crate) verdict: Verdict,
+    /// The entry that tells of it, or the last one of the stream.
+    pub(crate) echo: Option<Position>,
+}
+
+#[derive(Clone, Debug)]
+struct Item {
+    id: EntryId,
+    code: Option<Index>,
+    text: Rc<[u8]>,
+}
+
+impl Item {
+    fn place(&self) -> Position {
+        Position { id: self.id, check: xxh3_64(&self.text) }
+    }
+
+    fn entry(&self) -> Entry {
+        Entry { id: self.id, code: self.code.map(code_at), text: self.text.to_vec() }
+    }
+}
+
+/// What a server of a partition holds.
+#[derive(Clone, Default, Debug)]
+struct Data {
+    states: States,
+    stream: VecDeque<Item>,
+    last: EntryId,
+}
+
+impl Data {
+    fn apply(&mut self, change: Change, trim: usize) {
+        if let Some((index, state)) = change.state {
+            self.states.set(index, Some(state));
+        }
+        self.last = change.item.id;
+        self.stream.push_back(change.item);
+        while self.stream.len() > trim {
+            self.stream.pop_front();
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    state: Option<(Index, State)>,
+    item: Item,
+}
+
+/// A partition: its master, its replica, and the last dump.
+#[derive(Clone, Default, Debug)]
+struct Shard {
+    master: Data,
+    replica: Data,
+    lag: VecDeque<Change>,
+    dump: Option<Data>,
+    clock: i64,
+    /// Every entry that was ever made.
+    made: Vec<Position>,
+}
+
+/// All of Redis.
+#[derive(Debug)]
+pub(crate) struct Redis {
+    /// The partition that was changed last.
+    pub(crate) changed: usize,
+    /// Whether it answers at all.
+    pub(crate) up: bool,
+    /// Whether there are replicas.
+    pub(crate) replicas: u64,
+    /// Commands on their way that nobody waits for any more.
+    pub(crate) delayed: Vec<(Command, u8)>,
+    /// Links that lost their codes to others. The script leaves them where nodes look, together with the change.
+    pub(crate) displaced: Vec<(Index, Version)>,
+    shards: [Shard; PARTS],
+    trim: usize,
+    /// The counter, what the replica has of it, and the last dump.
+    pub(crate) counter: Counter,
+    counter_replica: Counter,
+    counter_dump: Counter,
+    /// Which server answers for the counter, in the order in which they took over.
+    server: u32,
+    nonce: u64,
+    guard: Option<Guard>,
+}
+
+impl Redis {
+    /// An empty one whose streams keep so many entries.
+    pub(crate) fn new(trim: usize, replicas: u64, guard: Option<Guard>) -> Redis {
+        Redis {
+            changed: 0,
+            up: true,
+            replicas,
+            delayed: Vec::new(),
+            displaced: Vec::new(),
+            shards: Default::default(),
+            trim,
+            counter: Counter::default(),
+            counter_replica: Counter::default(),
+            counter_dump: Counter::default(),
+            server: 0,
+            nonce: 0,
+            guard,
+        }
+    }
+
+    /// Runs a script.
+    pub(crate) fn execute(&mut self, command: &Command, now: u64) -> Answer {
+        let index = command.index();
+        let stored = self.shards[part_of(index)].master.states.get(index);
+        let verdict = match command {
+            Command::Claim(_, link) if self.guard == Some(Guard::InsertIfAbsent) => Verdict::Accepted(link.clone()),
+            Command::Claim(_, link) => rules::claim(stored, link),
+            Command::Remove(_, claim, at) => adapter::remove(stored, *claim, *at),
+            Command::Offer(_, state) => rules::offer(stored, state),
+        };
+        let echo = match &verdict {
+            Verdict::Accepted(state) => {
+                let other = stored.filter(|stored| stored.is_link()).map(State::version);
+                let other = other.filter(|other| REPORTS_DISPLACED && other.claim != state.version().claim);
+                if let (Command::Offer(..), Some(other)) = (command, other) {
+                    self.displaced.push((index, other));
+                }
+                for (other, changes) in &mut self.delayed {
+                    *changes += u8::from(other.index() == index);
+                }
+                let text = state.to_text(&code_at(index)).into();
+                Some(self.append(part_of(index), Some((index, state.clone())), text, now))
+            }
+            Verdict::Same => self.shards[part_of(index)].master.stream.back().map(Item::place),
+            Verdict::Held(_) | Verdict::Absent => None,
+        };
+        Answer { verdict, echo }
+    }
+
+    fn append(&mut self, part: usize, state: Option<(Index, State)>, text: Rc<[u8]>, now: u64) -> Position {
+        self.changed = part;
+        let shard = &mut self.shards[part];
+        let (ms, last, check) = (now.saturating_add_signed(shard.clock), shard.master.last, xxh3_64(&text));
+        let mut id = if ms > last.ms { EntryId { ms, seq: 0 } } else { EntryId { ms: last.ms, seq: last.seq + 1 } };
+        // After a loss and with a clock that was set back, the same state could get the same name once more, to the
+        // millisecond. Nobody could tell the two; here time is so short that it would happen, so it is left out.
+        while shard.made.contains(&Position { id, check }) {
+            id.ms += 1;
+        }
+        shard.made.push(Position { id, check });
+        let item = Item { id, code: state.as_ref().map(|(index, _)| *index), text };
+        let change = Change { state, item };
+        if self.replicas > 0 {
+            shard.lag.push_back(change.clone());
+        }
+        shard.master.apply(change, self.trim);
+        Position { id, check }
+    }
+
+    /// The entries of a stream from that one on.
+    pub(crate) fn read(&self, part: usize, from: EntryId, most: usize) -> Vec<Entry> {
+        let stream = &self.shards[part].master.stream;
+        stream.iter().filter(|item| item.id >= from).take(most).map(Item::entry).collect()
+    }
+
+    /// Appends an entry that only marks a place.
+    pub(crate) fn mark(&mut self, part: usize, now: u64) -> Position {
+        self.nonce += 1;
+        self.append(part, None, self.nonce.to_le_bytes().as_slice().into(), now)
+    }
+
+    /// The last entry of a stream, which is made if there is none.
+    pub(crate) fn end(&mut self, part: usize, now: u64) -> Entry {
+        if self.shards[part].master.stream.is_empty() {
+            self.mark(part, now);
+        }
+        self.shards[part].master.stream.back().unwrap().entry()
+    }
+
+    /// The first code of a partition from that place on, with its state.
+    pub(crate) fn scan(&self, part: usize, from: Index) -> Option<&(Index, State)> {
+        self.shards[part].master.states.next_of(part, from)
+    }
+
+    /// The state of a code.
+    pub(crate) fn state(&self, index: Index) -> Option<&State> {
+        self.shards[part_of(index)].master.states.get(index)
+    }
+
+    /// All states.
+    pub(crate) fn states(&self) -> impl Iterator<Item = &(Index, State)> {
+        self.shards.iter().flat_map(|shard| shard.master.states.iter())
+    }
+
+    /// The replica takes so many more commands.
+    pub(crate) fn replicate(&mut self, part: usize, commands: usize) {
+        let shard = &mut self.shards[part];
+        for change in shard.lag.drain(..commands.min(shard.lag.len())) {
+            shard.replica.apply(change, self.trim);
+        }
+    }
+
+    /// How many commands the replica is behind.
+    pub(crate) fn lag(&self, part: usize) -> usize {
+        self.shards[part].lag.len()
+    }
+
+    /// The replica becomes the master; what it did not have is gone.
+    pub(crate) fn fail_over(&mut self, part: usize) {
+        self.break_connections(part);
+        let shard = &mut self.shards[part];
+        shard.lag.clear();
+        shard.master = shard.replica.clone();
+    }
+
+    /// What was on its way to a server is lost with it.
+    fn break_connections(&mut self, part: usize) {
+        self.delayed.retain(|(command, _)| part_of(command.index()) != part);
+    }
+
+    /// Keeps a dump of a partition.
+    pub(crate) fn save(&mut self, part: usize) {
+        self.shards[part].dump = Some(self.shards[part].master.clone());
+    }
+
+    /// A partition starts again from its dump, or with nothing. Says whether anything was there before.
+    pub(crate) fn restart(&mut self, part: usize, empty: bool) {
+        self.break_connections(part);
+        let shard = &mut self.shards[part];
+        shard.master = if empty { Data::default() } else { shard.dump.clone().unwrap_or_default() };
+        shard.replica = shard.master.clone();
+        shard.lag.clear();
+    }
+
+    /// The clock of a partition's server jumps.
+    pub(crate) fn jump(&mut self, part: usize, by: i64) {
+        self.shards[part].clock = by;
+    }
+
+    /// Takes values from the counter.
+    pub(crate) fn lease(&mut self, seen: u64, want: u64) -> Granted {
+        let (seen, margin) = match self.guard {
+            Some(Guard::Floor) => {
+                self.counter.floor = 0;
+                (0, MARGIN)
+            }
+            Some(Guard::Margin) => (seen, 0),
+            _ => (seen, MARGIN),
+        };
+        let name = format!("s{}", self.server);
+        lease::lease(&mut self.counter, seen, want, margin, &name)
+    }
+
+    /// Takes a heartbeat, and tells the floor.
+    pub(crate) fn beat(&mut self, seen: u64) -> u64 {
+        self.counter.floor = self.counter.floor.max(seen);
+        self.counter.floor
+    }
+
+    /// The replica has the counter as it is now.
+    pub(crate) fn replicate_counter(&mut self) {
+        self.counter_replica = self.counter.clone();
+    }
+
+    /// Keeps a dump of the counter.
+    pub(crate) fn save_counter(&mut self) {
+        self.counter_dump = self.counter.clone();
+    }
+
+    /// What the counter would be after a failover.
+    pub(crate) fn counter_after_failover(&self) -> Counter {
+        self.counter_replica.clone()
+    }
+
+    /// What the counter would be after a start from the dump.
+    pub(crate) fn counter_after_restart(&self) -> Counter {
+        self.counter_dump.clone()
+    }
+
+    /// Another server answers for the counter, and has this.
+    pub(crate) fn move_counter(&mut self, to: Counter) {
+        self.server += 1;
+        self.counter_replica = to.clone();
+        self.counter = to;
+    }
+}

@@ -1,0 +1,84 @@
+//! The end of a schedule: nothing fails any more, everything comes to rest, and all agree.
+
+use carom::fleet::State;
+
+use crate::codes::{Index, PARTS};
+use crate::faults::Faults;
+use crate::node::{Cut, Node};
+use crate::world::{World, note};
+
+/// Rounds within which everything must come to rest.
+const ROUNDS_MAX: usize = 400;
+
+/// Rounds in which each part of a node may be slow, so that not all go on in step.
+const LAZY_ROUNDS: usize = 40;
+
+/// How often time passes without anything to do before it counts as rest: what waits in vain for an echo, or at the end
+/// of a comparison, is tried again after two.
+const TICKS: usize = 4;
+
+impl World {
+    /// Nothing fails any more; everything must come to rest, and all must agree.
+    pub(crate) fn rest(&mut self) -> Result<(), String> {
+        self.step += 1;
+        note!(self, "everything is well again");
+        self.redis.up = true;
+        self.faults = Faults::default();
+        self.nodes.iter_mut().for_each(|node| node.cut = false);
+        while !self.redis.delayed.is_empty() {
+            if self.rng.permille(500) {
+                self.late();
+            } else {
+                self.redis.delayed.pop();
+            }
+        }
+        let mut ticks = 0;
+        for round in 0..ROUNDS_MAX {
+            (self.step, self.now) = (self.step + 1, self.now + 1);
+            let lazy = if round < LAZY_ROUNDS { 300 } else { 0 };
+            let mut moved = round < LAZY_ROUNDS;
+            for node in 0..self.nodes.len() {
+                let mut may = || !self.rng.permille(lazy);
+                let (commits, delivers, follows, compares) = (may(), may(), may(), may());
+                if follows {
+                    moved |= (0..PARTS).fold(false, |moved, part| self.follow_part(node, part, 10) | moved);
+                }
+                if commits {
+                    moved |= self.commit_up_to(node, 8, Cut::Not)?;
+                }
+                moved |= delivers && self.deliver(node);
+                if compares {
+                    moved |= (0..PARTS).fold(false, |moved, part| self.compare_part(node, part) | moved);
+                }
+            }
+            if !moved {
+                if ticks == TICKS {
+                    return self.agree();
+                }
+                ticks += 1;
+                self.nodes.iter_mut().for_each(Node::tick);
+            }
+        }
+        Err("it does not come to rest".to_owned())
+    }
+
+    /// All nodes have what Redis has, and wait for nothing.
+    fn agree(&self) -> Result<(), String> {
+        let theirs: Vec<_> = self.redis.states().cloned().collect();
+        for node in &self.nodes {
+            let disk = &node.store.now;
+            if !node.is_idle() || !node.outbox.is_empty() || disk.compare.contains(&true) || !disk.outbox.is_empty() {
+                return Err(format!("node {} still waits: {:?}, {:?}", node.id, node.outbox, disk.compare));
+            }
+            let differs = |(index, state): &&(Index, State)| self.redis.state(*index) != Some(state);
+            if let Some((index, state)) = disk.states.iter().find(differs) {
+                let has = self.redis.state(*index);
+                return Err(format!("node {} has {state:?} under code {index}, Redis has {has:?}", node.id));
+            }
+            if let Some((index, state)) = theirs.iter().find(|(index, _)| disk.states.get(*index).is_none()) {
+                return Err(format!("node {} has nothing under code {index}, Redis has {state:?}", node.id));
+            }
+        }
+        Ok(())
+    }
+}

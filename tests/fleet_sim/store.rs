@@ -1,0 +1,96 @@
+//! The store of a node: batches that are atomic and ordered, and of which a power loss may take the last ones.
+
+use carom::control::plan::Writes;
+use carom::fleet::follow::Position;
+use carom::fleet::outbox::Delivery;
+
+use crate::codes::{PARTS, States, index_of};
+
+/// What is on disk after some batches.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Disk {
+    /// The states of codes.
+    pub(crate) states: States,
+    /// The entries of the outbox, in order.
+    pub(crate) outbox: Vec<Delivery>,
+    /// The places in the streams.
+    pub(crate) positions: [Option<Position>; PARTS],
+    /// Which partitions must be compared.
+    pub(crate) compare: [bool; PARTS],
+    /// Counter values up to here were leased by this node.
+    pub(crate) mark: u64,
+    /// Counter values up to here were heard of.
+    pub(crate) floor: u64,
+}
+
+/// A batch.
+#[derive(Debug)]
+pub(crate) enum Batch {
+    /// A commit of the writer.
+    Commit(Writes),
+    /// The mark and the floor.
+    Leases(u64, u64),
+}
+
+impl Disk {
+    fn apply(&mut self, batch: &Batch) {
+        match batch {
+            Batch::Leases(mark, floor) => (self.mark, self.floor) = (*mark, *floor),
+            Batch::Commit(writes) => {
+                for (code, state) in &writes.states {
+                    self.states.set(index_of(code), state.clone());
+                }
+                self.outbox.retain(|delivery| !writes.outbox.removed.contains(&delivery.seq));
+                self.outbox.extend(&writes.outbox.added);
+                for (partition, position) in &writes.positions {
+                    self.positions[partition.index()] = Some(*position);
+                }
+                for (partition, compare) in &writes.compare {
+                    self.compare[partition.index()] = *compare;
+                }
+            }
+        }
+    }
+
+    /// The highest counter value that this node can tell of.
+    pub(crate) fn known(&self) -> u64 {
+        self.mark.max(self.floor)
+    }
+}
+
+/// The store of a node.
+#[derive(Default, Debug)]
+pub(crate) struct Store {
+    /// What a reader sees.
+    pub(crate) now: Disk,
+    synced: Disk,
+    unsynced: Vec<Batch>,
+}
+
+impl Store {
+    /// Writes a batch.
+    pub(crate) fn commit(&mut self, batch: Batch) {
+        self.now.apply(&batch);
+        self.unsynced.push(batch);
+    }
+
+    /// Makes durable what was written.
+    pub(crate) fn sync(&mut self) {
+        for batch in self.unsynced.drain(..) {
+            self.synced.apply(&batch);
+        }
+    }
+
+    /// How many batches a power loss may take.
+    pub(crate) fn unsynced(&self) -> usize {
+        self.unsynced.len()
+    }
+
+    /// The power is lost; so many of the batches that were not synced are there all the same.
+    pub(crate) fn lose_power(&mut self, kept: usize) {
+        for batch in self.unsynced.drain(..).take(kept) {
+            self.synced.apply(&batch);
+        }
+        self.now = self.synced.clone();
+    }
+}
