@@ -195,11 +195,11 @@ mod tests {
     #[test]
     fn unknown_keys_are_all_named_with_a_suggestion_in_the_order_of_lines() {
         let text =
-            "redis = 'x'\nlisen = 'x'\ncode_length = 7\nlimits = 3\n[links]\ncode_lenght = 7\n[links.more]\nx = 1\n";
+            "kangaroo = 'x'\nlisen = 'x'\ncode_length = 7\nlimits = 3\n[links]\ncode_lenght = 7\n[links.more]\nx = 1\n";
         assert_eq!(
             messages(text),
             [
-                "c.toml:1: redis: is not a known key (`carom check-config` prints every key)",
+                "c.toml:1: kangaroo: is not a known key (`carom check-config` prints every key)",
                 "c.toml:2: lisen: is not a known key (did you mean listen?)",
                 "c.toml:3: code_length: is not a known key (did you mean links.code_length?)",
                 "c.toml:4: limits: is a table, not a value (write [limits] and its keys on lines of their own)",

@@ -165,7 +165,7 @@ fn the_secret_key_comes_from_one_place_and_is_never_shown() {
 
 #[test]
 fn unknown_and_empty_variables_are_warnings() {
-    let env = [("CAROM_LISEN", "x"), ("CAROM_BASE_URL", ""), ("CAROM_RABBIT", "x"), ("CAROMX", "x")];
+    let env = [("CAROM_LISEN", "x"), ("CAROM_BASE_URL", ""), ("CAROM_KANGAROO_COURT", "x"), ("CAROMX", "x")];
     let (settings, warnings) = load_all(None, &env, Flags::default(), Purpose::Serve).unwrap();
     assert_eq!(settings.base_url, None);
     let warnings: Vec<String> = warnings.iter().map(Warning::to_string).collect();
@@ -174,7 +174,7 @@ fn unknown_and_empty_variables_are_warnings() {
         [
             "environment CAROM_LISEN has no meaning (did you mean CAROM_LISTEN?)",
             "environment CAROM_BASE_URL is empty and counts as not set",
-            "environment CAROM_RABBIT has no meaning (`carom serve --help` lists those that do)",
+            "environment CAROM_KANGAROO_COURT has no meaning (`carom serve --help` lists those that do)",
         ]
     );
 }
