@@ -8,6 +8,7 @@ mod outage;
 mod proxy;
 mod redis;
 mod rules;
+mod script;
 mod sharing;
 
 use std::path::Path;
