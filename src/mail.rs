@@ -111,12 +111,10 @@ pub enum Order {
     Client(StoreRequest, Ground),
     /// What other nodes did.
     Followed(Followed),
-    /// States that were found in Redis while everything was compared.
+    /// States that were found in Redis while everything was compared, or that it holds against what was offered then.
     Found(Vec<(Code, State)>),
     /// States that were found in Redis when somebody asked for their codes.
     LookedUp(Vec<(Code, State)>),
-    /// States that Redis holds against what this node has offered while everything was compared.
-    Yielded(Vec<(Code, State)>),
     /// What Redis has said to the outbox.
     Delivered(Vec<Delivered>),
     /// The place in a stream is gone. The node stands at the end now, and must compare everything of that partition.

@@ -26,7 +26,7 @@ use carom_shards::{CodeLength, SpaceKey};
 pub use cpus::{Cores, CpuChoice};
 pub use problem::{ConfigErrors, Problem, Source, Warning};
 pub use raw::Flags;
-pub use redis_url::RedisUrl;
+pub use redis_url::{RedisUrl, is_name};
 pub use value::{BaseUrl, LogLevel};
 
 use check::Checker;

@@ -97,11 +97,16 @@ fn decoded(part: &str) -> Option<String> {
     (!part.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Whether a text may be the name of a node.
+pub fn is_name(text: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=64).contains(&text.len()) && text.bytes().all(good)
+}
+
 /// What all keys in Redis begin with, or the name of a node: what needs no escape anywhere.
 pub(super) fn name(written: &Written) -> Result<String, Wrong> {
     let name = value::text(written)?.trim();
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if name.len() <= 64 && name.bytes().all(good) {
+    if is_name(name) {
         return Ok(name.to_owned());
     }
     Err(Wrong::new(

@@ -165,11 +165,6 @@ impl<'o> Plan<'o> {
                     self.held(code, state, &before);
                 }
             }
-            Order::Yielded(states) => {
-                for (code, state) in states {
-                    self.adopt(code, state, &look_up);
-                }
-            }
             Order::Delivered(delivered) => self.delivered(delivered, look_up),
             Order::Gap { partition, at } => {
                 self.outbox.lost_place(partition, at);
@@ -225,7 +220,7 @@ impl<'o> Plan<'o> {
                 self.answer(ticket, StoreAnswer::Taken);
             }
             // Redis had nothing to say against it, but nobody knows whether it has it.
-            Ground::Absent => self.answer(ticket, StoreAnswer::Refused(NEEDS_REDIS)),
+            Ground::Absent => self.answer(ticket, StoreAnswer::Refused(NONSENSE)),
             // Redis has done it, and the stream was faster than its answer.
             Ground::Unheard { .. } if before.state().is_some_and(|mine| mine.version().claim == link.version.claim) => {
                 self.confirm(link.code, before, (ticket, StoreAnswer::Created));
@@ -496,7 +491,7 @@ fn next_version(link: &Link, before: &Stored) -> Option<Version> {
 }
 
 const UNREADABLE: &str = "the store cannot be read at present";
-const NEEDS_REDIS: &str = "the answer of Redis makes no sense";
+const NONSENSE: &str = "the answer of Redis makes no sense";
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -155,7 +155,7 @@ impl Writer {
         let (writes, outcomes) = plan.finish();
         if let Err(error) = self.write(&writes) {
             self.fail(&error);
-        } else if !acknowledges || self.sync() {
+        } else if !acknowledges || self.make_durable() {
             self.setup.stats.store_updates.add(writes.states.len() as u64);
             self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
             self.tell(outcomes);
@@ -195,6 +195,15 @@ impl Writer {
             // Without a receiver the node is on its way out, and everything is brought after the next start.
             let _ = self.outbox.take_deliveries().into_iter().try_for_each(|delivery| deliveries.send(delivery));
         }
+    }
+
+    /// What must be true before anyone is told. A build with faults may be asked to tell first and to sync when it is due.
+    fn make_durable(&mut self) -> bool {
+        #[cfg(feature = "faults")]
+        if self.setup.faults.ack_before_sync && !self.synced.is_due() {
+            return true;
+        }
+        self.sync()
     }
 
     /// Makes everything committed durable. After a failure there is no other try.
@@ -372,9 +381,7 @@ fn bytes_of(order: &Order) -> u64 {
         Order::Followed(followed) => {
             followed.states.iter().filter_map(|(_, changed)| Some(of_state(&changed.as_ref()?.1))).sum()
         }
-        Order::Found(states) | Order::LookedUp(states) | Order::Yielded(states) => {
-            states.iter().map(|(_, state)| of_state(state)).sum()
-        }
+        Order::Found(states) | Order::LookedUp(states) => states.iter().map(|(_, state)| of_state(state)).sum(),
         Order::Client(..)
         | Order::Delivered(_)
         | Order::Gap { .. }

@@ -1,7 +1,7 @@
 //! Who is right about a code: the one rule for conflicts, as Redis applies it and as everybody else does.
 //!
 //! Three things can be asked of Redis. A **claim** takes a code for a new link, if nobody has it. A **removal** deletes
-//! whatever link there is. An **offer** brings a state that exists already: something that was decided while Redis was
+//! the link that it names. An **offer** brings a state that exists already: something that was decided while Redis was
 //! away, or that Redis has forgotten. An offer follows the rule for conflicts:
 //!
 //! 1. of two states of one link, the deleted one stays, whatever else was changed;

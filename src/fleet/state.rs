@@ -88,6 +88,12 @@ impl State {
         }
     }
 
+    /// The state in a value of the local store; `None` where it is damaged.
+    pub fn from_value(code: Code, value: &[u8]) -> Option<State> {
+        let record = record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), value).ok()?;
+        Some(State::from_record(code, &record))
+    }
+
     /// Writes the record of the local store behind what is in `out`.
     pub fn to_record(&self, code: &Code, out: &mut Vec<u8>) {
         let key = &mut [0; CODE_LEN_MAX];
@@ -120,8 +126,7 @@ impl State {
         let digits = |from: usize, to: usize| std::str::from_utf8(&head[from..to]).map_err(|_| NoState);
         let rev = u32::from_str_radix(digits(1, 9)?, 16).map_err(|_| NoState)?;
         let claim = u64::from_str_radix(digits(9, 25)?, 16).map_err(|_| NoState)?;
-        let record = record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), body).map_err(|_| NoState)?;
-        let state = State::from_record(code, &record);
+        let state = State::from_value(code, body).ok_or(NoState)?;
         let kind = match (head[0], &state, state.origin()) {
             (b'I', State::Link(_), Origin::Issued) | (b'C', State::Link(_), Origin::Custom) => true,
             // A script turns a link into a tombstone, and knows its kind from the letter alone.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use carom_shards::CodeLength;
 
-use crate::config::{KeySource, Settings};
+use crate::config::{KeySource, Settings, is_name};
 use crate::control::fleet::beat::{boot_id, since_boot};
 use crate::control::fleet::counter::FleetCounter;
 use crate::control::fleet::{self, Fleet, FleetSettings, Shared};
@@ -182,11 +182,6 @@ fn name(settings: &Settings) -> Result<String, Exit> {
     let drawn = format!("node-{:08x}", super::random_seed()? as u32);
     keep(&path, &drawn).map_err(failed)?;
     Ok(drawn)
-}
-
-fn is_name(name: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    (1..=64).contains(&name.len()) && name.bytes().all(good)
 }
 
 fn keep(path: &Path, name: &str) -> std::io::Result<()> {

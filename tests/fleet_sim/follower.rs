@@ -145,7 +145,7 @@ impl Node {
                 if redis.state(*index) != Some(mine) {
                     let Some(answer) = ask(redis, &Command::Offer(*index, mine.clone())) else { return false };
                     match (answer.verdict, answer.echo) {
-                        (Verdict::Held(state), _) => orders.push_back(Order::Yielded(vec![(code_at(*index), state)])),
+                        (Verdict::Held(state), _) => orders.push_back(Order::Found(vec![(code_at(*index), state)])),
                         (_, Some(echo)) => follower.expected.push(echo),
                         _ => {}
                     }

@@ -267,7 +267,7 @@ impl Node {
                         self.overwrite(index_of(code), code, state, ledger)?;
                     }
                 }
-                (Guard::Undelivered, Order::Found(states) | Order::Yielded(states)) => {
+                (Guard::Undelivered, Order::Found(states)) => {
                     for (code, state) in states {
                         self.overwrite(index_of(code), code, state, ledger)?;
                     }

@@ -4,7 +4,7 @@
 //! queue of deliveries, [`POLL`] at most: that is how old a change of another node may get before it is seen.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -18,7 +18,6 @@ use crate::fleet::follow::{self, Entry, Position, Read};
 use crate::fleet::outbox::Delivery;
 use crate::fleet::{EntryId, PARTITIONS, Partition, State};
 use crate::mail::{Delivered, Followed, Order};
-use crate::record;
 use crate::stats::unix_ms;
 use crate::store::links::StoreError;
 use crate::store::redis::{Change, Redis, Trouble};
@@ -87,8 +86,8 @@ pub(super) struct Follower {
     positions: HashMap<Partition, Position>,
     compare: Option<Compare>,
     must_compare: Vec<Partition>,
-    /// The last entry that a comparison has made in a stream: when it comes by, all before it did.
-    expected: HashMap<Partition, EntryId>,
+    /// Entries that a comparison has made in a stream and that have not come by. No empty sets.
+    expected: HashMap<Partition, BTreeSet<EntryId>>,
     /// Partitions whose comparison has ended, and only waits for that.
     ending: HashMap<Partition, Instant>,
     /// When the writer was last told that time goes by.
@@ -332,9 +331,7 @@ impl Follower {
 
     /// The present state of a code in the store; `None` where there is none that can be read.
     fn stored(&self, code: &Code) -> Option<State> {
-        let value = self.shared.links.get(code).ok()??;
-        let record = record::decode(code.ascii(&mut [0; carom_shards::code::CODE_LEN_MAX]), &value).ok()?;
-        Some(State::from_record(*code, &record))
+        State::from_value(*code, &self.shared.links.get(code).ok()??)
     }
 }
 

@@ -4,12 +4,15 @@
 //! [`super::FleetSettings::answer_time`]; after that the request goes on without it, and for a moment nobody asks again:
 //! so a Redis that does not answer costs one request that time, and not all of them.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use carom_shards::Code;
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Shared, note_trouble};
 use crate::fleet::State;
@@ -28,20 +31,19 @@ pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(W
     Ok((sender, thread))
 }
 
-/// Numbers that no other link of the fleet has: a random start, then SplitMix64 (Steele, Lea and Flood 2014), which
-/// repeats nothing.
-struct Claims(u64);
+/// Numbers that no other link of the fleet has, but by a chance of one in 10^19 for each pair.
+struct Claims(Pcg64);
 
 impl Claims {
     fn new() -> io::Result<Claims> {
-        Ok(Claims(getrandom::u64().map_err(io::Error::other)?))
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(io::Error::other)?;
+        Ok(Claims(Pcg64::from_seed(seed)))
     }
 
+    /// Never zero, which stands for links from before the fleet.
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31).max(1)
+        self.0.next_u64().max(1)
     }
 }
 
@@ -94,18 +96,15 @@ impl Gateway {
         // A delete is of the link that is there now, and of no later one.
         let codes: Vec<Code> = requests.iter().filter_map(doomed).filter(|_| has_same_key).collect();
         let states = self.redis.states(&codes, self.shared.settings.answer_time);
-        let is_unread = |code: &Code| codes.iter().zip(&states).any(|(of, state)| of == code && state.is_err());
-        let claim = |code: &Code| {
-            let state =
-                codes.iter().zip(&states).find(|(of, _)| *of == code).and_then(|(_, state)| state.as_ref().ok());
-            state.and_then(Option::as_ref).map_or(0, |state| state.version().claim)
-        };
+        let claim_of = |state: Option<State>| state.map_or(0, |state| state.version().claim);
+        let claims: HashMap<Code, u64> =
+            codes.into_iter().zip(states).filter_map(|(code, state)| Some((code, claim_of(state.ok()?)))).collect();
         let changes: Vec<(Code, Change)> = requests
             .iter()
             .map(|request| match request {
                 StoreRequest::Create { link, .. } => (link.code, Change::Claim(State::Link(Arc::clone(link)))),
                 StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
-                    (*code, Change::Remove { claim: claim(code), now_ms })
+                    (*code, Change::Remove { claim: claims.get(code).copied().unwrap_or(0), now_ms })
                 }
             })
             .collect();
@@ -116,7 +115,7 @@ impl Gateway {
             changes.iter().map(|_| away("it is not known whether the fleet has the same key")).collect()
         };
         for ((code, change), answer) in changes.iter().zip(&mut answers) {
-            if matches!(change, Change::Remove { .. }) && is_unread(code) {
+            if matches!(change, Change::Remove { .. }) && !claims.contains_key(code) {
                 *answer = away("it is not known which link there is to delete");
             }
         }

@@ -11,14 +11,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
 
 use super::{Shared, note_trouble};
 use crate::fleet::State;
 use crate::limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
 use crate::link::{Link, Version};
 use crate::mail::{LookUp, Order, ToCore};
-use crate::record::{self, RecordRef};
 use crate::store::redis::Redis;
 
 /// Less than this is not enough for a question.
@@ -54,10 +52,8 @@ impl Looker {
     /// Whether this node knows of a delete that Redis does not, or not any more.
     fn is_known_to_be_gone(&self, code: &Code, theirs: Version) -> bool {
         let Ok(Some(value)) = self.shared.links.get(code) else { return false };
-        match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
-            Ok(RecordRef::Tombstone(gone)) => gone.version.claim == theirs.claim || gone.version.rev >= theirs.rev,
-            _ => false,
-        }
+        let mine = State::from_value(*code, &value).filter(|mine| !mine.is_link());
+        mine.is_some_and(|gone| gone.version().claim == theirs.claim || gone.version().rev >= theirs.rev)
     }
 
     /// The links of these codes, as far as Redis has them and says so in time.

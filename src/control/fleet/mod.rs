@@ -15,7 +15,6 @@ pub mod follower;
 pub mod gateway;
 pub mod look;
 
-use self::follower::Follower;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
@@ -25,12 +24,13 @@ use std::time::Duration;
 
 use carom_shards::{CodeLength, Run};
 
+use self::follower::Follower;
 use crate::fleet::members::Lease;
 use crate::fleet::outbox::Delivery;
 use crate::mail::{LookUpQueue, Order, Post, WriterQueue};
 use crate::stats::NodeStats;
 use crate::store::links::Links;
-use crate::store::redis::{Redis, RedisSettings};
+use crate::store::redis::{Redis, RedisSettings, Trouble};
 
 /// What a node of a fleet is told by its operator.
 #[derive(Clone, Debug)]
@@ -147,9 +147,9 @@ pub fn start(
 }
 
 /// Counts a question that got no answer, and says so once for a while.
-fn note_trouble(stats: &NodeStats, trouble: &crate::store::redis::Trouble) {
+fn note_trouble(stats: &NodeStats, trouble: &Trouble) {
     stats.fleet.errors.add_shared(1);
-    if let crate::store::redis::Trouble::Refused(what) = trouble {
+    if let Trouble::Refused(what) = trouble {
         stats.alarms.raise("redis_refuses", format!("Redis is there but does not do what it is asked: {what}"));
     }
 }

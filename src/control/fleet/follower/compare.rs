@@ -3,21 +3,19 @@
 //!
 //! First down: every code that Redis has, and that differs here, is taken. Then up: every code that the store has and
 //! that Redis lacks, or has an older state of, is offered. It goes on in pieces beside the streams, and takes as long as
-//! it takes; that it is needed is on disk, so a crash begins it anew. It is over for a partition when the last entry that
-//! it has made in the stream has come by: should Redis lose that before, everything is compared again.
+//! it takes; that it is needed is on disk, so a crash begins it anew. It is over for a partition when every entry that
+//! it has made in the stream has come by: should Redis lose one before, everything is compared again.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
 
 use super::{ANSWER_TIME, Follower, Stopped};
 use crate::fleet::follow::{Entry, Position};
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Partition, State};
 use crate::mail::Order;
-use crate::record;
 use crate::store::redis::{Change, Scan, Trouble};
 
 /// Codes of one piece.
@@ -73,7 +71,7 @@ impl Follower {
     }
 
     fn begin_to_compare(&mut self) -> Result<bool, Stopped> {
-        // What waits for its last entry to come by is as good as done.
+        // What only waits for its entries to come by is as good as done.
         let which: BTreeSet<Partition> =
             self.must_compare.iter().copied().filter(|of| !self.ending.contains_key(of)).collect();
         if which.is_empty() {
@@ -130,9 +128,12 @@ impl Follower {
         };
         let Some((last, _)) = page.last() else { return Ok(None) };
         let last = last.clone();
-        let states: Vec<(Code, State)> = page.iter().filter_map(|(key, value)| decode(key, value)).collect();
-        let states: Vec<(Code, State)> =
-            states.into_iter().filter(|(code, _)| which.contains(&Partition::of(code))).collect();
+        let states: Vec<(Code, State)> = page
+            .iter()
+            .filter_map(|(key, value)| Some((Code::parse(key).ok()?, value)))
+            .filter(|(code, _)| which.contains(&Partition::of(code)))
+            .filter_map(|(code, value)| Some((code, State::from_value(code, value)?)))
+            .collect();
         *compared += states.len() as u64;
         let codes: Vec<Code> = states.iter().map(|(code, _)| *code).collect();
         let mut offers = Vec::new();
@@ -159,26 +160,25 @@ impl Follower {
     }
 
     fn offer(&mut self, offers: &[(Code, Change)]) -> Result<(), Stopped> {
-        let mut yielded = Vec::new();
+        let mut held = Vec::new();
         for ((code, _), answer) in offers.iter().zip(self.redis.change(offers, ANSWER_TIME)) {
             let Some(changed) = self.leave_out(answer)? else { continue };
             match (changed.verdict, changed.echo) {
                 (Verdict::Accepted(_), Some(echo)) => {
-                    let last = self.expected.entry(echo.partition).or_default();
-                    *last = echo.id.max(*last);
+                    self.expected.entry(echo.partition).or_default().insert(echo.id);
                 }
-                (Verdict::Held(state), _) => yielded.push((*code, state)),
+                (Verdict::Held(state), _) => held.push((*code, state)),
                 _ => {}
             }
         }
-        if yielded.is_empty() { Ok(()) } else { self.tell(Order::Yielded(yielded)) }
+        if held.is_empty() { Ok(()) } else { self.tell(Order::Found(held)) }
     }
 
     fn end_comparing(&mut self, which: &BTreeSet<Partition>) -> Result<(), Stopped> {
         tracing::info!("links have been compared with Redis");
         for partition in which {
             if self.expected.contains_key(partition) {
-                // It is over when the last entry has come by.
+                // It is over when all that it has made has come by.
                 self.ending.insert(*partition, Instant::now());
             } else {
                 self.compared(*partition)?;
@@ -194,20 +194,25 @@ impl Follower {
         self.tell(Order::Compared(partition))
     }
 
-    /// Sees whether the last entry of a comparison comes by.
+    /// Sees whether what a comparison has made comes by.
     pub(super) fn expect(&mut self, partition: Partition, entries: &[Entry], to: Position) -> Result<(), Stopped> {
-        let Some(id) = self.expected.get(&partition).copied().filter(|id| *id <= to.id) else { return Ok(()) };
+        let Some(expected) = self.expected.get_mut(&partition) else { return Ok(()) };
+        entries.iter().for_each(|entry| _ = expected.remove(&entry.id));
+        let is_lost = expected.first().is_some_and(|id| *id <= to.id);
+        if !is_lost && !expected.is_empty() {
+            return Ok(());
+        }
         self.expected.remove(&partition);
-        let came_by = entries.iter().any(|entry| entry.id == id);
-        if self.ending.remove(&partition).is_some() {
-            // If Redis has lost it, everything is compared from the beginning.
-            return if came_by { self.compared(partition) } else { Ok(()) };
+        match (self.ending.remove(&partition).is_some(), is_lost) {
+            (true, false) => self.compared(partition),
+            // Redis has lost some of it: everything is compared from the beginning.
+            (_, true) => {
+                self.compare.iter_mut().for_each(|compare| compare.again(partition));
+                Ok(())
+            }
+            // Of a comparison under way there may be more; its end finds none missing.
+            (false, false) => Ok(()),
         }
-        // Of a comparison under way there may be more; its end finds none missing.
-        if let (false, Some(compare)) = (came_by, &mut self.compare) {
-            compare.again(partition);
-        }
-        Ok(())
     }
 }
 
@@ -215,10 +220,4 @@ impl Follower {
 /// version says nothing.
 fn differs(code: &Code, state: &State, head: &[u8]) -> bool {
     state.version().claim == 0 || !state.to_text(code).starts_with(head)
-}
-
-fn decode(key: &[u8], value: &[u8]) -> Option<(Code, State)> {
-    let code = Code::parse(key).ok()?;
-    let record = record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), value).ok()?;
-    Some((code, State::from_record(code, &record)))
 }
