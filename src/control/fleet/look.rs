@@ -16,7 +16,7 @@ use super::{Shared, note_trouble};
 use crate::fleet::State;
 use crate::limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
 use crate::link::{Link, Version};
-use crate::mail::{LookUp, Order, ToCore};
+use crate::mail::{LookUp, LookedUp, Order, ToCore};
 use crate::store::redis::Redis;
 
 /// Less than this is not enough for a question.
@@ -42,9 +42,13 @@ impl Looker {
             let asked: Vec<LookUp> =
                 std::iter::once(first).chain(receiver.try_iter().take(LOOK_UP_BATCH - 1)).collect();
             let found = self.look_up(&asked);
-            for LookUp { code, core, token, .. } in asked {
-                let link = found.get(&code).cloned();
-                self.shared.post.to(core).post(ToCore::LookedUp { code, token, link });
+            for LookUp { code, core, token, in_doubt, .. } in asked {
+                let found = match found.get(&code) {
+                    Some(link) => LookedUp::Link(Arc::clone(link)),
+                    None if in_doubt => LookedUp::Unknown,
+                    None => LookedUp::Missing,
+                };
+                self.shared.post.to(core).post(ToCore::LookedUp { code, token, found });
             }
         }
     }
