@@ -317,6 +317,19 @@ mod tests {
     }
 
     #[test]
+    fn sizes_have_units() {
+        for (written, bytes) in
+            [("1048576", 1 << 20), ("1MiB", 1 << 20), (" 2 gib ", 2 << 30), ("3GB", 3_000_000_000), ("700kB", 700_000)]
+        {
+            assert_eq!(size(&word(written), 1).unwrap(), bytes, "{written}");
+            assert_eq!(size(&word(&show_size(bytes)), 1).unwrap(), bytes);
+        }
+        for wrong in ["", "MiB", "-1", "1.5GiB", "5 parsecs", "0", "18446744073709551616"] {
+            assert!(size(&word(wrong), 1).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn base_urls_keep_scheme_host_and_port_only() {
         for (written, kept) in [
             ("https://Example.ORG", "https://example.org"),
