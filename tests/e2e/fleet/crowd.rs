@@ -1,4 +1,4 @@
-//! Clients that create on several nodes at once and remember every answer, while others follow links.
+//! Clients that create and delete on several nodes at once and remember every answer, while others follow links.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,6 +21,8 @@ pub(crate) struct Made {
 pub(crate) struct Seen {
     /// Links that were acknowledged.
     pub(crate) made: Vec<Made>,
+    /// Codes whose delete was acknowledged.
+    pub(crate) deleted: Vec<String>,
     /// Creates that were refused, by status.
     pub(crate) refused: HashMap<u16, u64>,
     /// The longest time that a create took.
@@ -34,6 +36,7 @@ pub(crate) struct Seen {
 impl Seen {
     fn merge(mut self, other: Seen) -> Seen {
         self.made.extend(other.made);
+        self.deleted.extend(other.deleted);
         for (status, count) in other.refused {
             *self.refused.entry(status).or_default() += count;
         }
@@ -46,10 +49,23 @@ impl Seen {
     /// Codes that were given out more than once.
     pub(crate) fn twice(&self) -> Vec<&str> {
         let mut count: HashMap<&str, u32> = HashMap::new();
-        self.made.iter().for_each(|made| *count.entry(&made.code).or_default() += 1);
+        let all = self.made.iter().map(|made| &made.code).chain(&self.deleted);
+        all.for_each(|code| *count.entry(code).or_default() += 1);
         count.into_iter().filter(|(_, count)| *count > 1).map(|(code, _)| code).collect()
     }
+
+    /// What a node says that is not right, once it has heard of everything.
+    pub(crate) fn check_on(&self, node: SocketAddr) -> Vec<String> {
+        let mut wrong = check(node, &self.made);
+        let mut wire = Wire::open(node);
+        let there = self.deleted.iter().filter(|code| wire.get(&format!("/{code}")).status != 404);
+        wrong.extend(there.map(|code| format!("{code} is there after its delete")));
+        wrong
+    }
 }
+
+/// After so many creates a client deletes one of those links.
+const DELETE_ONE_IN: usize = 8;
 
 /// Targets are all different, over all crowds of a process.
 static TARGETS: AtomicU64 = AtomicU64::new(0);
@@ -83,6 +99,7 @@ pub(crate) fn run<R>(
 
 fn create(node: SocketAddr, pause: Duration, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
+    let mut created = 0;
     let mut wire = Wire::open(node);
     while !stop.load(Ordering::Acquire) {
         let target = format!("https://example.org/{}", TARGETS.fetch_add(1, Ordering::Relaxed));
@@ -90,12 +107,27 @@ fn create(node: SocketAddr, pause: Duration, stop: &AtomicBool) -> Seen {
         let reply = wire.create(&json!({"longUrl": target}));
         seen.slowest = seen.slowest.max(start.elapsed());
         match reply.status {
-            200 => seen.made.push(Made { code: reply.code(), target }),
+            200 => {
+                seen.made.push(Made { code: reply.code(), target });
+                created += 1;
+                if created % DELETE_ONE_IN == 0 {
+                    delete_one(&mut wire, &mut seen);
+                }
+            }
             status => *seen.refused.entry(status).or_default() += 1,
         }
         std::thread::sleep(pause);
     }
     seen
+}
+
+/// Deletes the oldest link of those that were made lately.
+fn delete_one(wire: &mut Wire, seen: &mut Seen) {
+    let made = seen.made.remove(seen.made.len().saturating_sub(DELETE_ONE_IN));
+    match wire.delete(&made.code).status {
+        204 => seen.deleted.push(made.code),
+        status => *seen.refused.entry(status).or_default() += 1,
+    }
 }
 
 fn follow(node: SocketAddr, links: &[Made], stop: &AtomicBool) -> Seen {

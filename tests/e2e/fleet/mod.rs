@@ -48,9 +48,10 @@ impl Fleet {
     }
 }
 
-/// A node of that number, on one core.
+/// A node of that number: on one core, and every second one on two.
 pub(crate) fn setup(data_dir: &Path, number: usize, redis: &str) -> Setup {
     Setup::new(data_dir)
+        .cores(1 + number % 2)
         .env("CAROM_SPACE_KEY", KEY)
         .env("CAROM_FLEET_NODE", &format!("n{number}"))
         .argument("--redis")

@@ -40,14 +40,24 @@ fn survive(nodes: &[Node], begin: impl FnOnce(), end: impl FnOnce()) -> crowd::S
         });
         back.elapsed()
     });
-    println!("{} made, {} followed, slowest create {:?}", seen.made.len(), seen.right, seen.slowest);
+    println!(
+        "{} made, {} deleted, {} followed, slowest create {:?}",
+        seen.made.len(),
+        seen.deleted.len(),
+        seen.right,
+        seen.slowest
+    );
     assert_eq!(seen.wrong, Vec::<String>::new());
-    assert!(seen.right > 100 && seen.made.len() > 100 && seen.refused.is_empty(), "{:?}", seen.refused);
+    assert!(
+        seen.right > 100 && seen.made.len() > 100 && seen.deleted.len() > 10 && seen.refused.is_empty(),
+        "{:?}",
+        seen.refused
+    );
     assert!(recovered < Duration::from_secs(2), "{recovered:?}");
     nodes.iter().for_each(settle);
     assert_eq!(seen.twice(), Vec::<&str>::new());
     for node in nodes {
-        assert_eq!(check(node.public, &seen.made), Vec::<String>::new());
+        assert_eq!(seen.check_on(node.public), Vec::<String>::new());
         assert_eq!(node.status()["fleet"]["conflicts"], 0);
     }
     seen

@@ -31,6 +31,7 @@ fn create_everywhere(fleet: &Fleet, time: Duration) {
         nodes.iter().all(|node| node.status()["links"].as_u64() == Some(seen.made.len() as u64))
     });
     nodes.iter().for_each(settle);
+    nodes.iter().for_each(|node| assert_eq!(seen.check_on(node.public), Vec::<String>::new()));
 }
 
 #[test]
