@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId, Policy};
 
-use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX};
+use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
 use crate::mail::{
     Ground, LookUpQueue, Order, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
@@ -202,9 +202,10 @@ impl Desk {
         }
     }
 
-    /// Looks a code up in the memory of its owner. `None` when the owner did not answer in time.
+    /// Looks a code up in the memory of its owner, and behind that where not all is there. `None` when nobody answered in
+    /// time.
     pub async fn look_up(&self, code: Code) -> Option<Looked> {
-        let place = self.expect_reply_within(ANSWER_TIME_MAX);
+        let place = self.expect_reply_within(FETCH_TIME_MAX);
         self.look_ups.borrow_mut().push_back((place.token, code));
         self.call_loop();
         let begin = Instant::now();

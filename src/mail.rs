@@ -292,10 +292,12 @@ pub enum ToCore {
         /// What there is.
         found: LookedUp,
     },
-    /// A link of the core that was read from the store, for its memory.
+    /// What was read from the store for a code of the core, for its memory.
     Fetched {
-        /// The link.
-        link: Arc<Link>,
+        /// The code.
+        code: Code,
+        /// Its link; none where its record is damaged.
+        link: Option<Arc<Link>>,
         /// How many commits had ended when it was read.
         as_of: u64,
     },

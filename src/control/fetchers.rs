@@ -66,10 +66,15 @@ impl FetcherSetup {
         // Asked for before the read: see Links::commits.
         let as_of = self.links.commits();
         let found = self.read(&look_up.code);
-        if let LookedUp::Link(link) = &found {
-            self.stats.fetched.add_shared(1);
-            let core = owner(self.hasher.hash(&link.code), self.cores);
-            self.post.to(core).post(ToCore::Fetched { link: Arc::clone(link), as_of });
+        let kept = match &found {
+            LookedUp::Link(link) => Some(Some(Arc::clone(link))),
+            LookedUp::Damaged => Some(None),
+            LookedUp::Missing | LookedUp::Unknown => None,
+        };
+        if let Some(link) = kept {
+            self.stats.fetched.add_shared(link.is_some().into());
+            let core = owner(self.hasher.hash(&look_up.code), self.cores);
+            self.post.to(core).post(ToCore::Fetched { code: look_up.code, link, as_of });
         }
         if matches!(found, LookedUp::Missing | LookedUp::Unknown)
             && let Some(redis) = &self.redis
@@ -81,14 +86,22 @@ impl FetcherSetup {
     }
 
     fn read(&self, code: &Code) -> LookedUp {
+        let mut ascii = [0; CODE_LEN_MAX];
+        let key = code.ascii(&mut ascii);
         match self.links.get(code) {
             Ok(None) => LookedUp::Missing,
-            Ok(Some(value)) => match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
+            Ok(Some(value)) => match record::decode(key, &value) {
                 Ok(RecordRef::Link(link)) => LookedUp::Link(Arc::new(link.to_link(*code))),
                 Ok(RecordRef::Tombstone(_)) => LookedUp::Missing,
-                Err(_) => LookedUp::Damaged,
+                Err(error) => {
+                    self.stats.report_damaged(key, &error);
+                    LookedUp::Damaged
+                }
             },
-            Err(StoreError::Damaged(_)) => LookedUp::Damaged,
+            Err(StoreError::Damaged(text)) => {
+                self.stats.report_damaged(key, &text);
+                LookedUp::Damaged
+            }
             Err(error) => {
                 self.stats.store_errors.add_shared(1);
                 tracing::error!(%error, %code, "a link could not be read");
@@ -128,17 +141,17 @@ mod tests {
         }
         let mut found = vec![LookedUp::Unknown; 4];
         let mut kept = 0;
-        for _ in 0..5 {
+        for _ in 0..6 {
             match node.next_mail() {
                 ToCore::LookedUp { token, found: this, .. } => found[token as usize] = this,
-                ToCore::Fetched { link, as_of } => {
-                    assert_eq!((&*link, as_of), (&stored, commits));
+                ToCore::Fetched { code, link, as_of } => {
+                    assert_eq!((link.is_some(), as_of), (code == stored.code, commits));
                     kept += 1;
                 }
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(kept, 1);
+        assert_eq!(kept, 2);
         assert_eq!(found, [LookedUp::Link(Arc::new(stored)), LookedUp::Damaged, LookedUp::Missing, LookedUp::Missing]);
         drop(queue);
         threads.into_iter().for_each(|thread| thread.join().unwrap());

@@ -317,7 +317,7 @@ mod tests {
                     self.cores[core].change(&change, commit, Some((ticket, StoreAnswer::Created)))
                 }
                 Some(Mail::Fetched { code, version, as_of }) => {
-                    self.cores[core].shard.keep(&link(code, version), as_of);
+                    self.cores[core].shard.keep(&self::code(code), Some(&link(code, version)), as_of);
                     None
                 }
                 Some(Mail::LookedUp { asked, version }) => {

@@ -151,10 +151,14 @@ impl Shard {
         self.count();
     }
 
-    /// Keeps a link that was read from the store when so many commits had ended, if not all are kept anyway.
-    pub(super) fn keep(&mut self, link: &Link, as_of: u64) {
-        let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
-        self.links.keep(&link.code, self.hasher.hash(&link.code), entry, as_of);
+    /// Keeps a link that was read from the store when so many commits had ended, if not all are kept anyway. Without a link
+    /// its record is damaged.
+    pub(super) fn keep(&mut self, code: &Code, link: Option<&Link>, as_of: u64) {
+        let entry = match link {
+            Some(link) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
+            None => Entry::Damaged,
+        };
+        self.links.keep(code, self.hasher.hash(code), entry, as_of);
         self.count();
     }
 

@@ -473,9 +473,9 @@ impl Work {
                 }
             }
             ToCore::LookedUp { code, token, found } => self.take_look_up(&code, token, &found),
-            ToCore::Fetched { link, as_of } => {
+            ToCore::Fetched { code, link, as_of } => {
                 if let Some(data) = &mut self.data {
-                    data.shard.keep(&link, as_of);
+                    data.shard.keep(&code, link.as_deref(), as_of);
                 }
             }
             ToCore::CodesReady => {

@@ -123,7 +123,7 @@ fn is_reported(node: &Node, code: &str) {
 }
 
 /// The store of a node that does not run.
-fn open_store(setup: &Setup) -> Links {
+pub(crate) fn open_store(setup: &Setup) -> Links {
     let key = std::fs::read_to_string(setup.data_dir().join("space.key")).expect("a node has run here");
     let key = SpaceKey::from_hex(&key).expect("a node keeps a whole key");
     Links::open(&setup.data_dir().join("links"), &key.fingerprint()).expect("the store opens").0

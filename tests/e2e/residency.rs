@@ -4,8 +4,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use carom_shards::Code;
 use serde_json::{Value, json};
 
+use crate::faults::open_store;
 use crate::http::{Wire, request};
 use crate::ledger::Ledger;
 use crate::node::{CAROM, Dice, Setup, sum};
@@ -163,6 +165,35 @@ fn nothing_acknowledged_is_lost_with_a_node_that_keeps_few_links_in_memory() {
     let node = setup.start();
     assert_eq!(ledger.check(&node, 1), Vec::<String>::new());
     follow(&mut node.wire(), &(0..20_000).collect::<Vec<u64>>());
+}
+
+#[test]
+fn damage_is_named_when_a_link_is_read_and_is_never_no_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    import(&data, 20_000);
+    let setup = hot(&data, 512 << 10).expect("a stored record is damaged").expect("store_damaged");
+    let store = open_store(&setup);
+    let mut batch = store.batch();
+    let damaged: Vec<u64> = (0..20_000).step_by(400).collect();
+    for &number in &damaged {
+        batch.put(&Code::parse(code(number).as_bytes()).unwrap(), b"neither a link nor a tombstone");
+    }
+    store.commit(batch).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let node = setup.start();
+    let mut wire = node.wire();
+    for _ in 0..2 {
+        for &number in &damaged {
+            assert_eq!(wire.get(&format!("/{}", code(number))).status, 500, "{number}");
+            follow(&mut wire, &[number + 1]);
+        }
+    }
+    // Each is read and named once: that it is damaged stays in memory.
+    let status = node.status();
+    assert_eq!(status["store"]["damaged"], json!(damaged.len()), "{status}");
+    assert_eq!(status["alarms"][0]["name"], "store_damaged");
 }
 
 #[test]
