@@ -21,6 +21,8 @@ pub(crate) struct Made {
 pub(crate) struct Seen {
     /// Links that were acknowledged.
     pub(crate) made: Vec<Made>,
+    /// How long each of them took.
+    pub(crate) times: Vec<Duration>,
     /// Creates that were refused, by status.
     pub(crate) refused: HashMap<u16, u64>,
     /// The longest time that a create took.
@@ -34,6 +36,7 @@ pub(crate) struct Seen {
 impl Seen {
     fn merge(mut self, other: Seen) -> Seen {
         self.made.extend(other.made);
+        self.times.extend(other.times);
         for (status, count) in other.refused {
             *self.refused.entry(status).or_default() += count;
         }
@@ -88,9 +91,13 @@ fn create(node: SocketAddr, pause: Duration, stop: &AtomicBool) -> Seen {
         let target = format!("https://example.org/{}", TARGETS.fetch_add(1, Ordering::Relaxed));
         let start = Instant::now();
         let reply = wire.create(&json!({"longUrl": target}));
-        seen.slowest = seen.slowest.max(start.elapsed());
+        let took = start.elapsed();
+        seen.slowest = seen.slowest.max(took);
         match reply.status {
-            200 => seen.made.push(Made { code: reply.code(), target }),
+            200 => {
+                seen.made.push(Made { code: reply.code(), target });
+                seen.times.push(took);
+            }
             status => *seen.refused.entry(status).or_default() += 1,
         }
         std::thread::sleep(pause);

@@ -1,5 +1,6 @@
 //! Nodes that share one code space through a real Redis, and everything that can happen to it.
 
+mod budget;
 mod cluster;
 mod counter;
 mod crowd;
@@ -10,6 +11,7 @@ mod redis;
 mod rules;
 mod script;
 mod sharing;
+mod slots;
 
 use std::path::Path;
 
