@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -24,7 +24,7 @@ use super::{Address, Trouble, script};
 /// How long a connection may take until it can be used.
 const DIAL_TIME: Duration = Duration::from_secs(1);
 
-/// How long a name server may take before the last addresses are used.
+/// How long a name server may take before the last addresses are used, if there are any.
 const NAME_TIME: Duration = Duration::from_millis(250);
 
 /// How to speak to servers.
@@ -90,9 +90,10 @@ impl Dialer {
 }
 
 fn dial(name: &Arc<Name>, login: &Login) -> Result<(Connection, Told), Trouble> {
-    let (address, deadline) = (&name.address, Instant::now() + DIAL_TIME);
+    let address = &name.address;
     let away = |error: io::Error| Trouble::away(address, &error, false);
     let sockets = name.sockets().map_err(away)?;
+    let deadline = Instant::now() + DIAL_TIME;
     let mut connection = Connection::open(address, &sockets, login, deadline)?;
     let mut greeting = Vec::new();
     if let Some(password) = &login.password {
@@ -142,9 +143,14 @@ impl Name {
         if let Ok(ip) = self.address.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.address.port)]);
         }
-        let answer = self.ask()?.recv_timeout(NAME_TIME).unwrap_or_else(|_| Err(late()));
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let patience = if self.known().is_empty() { DIAL_TIME } else { NAME_TIME };
+        let answer = self.ask()?.recv_timeout(patience).unwrap_or_else(|_| Err(late()));
+        let known = self.known().clone();
         if known.is_empty() { answer } else { Ok(known) }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the name server, unless somebody waits for it already. An answer is kept, too.
@@ -157,7 +163,7 @@ impl Name {
                 if let Ok(found) = &found
                     && !found.is_empty()
                 {
-                    name.known.lock().unwrap_or_else(PoisonError::into_inner).clone_from(found);
+                    name.known().clone_from(found);
                 }
                 name.is_asked.store(false, Ordering::Release);
                 let _ = sender.send(found);

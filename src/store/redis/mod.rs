@@ -173,8 +173,10 @@ enum Reply {
     Is(Vec<Value>),
     /// The slot is moving, and what it is about may be at that server already.
     At(Address),
-    /// Whoever the new map of slots names has it. It was not carried out.
-    Elsewhere,
+    /// The server knows that another one has it. It was not carried out.
+    Moved,
+    /// The server is not, or not now, one that has anything. It was not carried out.
+    Unfit,
     /// Nobody has all of what it is about at the moment. It was not carried out.
     Later,
     /// The server has forgotten the scripts.
@@ -264,13 +266,21 @@ impl Redis {
         self.await_all(&tickets, deadline)
     }
 
-    /// Waits for the answers to all of these, which end then at the latest.
+    /// Waits for the answers to all of these, which end then at the latest. Answers to others are kept for
+    /// [`Redis::turn`].
     fn await_all(&mut self, tickets: &[Ticket], deadline: Instant) -> Vec<Result<Vec<Value>, Trouble>> {
-        let mut answers = HashMap::new();
-        while answers.len() < tickets.len() {
-            answers.extend(self.turn(deadline).into_iter().map(|(ticket, answer)| (ticket, answer.0)));
+        let (mut ours, mut others) = (HashMap::new(), Vec::new());
+        while ours.len() < tickets.len() {
+            for (ticket, Answer(answer)) in self.turn(deadline) {
+                if tickets.binary_search(&ticket).is_ok() {
+                    ours.insert(ticket, answer);
+                } else {
+                    others.push((ticket, answer));
+                }
+            }
         }
-        tickets.iter().map(|ticket| answers.remove(ticket).expect("each is answered")).collect()
+        self.answers.extend(others);
+        tickets.iter().map(|ticket| ours.remove(ticket).expect("each is answered")).collect()
     }
 
     /// Does what can be done now.
@@ -289,7 +299,9 @@ impl Redis {
         let search = self.search.as_ref().map(Search::next_at);
         let until = open.chain(servers).chain(search).flatten().fold(until, Instant::min);
         let mut polled: Vec<PollFd<'_>> = self.servers.values().filter_map(Server::awaits).collect();
-        polled.push(PollFd::new(self.dialer.bell(), PollFlags::IN));
+        if self.servers.values().any(Server::is_dialing) {
+            polled.push(PollFd::new(self.dialer.bell(), PollFlags::IN));
+        }
         if connection::wait(&mut polled, until.saturating_duration_since(Instant::now())).is_err() {
             // No memory for it: what is there is looked at all the same.
             std::thread::sleep(Duration::from_millis(1));
@@ -370,9 +382,14 @@ impl Redis {
                 self.open.push(asked);
             }
             Reply::At(_) | Reply::Later => self.again(asked, BETWEEN_ROUNDS),
-            Reply::Elsewhere => {
+            Reply::Moved => {
                 self.topology = None;
-                self.search(Some(address));
+                self.search(Some(address), None);
+                self.again(asked, BETWEEN_ROUNDS);
+            }
+            Reply::Unfit => {
+                self.topology = None;
+                self.search(None, Some(address));
                 self.again(asked, BETWEEN_ROUNDS);
             }
             Reply::Unloaded => {
@@ -418,11 +435,11 @@ impl Redis {
                 Some(address) => self.give(&address, asked),
                 // A slot that nobody has.
                 None if self.topology.is_some() => {
-                    self.search(None);
+                    self.search(None, None);
                     self.again(asked, BETWEEN_ROUNDS);
                 }
                 None => {
-                    self.search(None);
+                    self.search(None, None);
                     if self.search.as_ref().is_some_and(|search| search.is_slow) {
                         self.answers.push((asked.ticket, Err(nobody_knows())));
                     } else {

@@ -132,8 +132,8 @@ impl Search {
 
 impl Redis {
     /// Begins to find out who has what, unless that is under way. What was known before is used meanwhile. The first to be
-    /// asked is whoever has just sent us on.
-    pub(super) fn search(&mut self, first: Option<&Address>) {
+    /// asked is whoever has just sent us on, the last one who is of no use himself.
+    pub(super) fn search(&mut self, first: Option<&Address>, last: Option<&Address>) {
         if self.search.is_some() {
             return;
         }
@@ -144,6 +144,10 @@ impl Redis {
                 left.push_back(address.clone());
             }
         }
+        let of_no_use = left.iter().position(|address| Some(address) == last);
+        if let Some(address) = of_no_use.and_then(|at| left.remove(at)) {
+            left.push_back(address);
+        }
         let trouble = Trouble::Away { what: "there is no server to ask".to_owned(), asked: false };
         self.searched = Some(Instant::now());
         self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), trouble, is_slow: false });
@@ -152,7 +156,7 @@ impl Redis {
     /// The same where what is known may be right and only a server is away: not over and over.
     pub(super) fn search_sometimes(&mut self) {
         if self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY) {
-            self.search(None);
+            self.search(None, None);
         }
     }
 
@@ -227,7 +231,7 @@ impl Redis {
         let deadline = Instant::now() + within;
         self.topology = None;
         self.search = None;
-        self.search(None);
+        self.search(None, None);
         loop {
             self.step();
             if let Some(topology) = &self.topology {
@@ -284,7 +288,8 @@ pub(super) fn sort(address: &Address, values: Vec<Value>) -> Reply {
         }
         "NOSCRIPT" => Reply::Unloaded,
         "TRYAGAIN" => Reply::Later,
-        "MOVED" | "READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" => Reply::Elsewhere,
+        "MOVED" => Reply::Moved,
+        "READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" => Reply::Unfit,
         code => Reply::Failed(Trouble::Refused(format!("{address}: {code} {details}"))),
     }
 }
@@ -340,13 +345,13 @@ mod tests {
         let address = Address { host: "a".to_owned(), port: 1 };
         let value = |text: &str| redis::parse_redis_value(format!("{text}\r\n").as_bytes()).unwrap();
         let reply = |text: &str| sort(&address, vec![value(":1"), value(&format!("-{text}")), value(":2")]);
-        assert!(matches!(reply("MOVED 3999 127.0.0.1:6381"), Reply::Elsewhere));
+        assert!(matches!(reply("MOVED 3999 127.0.0.1:6381"), Reply::Moved));
         let Reply::At(to) = reply("ASK 3999 127.0.0.1:6381") else { panic!("an address") };
         assert_eq!(to, Address { host: "127.0.0.1".to_owned(), port: 6381 });
         assert!(matches!(reply("ASK 3999"), Reply::Later));
         assert!(matches!(reply("TRYAGAIN Multiple keys request during rehashing of slot"), Reply::Later));
         assert!(matches!(reply("NOSCRIPT No matching script."), Reply::Unloaded));
-        assert!(matches!(reply("READONLY You can't write against a read only replica."), Reply::Elsewhere));
+        assert!(matches!(reply("READONLY You can't write against a read only replica."), Reply::Unfit));
         assert!(matches!(reply("OOM command not allowed"), Reply::Failed(Trouble::Refused(_))));
         assert!(matches!(sort(&address, vec![value(":1"), value("$-1")]), Reply::Is(values) if values.len() == 2));
     }
