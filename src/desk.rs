@@ -36,6 +36,8 @@ pub enum Looked {
     Gone,
     /// A link whose record cannot be read.
     Damaged,
+    /// Nobody could say in time.
+    Unavailable,
 }
 
 /// An answer that a task waits for.
@@ -74,6 +76,8 @@ pub struct Counters {
     pub reader: ReaderQueue,
     /// Who looks up codes that a core does not know; nobody where a node is alone.
     pub look_ups: Option<LookUpQueue>,
+    /// Who reads links that are not in memory; nobody where all are.
+    pub fetches: Option<LookUpQueue>,
     /// The mailboxes of all cores.
     pub post: Post,
     /// What each core counts.

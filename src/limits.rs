@@ -75,6 +75,16 @@ pub const LOOK_UP_QUEUE_LEN: usize = 1_024;
 /// Unknown codes that are looked up at once.
 pub const LOOK_UP_BATCH: usize = 256;
 
+/// Codes that wait to be read from the store at most, where only links in use are in memory. A client who asks for one more
+/// is told to come again.
+pub const FETCH_QUEUE_LEN: usize = 16_384;
+
+/// Threads that read them: as many reads as a fast disk serves at once without slowing down.
+pub const FETCHERS: usize = 8;
+
+/// How long a client waits for such a read, or for Redis, before it is told that the link is unavailable.
+pub const FETCH_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// Codes that a core of a fleet has in reserve at least: as many links can be made while Redis is away.
 pub const FLEET_RESERVE: usize = 100_000;
 

@@ -132,7 +132,8 @@ pub enum Order {
     Resume,
 }
 
-/// An unknown code to look up in Redis. Whoever asks is answered with [`ToCore::LookedUp`].
+/// A code to look up that a core does not have in memory: in the store, in Redis, or in one after the other. Whoever asks is
+/// answered with [`ToCore::LookedUp`].
 #[derive(Clone, Copy, Debug)]
 pub struct LookUp {
     /// The code.
@@ -143,6 +144,21 @@ pub struct LookUp {
     pub token: u64,
     /// When the client began to wait.
     pub since: Instant,
+    /// Whether the store could not say if it has the code: then nobody may say that there is none.
+    pub in_doubt: bool,
+}
+
+/// What a [`LookUp`] has found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LookedUp {
+    /// This link.
+    Link(Arc<Link>),
+    /// There is none.
+    Missing,
+    /// There is one, but its record cannot be read.
+    Damaged,
+    /// Nobody could say.
+    Unknown,
 }
 
 /// What became of a [`StoreRequest`].
@@ -241,6 +257,8 @@ pub enum ToCore {
     Apply {
         /// The change.
         change: Change,
+        /// The number of the commit, see [`crate::store::links::Links::commits`].
+        commit: u64,
         /// Whom to tell what when it is applied; nobody where another node made the change.
         notify: Option<(Ticket, StoreAnswer)>,
     },
@@ -265,14 +283,21 @@ pub enum ToCore {
     Load(LoadBatch),
     /// All links have been read back.
     LoadDone,
-    /// What a look-up in Redis has found.
+    /// What a look-up has found.
     LookedUp {
         /// The code.
         code: Code,
         /// The number that the core gave to it.
         token: u64,
-        /// The link, if there is one.
-        link: Option<Arc<Link>>,
+        /// What there is.
+        found: LookedUp,
+    },
+    /// A link of the core that was read from the store, for its memory.
+    Fetched {
+        /// The link.
+        link: Arc<Link>,
+        /// How many commits had ended when it was read.
+        as_of: u64,
     },
     /// Fresh codes are in the core's queue: tasks that wait for one should look again.
     CodesReady,
@@ -366,7 +391,7 @@ impl Post {
 /// The bounded way to the writer, shared by all cores.
 pub type WriterQueue = SyncSender<Order>;
 
-/// The bounded way to who looks up unknown codes, shared by all cores.
+/// The bounded way to who looks up codes, shared by all cores.
 pub type LookUpQueue = SyncSender<LookUp>;
 
 /// The way to the readers, shared by all cores.

@@ -17,12 +17,13 @@ use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, SpaceKey};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::api::{self, Site};
-use crate::config::Settings;
+use crate::config::{Residency, Settings};
+use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::{loader, readers, writer};
 use crate::core::listen::{self, Socket};
-use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds};
+use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, Share};
 use crate::desk::{Codes, Counters};
 use crate::exit::{Exit, Reason};
 use crate::limits::{ADMIN_DRAIN_TIME_MAX, DRAIN_TIME_MAX};
@@ -118,6 +119,7 @@ struct Node {
 struct Threads {
     writer: JoinHandle<()>,
     readers: Vec<JoinHandle<()>>,
+    fetchers: Vec<JoinHandle<()>>,
     replenisher: Replenisher,
     fleet: Option<Fleet>,
 }
@@ -159,12 +161,24 @@ impl Node {
             Some(joined) => (Some(joined.fleet), joined.gateway, Some(joined.look_ups), Some(joined.source)),
             None => (None, writer_queue, None, None),
         };
+        let (fetches, fetchers) = match settings.residency {
+            Residency::All => (None, Vec::new()),
+            Residency::Hot { memory_limit } => {
+                stats.memory_limit.set(memory_limit);
+                let redis = look_ups.clone();
+                let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(&stats));
+                let started = fetchers::start(&FetcherSetup { links, post, hasher, cores, stats, redis });
+                let (queue, threads) = started.map_err(|error| thread_exit("the store's fetchers", &error))?;
+                (Some(queue), threads)
+            }
+        };
         let core_stats: Arc<[Arc<CoreStats>]> = (0..=cores.get()).map(|_| Arc::default()).collect();
         let supply = Supply { links: &links, space: CodeSpace::new(&key), post: &post, fleet: source };
         let mut replenisher = start_replenisher(settings, supply, &core_stats, &stats)?;
         let counters = Counters {
             writer: gateway,
             look_ups,
+            fetches,
             reader: reader_queue,
             post: post.clone(),
             cores: Arc::clone(&core_stats),
@@ -184,7 +198,7 @@ impl Node {
             cores,
             post,
             stats,
-            threads: Threads { writer, readers, replenisher, fleet },
+            threads: Threads { writer, readers, fetchers, replenisher, fleet },
             running,
             links,
             announcement,
@@ -256,6 +270,9 @@ impl Node {
         for running in self.running {
             let _ = running.join();
         }
+        for thread in self.threads.fetchers {
+            thread.join().expect("panics abort");
+        }
         self.threads.fleet.into_iter().for_each(Fleet::stop);
         // The cores have dropped their ends of the queues: the writer syncs what it has, and ends.
         for thread in self.threads.readers.into_iter().chain([self.threads.writer]) {
@@ -306,6 +323,10 @@ impl CorePlan<'_> {
                 bell,
                 mail,
                 counters: self.counters.clone(),
+                share: match self.settings.residency {
+                    Residency::All => Share::All,
+                    Residency::Hot { memory_limit } => Share::Bytes(memory_limit / self.cores.get() as u64),
+                },
                 limits: Limits {
                     connections: self.settings.limits.connections,
                     head_time: self.settings.limits.head,

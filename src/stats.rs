@@ -62,6 +62,8 @@ pub struct CoreStats {
     pub hot_hits: Counter,
     /// Unknown codes that were looked up in Redis.
     pub looked_up: Counter,
+    /// Codes that were not in memory and were asked of the store.
+    pub fetches: Counter,
     /// Look-ups answered for other cores.
     pub forwarded_in: Counter,
     /// Doorbells rung at other cores.
@@ -97,6 +99,12 @@ pub struct NodeStats {
     pub store_errors: Counter,
     /// Records that could not be decoded.
     pub store_damaged: Counter,
+    /// Links that were not in memory and were read from the store for a client.
+    pub fetched: Counter,
+    /// Codes that could not be asked of the store, because too many waited.
+    pub fetches_left_out: Counter,
+    /// Bytes that links may take in memory; 0 where all are kept.
+    pub memory_limit: Counter,
     /// Group commits.
     pub commits: Counter,
     /// Nanoseconds that the syncs of group commits took, in total.

@@ -52,6 +52,11 @@ impl CodeFilter {
         CodeFilter { layers: vec![layer.expect("the kernel gives no memory for the codes")], len: 0 }
     }
 
+    /// Bytes that an empty set for about so many codes takes.
+    pub fn bytes_for(codes: usize) -> u64 {
+        (codes.max(CODES_MIN) * BITS_PER_CODE / 8) as u64
+    }
+
     /// Adds the code of a hash.
     pub fn insert(&mut self, hash: CodeHash) {
         let mixed = mix(hash);

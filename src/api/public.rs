@@ -87,7 +87,7 @@ impl Context {
             Some(Looked::Missing) => page(request, &pages::NOT_FOUND),
             Some(Looked::Gone) => page(request, &pages::GONE),
             Some(Looked::Damaged) => page(request, &pages::DAMAGED),
-            None => page(request, &pages::UNAVAILABLE),
+            Some(Looked::Unavailable) | None => page(request, &pages::UNAVAILABLE),
         }
     }
 }

@@ -47,7 +47,12 @@ pub(super) async fn gather(desk: &Desk) -> Value {
         "draining": node.draining.load(Ordering::Relaxed),
         "links": sum(|core| core.links.get()),
         "cores": per_core,
-        "cache": {"hit": sum(|core| core.redirects.get()), "miss": sum(|core| core.misses.get()), "error": node.store_damaged.get()},
+        "cache": {
+            "hit": sum(|core| core.redirects.get()).saturating_sub(node.fetched.get()),
+            "miss": sum(|core| core.misses.get()) + node.fetched.get(),
+            "error": node.store_damaged.get(),
+        },
+        "residency": describe_residency(node, sum(|core| core.map_bytes.get())),
         "store": describe_store(node),
         "lock": {"get": sum(|core| core.code_waits.get()), "error": sum(|core| core.code_wait_errors.get())},
         "issuer": {
@@ -87,6 +92,7 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "forwardedOut": core.forwarded_out.get(),
         "hotHits": core.hot_hits.get(),
         "lookedUp": core.looked_up.get(),
+        "fetches": core.fetches.get(),
         "forwardedIn": core.forwarded_in.get(),
         "doorbells": core.doorbells.get(),
         "turns": core.turns.get(),
@@ -100,6 +106,18 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
             "count": latency.count, "p50": latency.p50, "p80": latency.p80, "p99": latency.p99, "p999": latency.p999,
             "max": latency.max,
         })),
+    })
+}
+
+/// Which links are in memory.
+fn describe_residency(node: &NodeStats, memory_bytes: u64) -> Value {
+    let limit = node.memory_limit.get();
+    json!({
+        "mode": if limit > 0 { "hot" } else { "all" },
+        "memoryBytes": memory_bytes,
+        "memoryLimitBytes": (limit > 0).then_some(limit),
+        "fetched": node.fetched.get(),
+        "fetchesLeftOut": node.fetches_left_out.get(),
     })
 }
 
@@ -193,10 +211,11 @@ fn render(status: &Value) -> String {
 
 fn render_cards(page: &mut String, status: &Value) {
     let writable = if status["store"]["writable"] == true { "writable" } else { "takes no writes" };
+    let is_hot = status["residency"]["mode"] == "hot";
     let cards = [
-        (grouped(&status["links"]), "links"),
-        (grouped(&status["cache"]["hit"]), "redirects"),
-        (grouped(&status["cache"]["miss"]), "misses"),
+        (grouped(&status["links"]), if is_hot { "links in memory" } else { "links" }),
+        (grouped(&status["cache"]["hit"]), if is_hot { "redirects from memory" } else { "redirects" }),
+        (grouped(&status["cache"]["miss"]), if is_hot { "not in memory" } else { "misses" }),
         (grouped(&status["store"]["update"]), "creates and deletes"),
         (format!("{:.0} µs", status["store"]["syncMicrosMean"].as_f64().unwrap_or(0.0)), "mean sync"),
         (writable.to_owned(), "store"),

@@ -9,8 +9,11 @@ use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
 use super::redis_url;
 use super::value::{self, Found, Written};
-use super::{Fleet, KeySource, Limits, Purpose, Settings};
+use super::{Fleet, KeySource, Limits, Purpose, Residency, Settings};
 use crate::exit::Reason;
+
+/// The least memory for links that one core can work with, bytes.
+const MEMORY_LIMIT_MIN: u64 = 512 << 10;
 
 /// Reads the raw settings and gathers what is wrong with them.
 pub(super) struct Checker<'a> {
@@ -36,6 +39,7 @@ impl<'a> Checker<'a> {
         let open = self.one(Key::Open, value::boolean);
         let space_key = self.space_key();
         let code_length = self.one(Key::LinksCodeLength, value::code_length);
+        let residency = self.residency(cores.as_ref());
         let connections = self.one(Key::LimitsConnections, |written| value::integer(written, 1, 4_000_000));
         let idle = self.one(Key::LimitsIdleSeconds, |written| value::integer(written, 1, 86_400));
         let head = self.one(Key::LimitsHeadSeconds, |written| value::integer(written, 1, 600));
@@ -59,6 +63,7 @@ impl<'a> Checker<'a> {
             open: open?,
             space_key,
             code_length: code_length?,
+            residency: residency?,
             limits: Limits {
                 connections: usize::try_from(connections?).ok()?,
                 idle: Duration::from_secs(idle?),
@@ -137,6 +142,34 @@ impl<'a> Checker<'a> {
                 None
             }
         }
+    }
+
+    fn residency(&mut self, cores: Option<&Cores>) -> Option<Residency> {
+        let is_hot = self.one(Key::LinksResidency, value::is_hot)?;
+        let limit = self.one(Key::LinksMemoryLimit, |written| value::size(written, MEMORY_LIMIT_MIN));
+        let source = |key: Key| self.sources[key as usize].clone();
+        let (key, wrong) = match (is_hot, limit) {
+            (false, None) => return Some(Residency::All),
+            (true, Some(limit)) => {
+                let least = cores.map_or(1, |cores| cores.cpus.len() as u64) * MEMORY_LIMIT_MIN;
+                if limit >= least {
+                    return Some(Residency::Hot { memory_limit: limit });
+                }
+                let right = format!("allow at least {}KiB, or run fewer cores", least >> 10);
+                (Key::LinksMemoryLimit, Wrong::new("is too little for so many cores", right))
+            }
+            (true, None) if !self.raw.of(Key::LinksMemoryLimit).is_empty() => return None,
+            (true, None) => {
+                let right = "set links.memory_limit to a size such as 8GiB";
+                (Key::LinksResidency, Wrong::new("hot needs a limit of the memory that links may take", right))
+            }
+            (false, Some(_)) => {
+                let right = "set links.residency = \"hot\", or leave the limit out";
+                (Key::LinksMemoryLimit, Wrong::new("has no effect while every link is kept in memory", right))
+            }
+        };
+        self.problems.push(Problem::of(source(key), key, wrong));
+        None
     }
 
     fn fleet(&mut self) -> Option<Fleet> {

@@ -3,7 +3,7 @@
 use super::cpus::{self, CpuChoice};
 use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
-use super::{KeySource, Settings};
+use super::{KeySource, Residency, Settings, value};
 
 pub(super) fn describe(settings: &Settings) -> String {
     let mut text = String::from("# The settings that hold, and where each comes from.\n");
@@ -92,6 +92,14 @@ fn value(settings: &Settings, key: Key) -> Shown {
             KeySource::DataDir | KeySource::File(_) => return Shown::Unset,
         },
         Key::LinksCodeLength => settings.code_length.to_string(),
+        Key::LinksResidency => quote(match settings.residency {
+            Residency::All => "all",
+            Residency::Hot { .. } => "hot",
+        }),
+        Key::LinksMemoryLimit => match settings.residency {
+            Residency::All => return Shown::Unset,
+            Residency::Hot { memory_limit } => quote(&value::show_size(memory_limit)),
+        },
         Key::LimitsConnections => settings.limits.connections.to_string(),
         Key::LimitsIdleSeconds => settings.limits.idle.as_secs().to_string(),
         Key::LimitsHeadSeconds => settings.limits.head.as_secs().to_string(),

@@ -17,6 +17,8 @@ pub enum Key {
     SpaceKeyFile,
     SpaceKey,
     LinksCodeLength,
+    LinksResidency,
+    LinksMemoryLimit,
     FleetNode,
     FleetPassword,
     FleetCaFile,
@@ -53,7 +55,7 @@ pub struct Setting {
 }
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 22] = [
+pub static SETTINGS: [Setting; 24] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -153,6 +155,26 @@ pub static SETTINGS: [Setting; 22] = [
         default: Some("7"),
         secret: false,
         doc: "How many characters a new short code has; fewer are easier to guess.",
+    },
+    Setting {
+        key: Key::LinksResidency,
+        name: "links.residency",
+        env: "CAROM_LINKS_RESIDENCY",
+        flag: None,
+        kind: "all or hot",
+        default: Some("all"),
+        secret: false,
+        doc: "Whether every link is kept in memory, or those in use while the others are read from disk when they are asked for.",
+    },
+    Setting {
+        key: Key::LinksMemoryLimit,
+        name: "links.memory_limit",
+        env: "CAROM_LINKS_MEMORY_LIMIT",
+        flag: None,
+        kind: "a size such as 512MiB or 8GiB",
+        default: None,
+        secret: false,
+        doc: "With links.residency = \"hot\": how much memory links may take, on all cores together.",
     },
     Setting {
         key: Key::FleetNode,

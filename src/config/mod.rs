@@ -54,11 +54,25 @@ pub struct Settings {
     pub space_key: KeySource,
     /// Characters of a new code, 6 to 10.
     pub code_length: CodeLength,
+    /// Which links are kept in memory.
+    pub residency: Residency,
     /// What an operator may bound.
     pub limits: Limits,
     /// How much is logged.
     pub log_level: LogLevel,
     sources: [Source; SETTINGS.len()],
+}
+
+/// Which links are kept in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Residency {
+    /// Every one.
+    All,
+    /// Those in use.
+    Hot {
+        /// Bytes that they may take, on all cores together.
+        memory_limit: u64,
+    },
 }
 
 /// Where the secret key of the code space comes from.

@@ -201,6 +201,23 @@ fn what_is_described_reads_back_as_the_same() {
     }
 }
 
+#[test]
+fn a_limit_of_memory_and_the_residency_that_needs_it_come_together() {
+    let (settings, _) = from_file("cores = \"0-0\"\n[links]\nresidency = \"hot\"\nmemory_limit = \"64MiB\"\n").unwrap();
+    assert_eq!(settings.residency, Residency::Hot { memory_limit: 64 << 20 });
+    for (text, wrong) in [
+        ("residency = \"hot\"", "set links.memory_limit"),
+        ("memory_limit = \"1GiB\"", "set links.residency = \"hot\""),
+        ("residency = \"some\"\nmemory_limit = 99999999", "write \"all\" or \"hot\""),
+        ("residency = \"hot\"\nmemory_limit = \"4 KiB\"", "at least 512KiB"),
+        ("residency = \"hot\"\nmemory_limit = \"many\"", "such as 512MiB"),
+        ("residency = \"hot\"\nmemory_limit = \"99999999TiB\"", "too large"),
+    ] {
+        let errors = from_file(&format!("[links]\n{text}\n")).unwrap_err();
+        assert!(errors.to_string().contains(wrong), "{text}: {errors}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_of_a_file_panics(text in "\\PC*|(\n|[a-z_]{1,9}|[=\\[\\]{}\"'.,0-9 -])*") {

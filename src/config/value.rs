@@ -157,6 +157,59 @@ pub(super) fn code_length(written: &Written) -> Result<CodeLength, Wrong> {
         .ok_or_else(|| Wrong::new("is no length of a code", "write a number from 6 to 10"))
 }
 
+/// Whether only the links in use are kept in memory.
+pub(super) fn is_hot(written: &Written) -> Result<bool, Wrong> {
+    match text(written)?.trim() {
+        "all" => Ok(false),
+        "hot" => Ok(true),
+        other => Err(Wrong::new(format!("{} is neither all nor hot", quoted(other)), "write \"all\" or \"hot\"")),
+    }
+}
+
+/// Units of sizes, the largest first; people write the others for the binary ones often enough to be taken seriously.
+const UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+/// A number of bytes, at least `least`.
+pub(super) fn size(written: &Written, least: u64) -> Result<u64, Wrong> {
+    let right = || format!("write a size of at least {}, such as 512MiB or 8GiB", show_size(least));
+    let text = match written {
+        Written::Integer(digits) => digits,
+        other => text(other)?,
+    };
+    let text = text.trim();
+    let digits = text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(text.len() - digits);
+    let unit = unit.trim();
+    let factor = match unit {
+        "" => Some(1),
+        unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, factor)| *factor),
+    };
+    let Some((number, factor)) = number.parse::<u64>().ok().zip(factor) else {
+        return Err(Wrong::new(format!("{} is no size", quoted(text)), right()));
+    };
+    match number.checked_mul(factor) {
+        Some(bytes) if bytes >= least => Ok(bytes),
+        Some(_) => Err(Wrong::new(format!("{} is too small", quoted(text)), right())),
+        None => Err(Wrong::new(format!("{} is too large", quoted(text)), right())),
+    }
+}
+
+/// A size as [`size`] reads it.
+pub(super) fn show_size(bytes: u64) -> String {
+    let binary = UNITS[..4].iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
+    binary.map_or_else(|| bytes.to_string(), |(name, factor)| format!("{}{name}", bytes / factor))
+}
+
 /// The name of a log level.
 pub(super) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
     let name = text(written)?.trim();
@@ -260,6 +313,19 @@ mod tests {
             ("", "write IP:PORT, as 127.0.0.1:8080 or [::1]:8080"),
         ] {
             assert_eq!(address(wrong).unwrap_err().right, right, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (written, bytes) in
+            [("1048576", 1 << 20), ("1MiB", 1 << 20), (" 2 gib ", 2 << 30), ("3GB", 3_000_000_000), ("700kB", 700_000)]
+        {
+            assert_eq!(size(&word(written), 1).unwrap(), bytes, "{written}");
+            assert_eq!(size(&word(&show_size(bytes)), 1).unwrap(), bytes);
+        }
+        for wrong in ["", "MiB", "-1", "1.5GiB", "5 parsecs", "0", "18446744073709551616"] {
+            assert!(size(&word(wrong), 1).is_err(), "{wrong}");
         }
     }
 

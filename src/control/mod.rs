@@ -1,5 +1,5 @@
-//! Threads that may block, so that cores need not: the store's writer and readers, the loader at start, the
-//! replenisher; and the commands that work on a data directory without a node, import and export.
+//! Threads that may block, so that cores need not: the store's writer, readers and fetchers, the loader at
+//! start, the replenisher; and the commands that work on a data directory without a node, import and export.
 //!
 //! Nothing here knows of sockets or HTTP. Cores are reached through [`crate::mail`] alone.
 
@@ -8,6 +8,7 @@ pub mod export;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub mod faults;
+pub mod fetchers;
 pub mod fleet;
 pub mod import;
 mod import_lines;

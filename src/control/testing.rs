@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use carom_shards::{CodeHasher, CoreCount, CoreId};
 
+use super::fetchers::FetcherSetup;
 use super::writer::WriterSetup;
 use crate::link::Link;
 use crate::mail::{Ground, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
@@ -56,6 +57,22 @@ impl TestNode {
             #[cfg(feature = "faults")]
             faults: super::faults::Faults::default(),
         }
+    }
+
+    pub(crate) fn fetcher_setup(&self) -> FetcherSetup {
+        FetcherSetup {
+            links: self.links.clone(),
+            post: self.post.clone(),
+            hasher: self.hasher,
+            cores: self.cores,
+            stats: Arc::clone(&self.stats),
+            redis: None,
+        }
+    }
+
+    /// The next message for core 0.
+    pub(crate) fn next_mail(&self) -> ToCore {
+        self.mail[0].recv_timeout(Duration::from_secs(10)).unwrap()
     }
 
     /// Waits until `count` tickets are answered and returns the answers by token. Like a core, gives the answer of an

@@ -158,7 +158,7 @@ impl Writer {
         } else if !acknowledges || self.make_durable() {
             self.setup.stats.store_updates.add(writes.states.len() as u64);
             self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
-            self.tell(outcomes);
+            self.tell(outcomes, self.setup.links.commits());
             self.hand_deliveries_over();
             return;
         }
@@ -219,14 +219,14 @@ impl Writer {
         result.map_err(|error| self.fail(&error)).is_ok()
     }
 
-    /// Gives every core what is for it, in one bundle.
-    fn tell(&mut self, outcomes: Vec<Outcome>) {
+    /// Gives every core what is for it after the commit of that number, in one bundle.
+    fn tell(&mut self, outcomes: Vec<Outcome>, commit: u64) {
         let setup = &self.setup;
         for outcome in outcomes {
             match outcome {
                 Outcome::Apply { code, change, notify } => {
                     let core = owner(setup.hasher.hash(&code), setup.cores);
-                    self.bundles[core.index()].push(ToCore::Apply { change, notify });
+                    self.bundles[core.index()].push(ToCore::Apply { change, commit, notify });
                 }
                 Outcome::Answer { ticket, answer } => {
                     self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });

@@ -23,13 +23,15 @@ pub(super) enum Stage {
     Dead,
 }
 
-/// A question that another core has to answer.
+/// A question that another core, the store or Redis has to answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking {
     pub(super) ask: Ask,
     pub(super) since: Instant,
     /// Whether its answer should be kept for others who ask.
     pub(super) wanted: bool,
+    /// Whether the store or Redis is asked, which may take longer than clients should wait.
+    pub(super) looked_up: bool,
 }
 
 /// One connection.

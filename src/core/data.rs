@@ -65,8 +65,9 @@ impl Data {
         let Data { shard, mesh, hot, .. } = self;
         let answered = mesh.answer_questions(
             now_ms,
-            |questions| shard.foresee(questions.iter().map(|question| question.hash)),
-            |question, answer| answer(&shard.find(&question.code, question.hash, now_ms)),
+            shard,
+            |shard, questions| shard.foresee(questions.iter().map(|question| question.hash)),
+            |shard, question, answer| answer(&shard.find(&question.code, question.hash, now_ms)),
         );
         let taken = mesh.take_answers(|arrived| match arrived {
             Arrived::Answer { token, found, lasts } => {
@@ -87,14 +88,15 @@ impl Data {
         (answered, answered + taken > 0 || mesh.has_more())
     }
 
-    /// Makes a durable change visible. Returns whom to answer what, unless other cores may hold copies of what was there
+    /// Makes a change visible that is durable with the commit of that number. Returns whom to answer what, unless other cores may hold copies of what was there
     /// before: then that waits for [`Data::dropped`].
     pub(super) fn change(
         &mut self,
         change: &Change,
+        commit: u64,
         notify: Option<(Ticket, StoreAnswer)>,
     ) -> Option<(Ticket, StoreAnswer)> {
-        let Ok((hash, replaced)) = self.shard.apply(change) else {
+        let Ok((hash, replaced)) = self.shard.apply(change, commit) else {
             return notify.map(|(ticket, _)| (ticket, StoreAnswer::Unserved));
         };
         let peers = self.mesh.peers();
@@ -116,6 +118,7 @@ impl Data {
 mod tests {
     use super::*;
     use crate::core::mesh::{Question, weave};
+    use crate::core::residents::Share;
     use crate::link::{Link, Origin, Version};
     use crate::stats::{CoreStats, NodeStats};
     use carom_shards::{CodeHasher, CoreCount, Policy};
@@ -139,128 +142,209 @@ mod tests {
         Serve { core: usize },
         /// A core takes one message of its mailbox.
         Mail { core: usize },
-        /// A change of a code is durable, and its owner is told.
+        /// A change of a code is durable.
         Change { code: usize },
+        /// The owner of the oldest change that it has not heard of is told.
+        Tell,
+        /// The store is read for one of those that wait for that.
+        Read { at: usize },
+        /// What was read is posted.
+        Post { at: usize },
+        /// An owner that keeps only links in use needs the memory of this one.
+        Evict { code: usize },
     }
 
     fn any_step() -> impl Strategy<Value = Step> {
         prop_oneof![
             6 => (0..CORES, 0..CODES).prop_map(|(core, code)| Step::Ask { core, code }),
             4 => (0..CORES).prop_map(|core| Step::Serve { core }),
-            2 => (0..CORES).prop_map(|core| Step::Mail { core }),
+            4 => (0..CORES).prop_map(|core| Step::Mail { core }),
             1 => (0..CODES).prop_map(|code| Step::Change { code }),
+            1 => Just(Step::Tell),
+            2 => (0..8usize).prop_map(|at| Step::Read { at }),
+            2 => (0..8usize).prop_map(|at| Step::Post { at }),
+            1 => (0..CODES).prop_map(|code| Step::Evict { code }),
         ]
     }
 
-    /// Some cores, their mailboxes, and what clients know. A code has versions; every second one is no link.
+    /// A client's question: code, and the version that was acknowledged when it was asked.
+    #[derive(Clone, Copy, Debug)]
+    struct Asked {
+        core: usize,
+        code: usize,
+        known: u64,
+    }
+
+    /// A message of a mailbox.
+    enum Mail {
+        Dropped(u64),
+        Apply { code: usize, version: u64, commit: u64, number: u64 },
+        Fetched { code: usize, version: u64, as_of: u64 },
+        LookedUp { asked: Asked, version: u64 },
+    }
+
+    /// Some cores, their mailboxes, the store and its readers, and what clients know. A code has versions; every third one
+    /// is no link.
     struct Node {
         cores: Vec<Data>,
-        mail: Vec<VecDeque<u64>>,
+        mail: Vec<VecDeque<Mail>>,
         /// The version that was stored last, and the last that was acknowledged, of each code.
         stored: [u64; CODES],
         acknowledged: [u64; CODES],
-        /// Asked, not answered: core and code, and the version that was acknowledged when the client asked.
-        asking: HashMap<u64, (usize, usize, u64)>,
+        commits: u64,
+        /// Changes that are stored, and whose owners have not been told.
+        untold: VecDeque<(usize, Mail)>,
+        /// Asked of another core, not answered.
+        asking: HashMap<u64, Asked>,
+        /// Asked of the store, not read.
+        fetching: Vec<Asked>,
+        /// Read, not posted: with the version that was found, and how many commits there had been.
+        read: Vec<(Asked, u64, u64)>,
         /// The code and version of each change that waits.
         changing: HashMap<u64, (usize, u64)>,
         number: u64,
         copies_used: usize,
+        fetched: usize,
     }
 
     impl Node {
-        fn new() -> Node {
+        fn new(share: Share) -> Node {
             let (count, hasher) = (CoreCount::new(CORES).unwrap(), CodeHasher::new(9));
-            let shard = |core| {
-                Shard::new(CoreId(core), count, hasher, Arc::new(CoreStats::default()), Arc::new(NodeStats::default()))
-            };
+            let shard = |core| Shard::new(CoreId(core), count, hasher, share, Arc::default(), Arc::default());
             Node {
                 cores: weave(count).into_iter().zip(0..).map(|(mesh, core)| Data::new(shard(core), mesh)).collect(),
-                mail: vec![VecDeque::new(); CORES],
+                mail: (0..CORES).map(|_| VecDeque::new()).collect(),
                 stored: [0; CODES],
                 acknowledged: [0; CODES],
+                commits: 0,
+                untold: VecDeque::new(),
                 asking: HashMap::new(),
+                fetching: Vec::new(),
+                read: Vec::new(),
                 changing: HashMap::new(),
                 number: 0,
                 copies_used: 0,
+                fetched: 0,
             }
+        }
+
+        fn owner(&self, number: usize) -> usize {
+            self.cores[0].shard.locate(&code(number)).1.index()
         }
 
         fn take(&mut self, step: &Step) {
             match *step {
                 Step::Ask { core, code } => self.ask(core, code),
                 Step::Serve { core } => self.serve(core),
-                Step::Mail { core } => {
-                    if let Some(number) = self.mail[core].pop_front()
-                        && let Some((ticket, _)) = self.cores[core].dropped(number)
-                    {
-                        self.acknowledge(ticket);
+                Step::Mail { core } => self.take_mail(core),
+                Step::Change { code } => self.change(code),
+                Step::Tell => {
+                    if let Some((owner, mail)) = self.untold.pop_front() {
+                        self.mail[owner].push_back(mail);
                     }
                 }
-                Step::Change { code } => self.change(code),
+                Step::Read { at } if at < self.fetching.len() => {
+                    let asked = self.fetching.remove(at);
+                    self.read.push((asked, self.stored[asked.code], self.commits));
+                }
+                Step::Post { at } if at < self.read.len() => {
+                    let (asked, version, as_of) = self.read.remove(at);
+                    let owner = self.owner(asked.code);
+                    if is_link(version) {
+                        self.mail[owner].push_back(Mail::Fetched { code: asked.code, version, as_of });
+                    }
+                    self.mail[asked.core].push_back(Mail::LookedUp { asked, version });
+                }
+                Step::Read { .. } | Step::Post { .. } => {}
+                Step::Evict { code: number } => {
+                    let owner = self.owner(number);
+                    self.cores[owner].shard.evict(&code(number));
+                }
             }
         }
 
         fn ask(&mut self, core: usize, number: usize) {
             self.number += 1;
-            let known = self.acknowledged[number];
+            let asked = Asked { core, code: number, known: self.acknowledged[number] };
+            let stored = self.stored[number];
             match self.cores[core].find(&code(number), 0) {
-                Place::Here(found) => is_not_older(&found, known),
+                Place::Here(Found::Elsewhere) => self.fetching.push(asked),
+                Place::Here(found) => is_right(&found, asked, stored),
                 Place::Copy(found) => {
-                    is_not_older(&found, known);
+                    is_right(&found, asked, stored);
                     self.copies_used += 1;
                 }
                 Place::There { owner, hash, .. } => {
                     let question = Question { token: self.number, hash, code: code(number) };
                     self.cores[core].mesh.ask(owner, question);
                     self.cores[core].mesh.hand_over(|_| ());
-                    self.asking.insert(self.number, (core, number, known));
+                    self.asking.insert(self.number, asked);
                 }
             }
         }
 
         fn serve(&mut self, core: usize) {
-            let Node { cores, mail, asking, .. } = self;
+            let Node { cores, mail, asking, fetching, stored, .. } = self;
             cores[core].serve(0, |brought| match brought {
                 Brought::Answer { token, found } => {
-                    let (asker, number, known) = asking.remove(&token).expect("a question is answered once");
-                    assert_eq!(asker, core);
-                    is_not_older(&found, known);
+                    let asked = asking.remove(&token).expect("a question is answered once");
+                    assert_eq!(asked.core, core);
+                    match found {
+                        Found::Elsewhere => fetching.push(asked),
+                        found => is_right(&found, asked, stored[asked.code]),
+                    }
                     // More eager than any core would be.
-                    Some(code(number))
+                    Some(code(asked.code))
                 }
                 Brought::Dropped { owner, number } => {
-                    mail[owner.index()].push_back(number);
+                    mail[owner.index()].push_back(Mail::Dropped(number));
                     None
                 }
             });
             cores[core].mesh.hand_over(|_| ());
         }
 
-        fn change(&mut self, number: usize) {
-            let (code, version) = (code(number), self.stored[number] + 1);
-            let (_, owner) = self.cores[0].shard.locate(&code);
-            let target = format!("https://example.org/{version}");
-            let policy = Policy::default();
-            let change = match version % 3 {
-                0 => Change::Remove(code),
-                _ => Change::Put(Arc::new(Link {
-                    code,
-                    policy,
-                    target,
-                    created_ms: 0,
-                    origin: Origin::Custom,
-                    version: Version::default(),
-                })),
+        fn take_mail(&mut self, core: usize) {
+            let done = match self.mail[core].pop_front() {
+                None => None,
+                Some(Mail::Dropped(number)) => self.cores[core].dropped(number),
+                Some(Mail::Apply { code: number, version, commit, number: token }) => {
+                    let change = match is_link(version) {
+                        true => Change::Put(Arc::new(link(number, version))),
+                        false => Change::Remove(code(number)),
+                    };
+                    let ticket = Ticket { core: CoreId(0), token };
+                    self.cores[core].change(&change, commit, Some((ticket, StoreAnswer::Created)))
+                }
+                Some(Mail::Fetched { code, version, as_of }) => {
+                    self.cores[core].shard.keep(&link(code, version), as_of);
+                    None
+                }
+                Some(Mail::LookedUp { asked, version }) => {
+                    self.fetched += 1;
+                    let target = target(version);
+                    let found = match is_link(version) {
+                        true => Found::Link { policy: Policy::default(), target: target.as_bytes() },
+                        false => Found::Missing,
+                    };
+                    is_right(&found, asked, self.stored[asked.code]);
+                    None
+                }
             };
-            self.number += 1;
-            self.stored[number] = version;
-            self.changing.insert(self.number, (number, version));
-            let ticket = Ticket { core: CoreId(0), token: self.number };
-            let done = self.cores[owner.index()].change(&change, Some((ticket, StoreAnswer::Created)));
-            self.cores[owner.index()].mesh.hand_over(|_| ());
+            self.cores[core].mesh.hand_over(|_| ());
             if let Some((ticket, _)) = done {
                 self.acknowledge(ticket);
             }
+        }
+
+        fn change(&mut self, number: usize) {
+            self.number += 1;
+            self.commits += 1;
+            self.stored[number] += 1;
+            let (version, commit) = (self.stored[number], self.commits);
+            self.changing.insert(self.number, (number, version));
+            let apply = Mail::Apply { code: number, version, commit, number: self.number };
+            self.untold.push_back((self.owner(number), apply));
         }
 
         fn acknowledge(&mut self, ticket: Ticket) {
@@ -271,22 +355,51 @@ mod tests {
         /// Goes on until nobody waits for anything.
         fn settle(&mut self) {
             for _ in 0..10 {
+                (0..self.untold.len()).for_each(|_| self.take(&Step::Tell));
                 (0..CORES).for_each(|core| self.serve(core));
+                (0..self.fetching.len()).for_each(|_| self.take(&Step::Read { at: 0 }));
+                (0..self.read.len()).for_each(|_| self.take(&Step::Post { at: 0 }));
                 for core in 0..CORES {
                     (0..self.mail[core].len()).for_each(|_| self.take(&Step::Mail { core }));
                 }
             }
             assert!(self.asking.is_empty() && self.changing.is_empty(), "every question and change comes to an end");
+            assert!(self.fetching.is_empty() && self.read.is_empty());
             assert_eq!(self.acknowledged, self.stored);
         }
     }
 
-    /// The versions that say "no link" cannot be told apart, so only those of links are compared; and a version that is
-    /// known to be no link, with what must not be there any more.
-    fn is_not_older(found: &Found<'_>, known: u64) {
-        if let Found::Link { target, .. } = found {
-            let version: u64 = std::str::from_utf8(target).unwrap().rsplit('/').next().unwrap().parse().unwrap();
-            assert!(version >= known, "version {version} was answered after {known} had been acknowledged");
+    fn is_link(version: u64) -> bool {
+        !version.is_multiple_of(3)
+    }
+
+    fn target(version: u64) -> String {
+        format!("https://example.org/{version}")
+    }
+
+    fn link(number: usize, version: u64) -> Link {
+        Link {
+            code: code(number),
+            policy: Policy::default(),
+            target: target(version),
+            created_ms: 0,
+            origin: Origin::Custom,
+            version: Version::default(),
+        }
+    }
+
+    /// An answer is one of those that were right between question and answer.
+    fn is_right(found: &Found<'_>, asked: Asked, stored: u64) {
+        let Asked { known, .. } = asked;
+        match found {
+            Found::Link { target, .. } => {
+                let version: u64 = std::str::from_utf8(target).unwrap().rsplit('/').next().unwrap().parse().unwrap();
+                assert!(version >= known, "version {version} was answered after {known} had been acknowledged");
+            }
+            Found::Missing => {
+                assert!((known..=stored).any(|version| !is_link(version)), "of {known} to {stored} all are links");
+            }
+            other => panic!("{other:?}"),
         }
     }
 
@@ -294,7 +407,7 @@ mod tests {
     fn a_link_without_memory_is_not_acknowledged_and_those_before_it_are_served() {
         let (count, hasher) = (CoreCount::new(1).unwrap(), CodeHasher::new(9));
         let node = Arc::new(NodeStats::default());
-        let shard = Shard::new(CoreId(0), count, hasher, Arc::new(CoreStats::default()), Arc::clone(&node));
+        let shard = Shard::new(CoreId(0), count, hasher, Share::All, Arc::new(CoreStats::default()), Arc::clone(&node));
         let mut data = Data::new(shard.with_little_room(), weave(count).remove(0));
         let answers: Vec<StoreAnswer> = (0..500)
             .map(|number| {
@@ -303,7 +416,7 @@ mod tests {
                 let version = Version::default();
                 let link = Link { code, policy, target, created_ms: 0, origin: Origin::Custom, version };
                 let ticket = Ticket { core: CoreId(0), token: number as u64 };
-                data.change(&Change::Put(Arc::new(link)), Some((ticket, StoreAnswer::Created))).unwrap().1
+                data.change(&Change::Put(Arc::new(link)), 1, Some((ticket, StoreAnswer::Created))).unwrap().1
             })
             .collect();
         assert_eq!((&answers[0], &answers[499]), (&StoreAnswer::Created, &StoreAnswer::Unserved));
@@ -316,7 +429,7 @@ mod tests {
 
     #[test]
     fn copies_are_used() {
-        let mut node = Node::new();
+        let mut node = Node::new(Share::All);
         (0..CODES).for_each(|code| node.take(&Step::Change { code }));
         node.settle();
         for _ in 0..2 {
@@ -331,9 +444,12 @@ mod tests {
     proptest! {
         #[test]
         fn nobody_is_answered_what_was_over_when_they_asked(steps in proptest::collection::vec(any_step(), 1..400)) {
-            let mut node = Node::new();
-            steps.iter().for_each(|step| node.take(step));
-            node.settle();
+            for share in [Share::All, Share::Bytes(512 << 10)] {
+                let mut node = Node::new(share);
+                steps.iter().for_each(|step| node.take(step));
+                node.settle();
+                assert!(share != Share::All || node.fetched == 0);
+            }
         }
     }
 }

@@ -1,16 +1,18 @@
-//! Codes that this core does not know, and that another node may have made a moment ago: they are looked up in Redis, off
-//! the core's loop, before a client is told that there is no such link.
+//! Codes that this core does not have in memory, looked up off its loop while the client waits.
 //!
-//! Who asks for codes that exist nowhere must not keep Redis busy: what was not found is remembered for half a second,
-//! and no more than a bounded number of questions waits. A full table or queue only means an earlier "no such link".
+//! Where a node keeps only the links in use, the others are read from the store. In a fleet a code that this node has never
+//! heard of may be one that another node has made a moment ago: Redis is asked before a client is told that there is no
+//! such link. Who asks for codes that exist nowhere must not keep Redis busy: what was not found is remembered for half a
+//! second, and no more than a bounded number of questions waits.
 
-use std::sync::mpsc::SyncSender;
+use std::time::Instant;
 
 use carom_shards::{Code, CodeHash, CodeHasher, CoreId};
 
 use super::work::TICKS_PER_SECOND;
-use crate::mail::LookUp;
+use crate::mail::{LookUp, LookUpQueue};
 use crate::stats::{CoreStats, NodeStats};
+use crate::wire::answer::Found;
 
 /// Codes that are remembered as unknown, each in the one place that its hash gives it.
 const PLACES: usize = 8_192;
@@ -18,30 +20,64 @@ const PLACES: usize = 8_192;
 /// For how long, in ticks.
 const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
 
-/// The way to Redis for unknown codes, as one core has it.
+/// The ways to codes that are not in memory, as one core has them.
 #[derive(Debug)]
 pub(super) struct Looks {
     me: CoreId,
     hasher: CodeHasher,
-    queue: SyncSender<LookUp>,
+    /// To the store; none where every link is in memory.
+    store: Option<LookUpQueue>,
+    /// To Redis; none where a node is alone.
+    redis: Option<LookUpQueue>,
     /// A part of the hash of the code that was last not found, and until when that is believed.
     unknown: Box<[(u32, u32)]>,
 }
 
 impl Looks {
-    pub(super) fn new(me: CoreId, hasher: CodeHasher, queue: SyncSender<LookUp>) -> Looks {
-        Looks { me, hasher, queue, unknown: vec![(0, 0); PLACES].into() }
+    pub(super) fn new(me: CoreId, hasher: CodeHasher, store: Option<LookUpQueue>, redis: Option<LookUpQueue>) -> Looks {
+        Looks { me, hasher, store, redis, unknown: vec![(0, 0); PLACES].into() }
     }
 
-    /// Asks for a code; `false` where it is not worth asking, or cannot be asked now.
-    pub(super) fn ask(&mut self, code: Code, token: u64, tick: u32, stats: &CoreStats, node: &NodeStats) -> bool {
+    /// Goes on looking for a code where memory gave no answer. `false`: there is nobody to ask, or not now.
+    #[inline]
+    pub(super) fn go_on(
+        &mut self,
+        found: &Found<'_>,
+        code: Code,
+        token: u64,
+        tick: u32,
+        stats: &CoreStats,
+        node: &NodeStats,
+    ) -> bool {
+        match found {
+            Found::Elsewhere => self.ask_store(code, token, stats, node),
+            Found::Missing => self.ask_redis(code, token, tick, stats, node),
+            Found::Link { .. } | Found::Gone | Found::Damaged => false,
+        }
+    }
+
+    fn ask_store(&self, code: Code, token: u64, stats: &CoreStats, node: &NodeStats) -> bool {
+        let asked = self.store.as_ref().is_some_and(|queue| queue.try_send(self.question(code, token)).is_ok());
+        if asked {
+            stats.fetches.add(1);
+        } else {
+            node.fetches_left_out.add_shared(1);
+        }
+        asked
+    }
+
+    fn question(&self, code: Code, token: u64) -> LookUp {
+        LookUp { code, core: self.me, token, since: Instant::now(), in_doubt: false }
+    }
+
+    fn ask_redis(&mut self, code: Code, token: u64, tick: u32, stats: &CoreStats, node: &NodeStats) -> bool {
+        let Some(queue) = &self.redis else { return false };
         let (place, tag) = place_of(self.hasher.hash(&code));
         let (unknown, until) = self.unknown[place];
         if unknown == tag && tick < until {
             return false;
         }
-        let asked =
-            self.queue.try_send(LookUp { code, core: self.me, token, since: std::time::Instant::now() }).is_ok();
+        let asked = queue.try_send(self.question(code, token)).is_ok();
         if asked {
             stats.looked_up.add(1);
         } else {
@@ -50,7 +86,7 @@ impl Looks {
         asked
     }
 
-    /// Remembers that a code was not found.
+    /// Remembers that a code was found nowhere.
     pub(super) fn not_found(&mut self, code: &Code, tick: u32) {
         let (place, tag) = place_of(self.hasher.hash(code));
         self.unknown[place] = (tag, tick + REMEMBERED_TICKS);
@@ -70,10 +106,11 @@ mod tests {
     #[test]
     fn what_was_not_found_is_not_asked_for_again_at_once() {
         let (queue, asked) = sync_channel(2);
-        let mut looks = Looks::new(CoreId(0), CodeHasher::new(1), queue);
+        let mut looks = Looks::new(CoreId(0), CodeHasher::new(1), None, Some(queue));
         let (stats, node) = (CoreStats::default(), NodeStats::default());
         let code = |text: &str| Code::parse(text.as_bytes()).unwrap();
-        let ask = |looks: &mut Looks, text: &str, tick: u32| looks.ask(code(text), 7, tick, &stats, &node);
+        let ask =
+            |looks: &mut Looks, text: &str, tick: u32| looks.go_on(&Found::Missing, code(text), 7, tick, &stats, &node);
         assert!(ask(&mut looks, "a", 10));
         assert_eq!(asked.recv().unwrap().code, code("a"));
         looks.not_found(&code("a"), 10);

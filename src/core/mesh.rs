@@ -44,6 +44,7 @@ enum Kind {
     Missing,
     Gone,
     Damaged,
+    Elsewhere,
 }
 
 /// An answer, or a further part of one: the parts of an answer follow each other.
@@ -195,6 +196,7 @@ impl Peer {
             Found::Missing => (Kind::Missing, Policy::default(), &[][..]),
             Found::Gone => (Kind::Gone, Policy::default(), &[][..]),
             Found::Damaged => (Kind::Damaged, Policy::default(), &[][..]),
+            Found::Elsewhere => (Kind::Elsewhere, Policy::default(), &[][..]),
         };
         let cache_seconds = policy.cache_seconds.map(|_| cache_seconds(&policy, now_ms));
         let mut left = target;
@@ -226,6 +228,7 @@ fn found_in<'a>(part: &Part, target: &'a [u8]) -> Found<'a> {
         Kind::Missing => Found::Missing,
         Kind::Gone => Found::Gone,
         Kind::Damaged => Found::Damaged,
+        Kind::Elsewhere => Found::Elsewhere,
     }
 }
 
@@ -243,12 +246,13 @@ impl Mesh {
     }
 
     /// Answers the questions of all peers through `find`, as far as there is room for the answers; `foresee` sees some
-    /// before they are answered one by one. Returns how many.
-    pub(super) fn answer_questions(
+    /// before they are answered one by one. Both are given `links`. Returns how many.
+    pub(super) fn answer_questions<L>(
         &mut self,
         now_ms: u64,
-        mut foresee: impl FnMut(&[Question]),
-        mut find: impl FnMut(&Question, &mut dyn FnMut(&Found<'_>)),
+        links: &mut L,
+        mut foresee: impl FnMut(&mut L, &[Question]),
+        mut find: impl FnMut(&mut L, &Question, &mut dyn FnMut(&Found<'_>)),
     ) -> usize {
         let mut answered = 0;
         for peer in self.peers.iter_mut().flatten() {
@@ -260,9 +264,9 @@ impl Mesh {
                 if questions.is_empty() {
                     break;
                 }
-                foresee(&questions);
+                foresee(links, &questions);
                 for question in &questions {
-                    find(question, &mut |found| peer.answer_with(question.token, found, now_ms));
+                    find(links, question, &mut |found| peer.answer_with(question.token, found, now_ms));
                 }
                 answered += questions.len();
             }
@@ -395,7 +399,7 @@ mod tests {
             let policy =
                 Policy { status: RedirectStatus::SeeOther, cache_seconds: Some(9), valid_until_ms: Some(4_000) };
             let found = Found::Link { policy, target: &target };
-            assert_eq!(two.answer_questions(1_000, |_| (), |_, answer| answer(&found)), 1);
+            assert_eq!(two.answer_questions(1_000, &mut (), |_, _| (), |_, _, answer| answer(&found)), 1);
             two.hand_over(|_| ());
             let mut seen = None;
             one.take_answers(|arrived| {
@@ -420,7 +424,7 @@ mod tests {
             asked = more;
             one.hand_over(|_| ());
             let found = Found::Link { policy: Policy::default(), target: &target };
-            two.answer_questions(0, |_| (), |_, answer| answer(&found));
+            two.answer_questions(0, &mut (), |_, _| (), |_, _, answer| answer(&found));
             two.hand_over(|_| ());
             assert!(!two.has_more(), "no question is taken whose answer may not fit");
             one.take_answers(|arrived| {
@@ -442,7 +446,7 @@ mod tests {
         for number in 0..count {
             one.ask(CoreId(1), question(number));
             one.hand_over(|_| ());
-            two.answer_questions(0, |_| (), |_, answer| answer(&link));
+            two.answer_questions(0, &mut (), |_, _| (), |_, _, answer| answer(&link));
             two.recall(count + number, question(number).hash);
             two.hand_over(|_| ());
         }
@@ -457,7 +461,7 @@ mod tests {
                 }
             });
             one.hand_over(|_| ());
-            two.answer_questions(0, |_| (), |_, answer| answer(&link));
+            two.answer_questions(0, &mut (), |_, _| (), |_, _, answer| answer(&link));
             two.hand_over(|_| ());
         }
         let place = |number| seen.iter().position(|other| *other == number).unwrap();

@@ -1,8 +1,8 @@
 //! A core: one pinned executor with its own ring, its shard of the links, its connections, and its place in the mesh.
 //!
 //! `serve` is the loop; `work` is what it does with bytes and messages; `conn` what is known of a connection; `slow` the
-//! connections that hyper drives; `data` what a core can answer from: `shard` the links, `mesh` the other cores, `hot`
-//! copies of their links and `recall` how an owner gets them dropped; `listen` the sockets; `executor` glommio; the
+//! connections that hyper drives; `data` what a core can answer from: `shard` the links, `residents` those of them in memory,
+//! `look` the way to the rest, `mesh` the other cores, `hot` copies of their links and `recall` how an owner gets them dropped; `listen` the sockets; `executor` glommio; the
 //! crate `carom-ring` the kernel. Cores share nothing but the mesh's rings and the counters in `stats`. No core waits for a disk, a
 //! lock, a log or a control thread.
 
@@ -14,10 +14,12 @@ pub mod listen;
 mod look;
 mod mesh;
 mod recall;
+mod residents;
 mod serve;
 mod shard;
 mod slow;
 mod work;
 
+pub use residents::Share;
 pub use serve::{CoreEvent, CoreParts, CoreSeed, Limits, Seeds, start};
 pub use slow::Service;

@@ -16,6 +16,7 @@ use super::data::Data;
 use super::executor::{self, Running};
 use super::listen::{self, Socket};
 use super::mesh::{self, Mesh};
+use super::residents::Share;
 use super::shard::Shard;
 use super::slow::{STREAM_LEN_MAX, Service};
 use super::work::{Now, TICKS_PER_SECOND, Work};
@@ -52,6 +53,8 @@ pub struct CoreParts {
     pub mail: Receiver<ToCore>,
     /// Queues, mailboxes and counters.
     pub counters: Counters,
+    /// How much of its links it keeps in memory.
+    pub share: Share,
     /// Its limits.
     pub limits: Limits,
     /// Its segment of fresh codes.
@@ -156,7 +159,7 @@ impl Core {
         let data = mesh.map(|mesh| {
             mesh.announce(ring.descriptor());
             let node = Arc::clone(&parts.counters.node);
-            let shard = Shard::new(parts.core, cores, hasher, Arc::clone(&stats), node);
+            let shard = Shard::new(parts.core, cores, hasher, parts.share, Arc::clone(&stats), node);
             Box::new(Data::new(shard, mesh))
         });
         let desk = Rc::new(Desk::new(parts.core, parts.counters, parts.codes));

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, LinkMap, MapFull, Put, owner};
+use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, MapFull, owner};
 
+use super::residents::{Resident, Residents, Share};
+use crate::link::Link;
 use crate::mail::{Change, LoadBatch};
 use crate::record::{self, RecordRef};
 use crate::stats::{CoreStats, NodeStats};
@@ -26,7 +28,7 @@ pub(super) struct Shard {
     pub(super) me: CoreId,
     cores: CoreCount,
     hasher: CodeHasher,
-    map: LinkMap,
+    links: Residents,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
 }
@@ -36,16 +38,17 @@ impl Shard {
         me: CoreId,
         cores: CoreCount,
         hasher: CodeHasher,
+        share: Share,
         stats: Arc<CoreStats>,
         node: Arc<NodeStats>,
     ) -> Shard {
-        Shard { me, cores, hasher, map: LinkMap::new(hasher), stats, node }
+        Shard { me, cores, hasher, links: Residents::new(hasher, share), stats, node }
     }
 
     /// The same with memory for hardly any links.
     #[cfg(test)]
     pub(super) fn with_little_room(self) -> Shard {
-        Shard { map: LinkMap::with_room(self.hasher, 1), ..self }
+        Shard { links: Residents::All(carom_shards::LinkMap::with_room(self.hasher, 1)), ..self }
     }
 
     /// How codes are hashed.
@@ -63,38 +66,39 @@ impl Shard {
     /// Brings what the look-ups of these hashes read into the cache, so that they do not wait for memory one by one.
     #[inline]
     pub(super) fn foresee(&self, hashes: impl Iterator<Item = CodeHash> + Clone) {
-        hashes.clone().for_each(|hash| self.map.touch_index(hash));
-        hashes.for_each(|hash| self.map.touch_record(hash));
+        self.links.foresee(hashes);
     }
 
     /// What there is for a code of this core at the instant `now_ms`.
     #[inline]
-    pub(super) fn find(&self, code: &Code, hash: CodeHash, now_ms: u64) -> Found<'_> {
-        match self.map.get(code, hash) {
-            Some(Entry::Link { policy, .. }) if policy.valid_until_ms.is_some_and(|until| until <= now_ms) => {
-                Found::Gone
-            }
-            Some(Entry::Link { policy, target }) => Found::Link { policy, target },
-            Some(Entry::Damaged) => Found::Damaged,
-            None => Found::Missing,
+    pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> Found<'_> {
+        let entry = match self.links.get(code, hash) {
+            Resident::Entry(entry) => entry,
+            Resident::Nothing => return Found::Missing,
+            Resident::Elsewhere => return Found::Elsewhere,
+        };
+        match entry {
+            Entry::Link { policy, .. } if policy.valid_until_ms.is_some_and(|until| until <= now_ms) => Found::Gone,
+            Entry::Link { policy, target } => Found::Link { policy, target },
+            Entry::Damaged => Found::Damaged,
         }
     }
 
-    /// Makes a durable change visible here. Returns the hash of the code, and whether it had a link before, of which others
-    /// may hold copies.
+    /// Makes a change visible here that is durable with the commit of that number. Returns the hash of the code, and
+    /// whether it had a link before, of which others may hold copies.
     ///
     /// # Errors
     /// [`MapFull`] when there is no memory for a link; nothing has changed.
-    pub(super) fn apply(&mut self, change: &Change) -> Result<(CodeHash, bool), MapFull> {
+    pub(super) fn apply(&mut self, change: &Change, commit: u64) -> Result<(CodeHash, bool), MapFull> {
         let (hash, replaced) = match change {
             Change::Put(link) => {
                 let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
                 let hash = self.hasher.hash(&link.code);
-                (hash, self.put(&link.code, hash, entry)? == Put::Replaced)
+                (hash, self.put(&link.code, hash, entry, commit)?)
             }
             Change::Remove(code) => {
                 let hash = self.hasher.hash(code);
-                (hash, self.map.remove(code, hash))
+                (hash, self.links.remove(code, hash, commit))
             }
         };
         self.count();
@@ -103,7 +107,10 @@ impl Shard {
 
     /// Prepares for about so many links to be read back at start.
     pub(super) fn begin_load(&mut self, links: usize) {
-        self.map.expect(links);
+        if !self.links.expect(links) {
+            let text = "links.memory_limit is too low for this many links: unknown codes are looked for on disk";
+            self.node.alarms.raise("memory_limit_low", text.to_owned());
+        }
     }
 
     /// Takes links that were read back at start.
@@ -119,18 +126,18 @@ impl Shard {
             if group.is_empty() {
                 break;
             }
-            group.iter().for_each(|loaded| self.map.touch_index(loaded.hash));
+            group.retain(|loaded| self.links.announce(loaded.hash));
             for Loaded { code, hash, key, value } in group.drain(..) {
                 match record::decode(key, value) {
                     Ok(RecordRef::Link(link)) => {
                         let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
                         // The alarm says it; the rest is served.
-                        let _ = self.put(&code, hash, entry);
+                        let _ = self.put(&code, hash, entry, 0);
                     }
                     Ok(RecordRef::Tombstone(_)) => {}
                     Err(error) => {
                         self.node.report_damaged(key, &error);
-                        let _ = self.put(&code, hash, Entry::Damaged);
+                        let _ = self.put(&code, hash, Entry::Damaged, 0);
                     }
                 }
             }
@@ -140,14 +147,29 @@ impl Shard {
 
     /// All links have been read back.
     pub(super) fn end_load(&mut self) {
-        self.map.fit();
+        self.links.fit();
         self.count();
     }
 
-    /// Puts an entry into the map, or raises the alarm that there is no memory for it.
-    fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<Put, MapFull> {
+    /// Keeps a link that was read from the store when so many commits had ended, if not all are kept anyway.
+    pub(super) fn keep(&mut self, link: &Link, as_of: u64) {
+        let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
+        self.links.keep(&link.code, self.hasher.hash(&link.code), entry, as_of);
+        self.count();
+    }
+
+    /// Evicts a link, if not all are kept.
+    #[cfg(test)]
+    pub(super) fn evict(&mut self, code: &Code) {
+        if let Residents::Hot(hot) = &mut self.links {
+            hot.evict(code, self.hasher.hash(code));
+        }
+    }
+
+    /// Puts an entry into memory, or raises the alarm that there is no memory for it.
+    fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, commit: u64) -> Result<bool, MapFull> {
         assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
-        self.map.put(code, hash, entry).inspect_err(|_| {
+        self.links.put(code, hash, entry, commit).inspect_err(|_| {
             let text = format!(
                 "core {} holds as many bytes of links as it can address; run the node with more cores",
                 self.me
@@ -157,8 +179,8 @@ impl Shard {
     }
 
     fn count(&self) {
-        self.stats.links.set(self.map.len() as u64);
-        self.stats.link_bytes.set(self.map.link_bytes());
-        self.stats.map_bytes.set(self.map.memory_bytes());
+        self.stats.links.set(self.links.len() as u64);
+        self.stats.link_bytes.set(self.links.link_bytes());
+        self.stats.map_bytes.set(self.links.memory_bytes());
     }
 }

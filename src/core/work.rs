@@ -1,6 +1,7 @@
 //! What a core does with the bytes of its connections, the messages of other cores, and its mail. No ring here: the loop
 //! brings completions in, and afterwards settles what each touched connection needs.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,12 +17,11 @@ use super::mesh::Question;
 use super::serve::Limits;
 use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
 use crate::desk::{Desk, Looked};
-use crate::limits::{BODY_TIME_MAX, SEND_TIME_MAX};
-use crate::link::Link;
-use crate::mail::{StoreAnswer, Ticket, ToCore};
+use crate::limits::{BODY_TIME_MAX, FETCH_TIME_MAX, SEND_TIME_MAX};
+use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
 use crate::stats::{CoreStats, LatencySummary};
 use crate::wire::answer::{Answers, Found};
-use crate::wire::connection::Expects;
+use crate::wire::connection::{Ask, Expects};
 use crate::wire::{Action, Connection, Rejection};
 
 /// Ticks a second: the grain of every time limit.
@@ -53,8 +53,10 @@ pub(super) struct Work {
     /// Slots to settle in this turn.
     pub(super) dirty: Vec<u32>,
     pub(super) data: Option<Box<Data>>,
-    /// The way to Redis for unknown codes; none where a node is alone.
+    /// The ways to codes that are not in memory; none where a node has all links there and is alone.
     looks: Option<Looks>,
+    /// What tasks at the desk have asked other cores for.
+    forwarded: HashMap<u64, Code>,
     pub(super) answers: Answers,
     pub(super) desk: Rc<Desk>,
     pub(super) service: Service,
@@ -79,11 +81,13 @@ impl Work {
         stats: Arc<CoreStats>,
         limits: Limits,
     ) -> Work {
-        let looks = data.as_ref().zip(desk.counters().look_ups.clone());
-        let looks = looks.map(|(data, queue)| Looks::new(desk.core(), data.shard.hasher(), queue));
+        let (store, redis) = (desk.counters().fetches.clone(), desk.counters().look_ups.clone());
+        let looks = data.as_ref().filter(|_| store.is_some() || redis.is_some());
+        let looks = looks.map(|data| Looks::new(desk.core(), data.shard.hasher(), store, redis));
         Work {
             now,
             looks,
+            forwarded: HashMap::new(),
             conns: Conns::default(),
             dirty: Vec::new(),
             data,
@@ -205,17 +209,23 @@ impl Work {
                             found
                         }
                         Place::There { owner, hash, wanted } => {
-                            conn.asking = Some(Asking { ask, since: self.now.instant, wanted });
+                            conn.asking = Some(Asking { ask, since: self.now.instant, wanted, looked_up: false });
                             self.stats.forwarded_out.add(1);
                             data.mesh.ask(owner, Question { token: token_of(conn), hash, code: ask.code });
                             return at;
                         }
                     };
-                    if found == Found::Missing
-                        && let Some(looks) = &mut self.looks
-                        && looks.ask(ask.code, token_of(conn), self.now.tick, &self.stats, &self.desk.counters().node)
+                    if let Some(looks) = &mut self.looks
+                        && looks.go_on(
+                            &found,
+                            ask.code,
+                            token_of(conn),
+                            self.now.tick,
+                            &self.stats,
+                            &self.desk.counters().node,
+                        )
                     {
-                        conn.asking = Some(Asking { ask, since: self.now.instant, wanted: false });
+                        conn.asking = Some(Asking { ask, since: self.now.instant, wanted: false, looked_up: true });
                         return at;
                     }
                     count(&self.stats, &found);
@@ -354,17 +364,18 @@ impl Work {
             };
             match data.find(&code, self.now.unix_ms) {
                 Place::Here(found) | Place::Copy(found) => {
-                    if found == Found::Missing
-                        && let Some(looks) = &mut self.looks
-                        && looks.ask(code, token | DESK_TOKEN, self.now.tick, &self.stats, &desk.counters().node)
+                    let (token, tick, node) = (token | DESK_TOKEN, self.now.tick, &desk.counters().node);
+                    if let Some(looks) = &mut self.looks
+                        && looks.go_on(&found, code, token, tick, &self.stats, node)
                     {
                         continue;
                     }
                     count(&self.stats, &found);
-                    desk.bring_looked(token, looked(&found));
+                    desk.bring_looked(token & !DESK_TOKEN, looked(&found));
                 }
                 Place::There { owner, hash, .. } => {
                     self.stats.forwarded_out.add(1);
+                    self.forwarded.insert(token, code);
                     data.mesh.ask(owner, Question { token: token | DESK_TOKEN, hash, code });
                 }
             }
@@ -392,7 +403,7 @@ impl Work {
         worked
     }
 
-    /// Gives an answer of another core, or of Redis, to who asked. Returns the code if others will ask for it, too.
+    /// Gives an answer of another core, of the store or of Redis, to who asked. Returns the code if others will ask for it, too.
     fn take_answer(
         &mut self,
         token: u64,
@@ -400,19 +411,25 @@ impl Work {
         may_look_up: bool,
         resumed: &mut Vec<u32>,
     ) -> Option<Code> {
+        let (tick, node) = (self.now.tick, &self.desk.counters().node);
         if token & DESK_TOKEN != 0 {
+            let code = self.forwarded.remove(&(token & !DESK_TOKEN));
+            if let (Some(code), true, Some(looks)) = (code, may_look_up, &mut self.looks)
+                && looks.go_on(found, code, token, tick, &self.stats, node)
+            {
+                return None;
+            }
             count(&self.stats, found);
             self.desk.bring_looked(token & !DESK_TOKEN, looked(found));
             return None;
         }
         let conn = self.conns.get(token as u32).filter(|conn| token_of(conn) == token)?;
         let asking = conn.asking.take()?;
-        if *found == Found::Missing
-            && may_look_up
+        if may_look_up
             && let Some(looks) = &mut self.looks
-            && looks.ask(asking.ask.code, token, self.now.tick, &self.stats, &self.desk.counters().node)
+            && looks.go_on(found, asking.ask.code, token, tick, &self.stats, node)
         {
-            conn.asking = Some(Asking { wanted: false, ..asking });
+            conn.asking = Some(Asking { wanted: false, looked_up: true, ..asking });
             return None;
         }
         count(&self.stats, found);
@@ -431,9 +448,9 @@ impl Work {
     /// Handles one message of the mailbox. Returns whether it asks the core to drain.
     pub(super) fn take_mail(&mut self, message: ToCore) {
         match message {
-            ToCore::Apply { change, notify } => {
+            ToCore::Apply { change, commit, notify } => {
                 let done = match &mut self.data {
-                    Some(data) => data.change(&change, notify),
+                    Some(data) => data.change(&change, commit, notify),
                     None => notify,
                 };
                 self.acknowledge(done);
@@ -455,7 +472,12 @@ impl Work {
                     data.shard.load(&batch);
                 }
             }
-            ToCore::LookedUp { code, token, link } => self.take_look_up(&code, token, link.as_deref()),
+            ToCore::LookedUp { code, token, found } => self.take_look_up(&code, token, &found),
+            ToCore::Fetched { link, as_of } => {
+                if let Some(data) = &mut self.data {
+                    data.shard.keep(&link, as_of);
+                }
+            }
             ToCore::CodesReady => {
                 self.desk.bring_codes();
             }
@@ -471,16 +493,18 @@ impl Work {
         }
     }
 
-    /// Gives what was found in Redis to who asked.
-    fn take_look_up(&mut self, code: &Code, token: u64, link: Option<&Link>) {
-        if let (None, Some(looks)) = (link, &mut self.looks) {
+    /// Gives what was found in the store or in Redis to who asked.
+    fn take_look_up(&mut self, code: &Code, token: u64, found: &LookedUp) {
+        if let (LookedUp::Missing, Some(looks)) = (found, &mut self.looks) {
             looks.not_found(code, self.now.tick);
         }
         let now_ms = self.now.unix_ms;
-        let found = match link {
-            Some(link) if link.policy.valid_until_ms.is_some_and(|until| until <= now_ms) => Found::Gone,
-            Some(link) => Found::Link { policy: link.policy, target: link.target.as_bytes() },
-            None => Found::Missing,
+        let found = match found {
+            LookedUp::Link(link) if link.policy.valid_until_ms.is_some_and(|until| until <= now_ms) => Found::Gone,
+            LookedUp::Link(link) => Found::Link { policy: link.policy, target: link.target.as_bytes() },
+            LookedUp::Missing => Found::Missing,
+            LookedUp::Damaged => Found::Damaged,
+            LookedUp::Unknown => Found::Elsewhere,
         };
         let mut resumed = std::mem::take(&mut self.kicked);
         self.take_answer(token, &found, false, &mut resumed);
@@ -555,6 +579,13 @@ impl Work {
             // The client does not read.
             return self.break_off(slot);
         }
+        if conn.stage == Stage::Open
+            && let Some(asking) = &conn.asking
+            && asking.looked_up
+            && self.now.instant - asking.since >= FETCH_TIME_MAX
+        {
+            return self.give_up(slot);
+        }
         if conn.stage != Stage::Open || conn.asking.is_some() || conn.rejection.is_some() {
             return;
         }
@@ -566,6 +597,18 @@ impl Work {
             Expects::Request if !conn.is_busy() && waited >= ticks(self.limits.idle_time) => self.close_idle(slot),
             _ => {}
         }
+    }
+
+    /// Nobody has answered a look-up: the client is told, and the connection ends, so that a later answer finds nobody.
+    fn give_up(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        let Some(asking) = conn.asking.take() else { return };
+        Self::touch(&mut self.dirty, conn);
+        let ask = Ask { close: true, ..asking.ask };
+        count(&self.stats, &Found::Elsewhere);
+        self.answers.write(&mut conn.out, &ask, &Found::Elsewhere, self.now.unix_ms);
+        self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
+        conn.stage = Stage::Finishing;
     }
 
     /// Takes no further request of a connection: it ends with the answers to those it has.
@@ -641,5 +684,6 @@ fn looked(found: &Found<'_>) -> Looked {
         Found::Missing => Looked::Missing,
         Found::Gone => Looked::Gone,
         Found::Damaged => Looked::Damaged,
+        Found::Elsewhere => Looked::Unavailable,
     }
 }

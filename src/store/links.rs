@@ -10,6 +10,8 @@ mod fleet;
 
 use std::ops::{Bound, Deref};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, io};
 
 use carom_shards::Code;
@@ -157,6 +159,7 @@ pub struct Links {
     links: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
+    commits: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for Links {
@@ -186,7 +189,7 @@ impl Links {
         let links = db.keyspace("links", link_options)?;
         let meta = db.keyspace("meta", KeyspaceCreateOptions::default)?;
         let fleet = db.keyspace("fleet", KeyspaceCreateOptions::default)?;
-        let store = Links { db, links, meta, fleet };
+        let store = Links { db, links, meta, fleet, commits: Arc::default() };
         store.check_meta(fingerprint)?;
         Ok((store, repairs))
     }
@@ -229,7 +232,15 @@ impl Links {
     /// # Errors
     /// After one, nobody knows what of the batch is on disk; the store takes no more writes.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        Ok(batch.inner.commit()?)
+        batch.inner.commit()?;
+        self.commits.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// How many commits have ended since the store was opened: whoever asks first and reads then has seen them all.
+    /// Whoever commits and asks then has a number that is not below that of the own commit.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Acquire)
     }
 
     /// Adds many records that the store does not have, in the order of their keys, durably and without the journal: an

@@ -80,6 +80,8 @@ pub enum Found<'a> {
     Gone,
     /// A link whose record cannot be read.
     Damaged,
+    /// Perhaps a link, but not in memory: it must be looked for, and who cannot do that says that it is unavailable.
+    Elsewhere,
 }
 
 /// The prebuilt answers of one core.
@@ -89,6 +91,7 @@ pub struct Answers {
     missing: PageHeads,
     gone: PageHeads,
     damaged: PageHeads,
+    unavailable: PageHeads,
     rejections: Vec<(Rejection, Prebuilt)>,
 }
 
@@ -103,6 +106,7 @@ impl Answers {
             missing: PageHeads::new(pages::NOT_FOUND),
             gone: PageHeads::new(pages::GONE),
             damaged: PageHeads::new(pages::DAMAGED),
+            unavailable: PageHeads::new(pages::UNAVAILABLE),
             rejections: Rejection::ALL.into_iter().map(|rejection| (rejection, rejection_head(rejection))).collect(),
         };
         answers.tick(unix_seconds);
@@ -115,7 +119,7 @@ impl Answers {
         let date = date.as_bytes();
         assert_eq!(date.len(), DATE_LEN, "an HTTP date has a fixed length until the year 9999");
         self.redirects.iter_mut().for_each(|head| head.set_date(date));
-        for page in [&mut self.missing, &mut self.gone, &mut self.damaged] {
+        for page in [&mut self.missing, &mut self.gone, &mut self.damaged, &mut self.unavailable] {
             page.html.set_date(date);
             page.text.set_date(date);
         }
@@ -141,6 +145,7 @@ impl Answers {
             Found::Missing => self.missing.write(out, ask),
             Found::Gone => self.gone.write(out, ask),
             Found::Damaged => self.damaged.write(out, ask),
+            Found::Elsewhere => self.unavailable.write(out, ask),
         }
     }
 
@@ -271,7 +276,7 @@ mod tests {
     #[test]
     fn pages_announce_the_length_they_have() {
         for (accepts_html, head_only) in [(false, false), (true, false), (false, true), (true, true)] {
-            for found in [Found::Missing, Found::Gone, Found::Damaged] {
+            for found in [Found::Missing, Found::Gone, Found::Damaged, Found::Elsewhere] {
                 let text = written(&Ask { accepts_html, head_only, close: true, ..ask() }, &found);
                 let (head, body) = text.split_once("\r\n\r\n").unwrap();
                 let len: usize =

@@ -49,6 +49,9 @@ const PROMOTE_ABOVE: u32 = 1;
 /// there are 24 sweeps before a third is missing, and the 13th in a row that would give none evicts everything.
 const SWEEP_FACTOR: u32 = 8;
 
+/// Units that a limit is lowered by with each unit that is put: half of what is swept meanwhile.
+const LOWER_FACTOR: u32 = SWEEP_FACTOR / 2;
+
 /// Sweeps in a row that gave no page, after which the next ones keep less.
 const SWEEPS_PER_LEVEL: u32 = 4;
 
@@ -74,6 +77,8 @@ pub struct CachedLinks {
     /// Sweeps since the last one that gave a page.
     fruitless: u32,
     limit_bytes: u64,
+    /// What the limit is being lowered to.
+    limit_ahead: u64,
     /// Characters of codes and bytes of targets of all entries.
     link_bytes: u64,
 }
@@ -104,6 +109,7 @@ impl CachedLinks {
             sweep: None,
             fruitless: 0,
             limit_bytes,
+            limit_ahead: limit_bytes,
             link_bytes: 0,
         }
     }
@@ -231,6 +237,17 @@ impl CachedLinks {
         self.limit_bytes
     }
 
+    /// Lowers the limit, a little with each put to come, so that none of them waits for many evictions. A limit that is
+    /// higher than the present one, or lower than [`CachedLinks::LIMIT_BYTES_MIN`], changes nothing beyond that.
+    pub fn lower_limit(&mut self, bytes: u64) {
+        self.limit_ahead = bytes.clamp(CachedLinks::LIMIT_BYTES_MIN.min(self.limit_bytes), self.limit_bytes);
+    }
+
+    /// Whether more can be put without evicting anything.
+    pub fn has_room(&self) -> bool {
+        self.room() > ROOM_PAGES
+    }
+
     fn drop_entry(&mut self, hash: CodeHash, slot: Slot, reference: Reference) {
         self.link_bytes -= self.queues.table.record(reference).link_bytes();
         self.index.remove(hash, slot, &hash_of(&self.queues.table, self.hasher));
@@ -248,6 +265,7 @@ impl CachedLinks {
 
     fn insert(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, frequency: u32) -> Result<(), MapFull> {
         let units = record::units(code, &entry);
+        self.approach_limit(units);
         self.sweep_ahead(units);
         let queue = if self.ghosts.take(hash) { Queue::Main } else { Queue::Small };
         while self.index.reserve_line().is_err() {
@@ -307,6 +325,12 @@ impl CachedLinks {
             let Some(passed) = self.sweep(left) else { return };
             left = left.saturating_sub(passed);
         }
+    }
+
+    /// Lowers the limit by a part of what the sweeps of a put can give.
+    fn approach_limit(&mut self, units: u32) {
+        let step = u64::from(units * LOWER_FACTOR) * UNIT_BYTES as u64;
+        self.limit_bytes = self.limit_bytes.min(self.limit_ahead.max(self.limit_bytes.saturating_sub(step)));
     }
 
     /// The kernel gives no more: what there is becomes the limit, and a page of it is swept.

@@ -17,7 +17,7 @@ use super::{Shared, note_trouble};
 use crate::fleet::State;
 use crate::limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
 use crate::link::{Link, Version};
-use crate::mail::{LookUp, Order, ToCore};
+use crate::mail::{LookUp, LookedUp, Order, ToCore};
 use crate::store::redis::{Answer, Redis, Ticket};
 
 /// Less than this is not enough for a question.
@@ -111,7 +111,12 @@ impl Looker {
     }
 
     fn tell(&self, look_up: &LookUp, link: Option<&Arc<Link>>) {
-        let LookUp { code, core, token, .. } = *look_up;
-        self.shared.post.to(core).post(ToCore::LookedUp { code, token, link: link.cloned() });
+        let LookUp { code, core, token, in_doubt, .. } = *look_up;
+        let found = match link {
+            Some(link) => LookedUp::Link(Arc::clone(link)),
+            None if in_doubt => LookedUp::Unknown,
+            None => LookedUp::Missing,
+        };
+        self.shared.post.to(core).post(ToCore::LookedUp { code, token, found });
     }
 }

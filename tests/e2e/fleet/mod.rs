@@ -8,6 +8,7 @@ mod membership;
 mod outage;
 mod proxy;
 mod redis;
+mod residency;
 mod rules;
 mod script;
 mod sharing;

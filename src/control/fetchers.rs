@@ -1,0 +1,146 @@
+//! Threads that read links from the store which are not in memory, where a node keeps only those in use there.
+//!
+//! The client's core gets the link, and so does the one that owns it: for its memory, with the number of commits that had
+//! ended before the read, so that it does not take what was changed meanwhile (see `core::residents`). In a fleet Redis is
+//! asked for what the store does not have, or cannot give.
+
+use std::io;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::{Code, CodeHasher, CoreCount, owner};
+
+use crate::limits::{FETCH_QUEUE_LEN, FETCHERS};
+use crate::mail::{LookUp, LookUpQueue, LookedUp, Post, ToCore};
+use crate::record::{self, RecordRef};
+use crate::stats::NodeStats;
+use crate::store::links::{Links, StoreError};
+
+/// What the fetchers work with.
+#[derive(Clone, Debug)]
+pub struct FetcherSetup {
+    /// The store.
+    pub links: Links,
+    /// The cores' mailboxes.
+    pub post: Post,
+    /// The hasher of the process, to find owners.
+    pub hasher: CodeHasher,
+    /// How many cores own links.
+    pub cores: CoreCount,
+    /// Where to count.
+    pub stats: Arc<NodeStats>,
+    /// Who asks Redis; nobody where a node is alone.
+    pub redis: Option<LookUpQueue>,
+}
+
+/// Starts the threads. They end when all senders are gone.
+///
+/// # Errors
+/// Where the operating system gives no thread.
+pub fn start(setup: &FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>>)> {
+    let (sender, receiver) = sync_channel(FETCH_QUEUE_LEN);
+    let receiver = Arc::new(Mutex::new(receiver));
+    let mut threads = Vec::new();
+    for number in 0..FETCHERS {
+        let (setup, receiver) = (setup.clone(), Arc::clone(&receiver));
+        let thread =
+            std::thread::Builder::new().name(format!("store-fetch-{number}")).spawn(move || setup.serve(&receiver))?;
+        threads.push(thread);
+    }
+    Ok((sender, threads))
+}
+
+impl FetcherSetup {
+    fn serve(&self, receiver: &Mutex<Receiver<LookUp>>) {
+        // One waits in the channel and the others for the lock: whoever comes first takes the next.
+        let next = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        while let Ok(look_up) = next() {
+            self.fetch(look_up);
+        }
+    }
+
+    fn fetch(&self, look_up: LookUp) {
+        // Asked for before the read: see Links::commits.
+        let as_of = self.links.commits();
+        let found = self.read(&look_up.code);
+        if let LookedUp::Link(link) = &found {
+            self.stats.fetched.add_shared(1);
+            let core = owner(self.hasher.hash(&link.code), self.cores);
+            self.post.to(core).post(ToCore::Fetched { link: Arc::clone(link), as_of });
+        }
+        if matches!(found, LookedUp::Missing | LookedUp::Unknown)
+            && let Some(redis) = &self.redis
+            && redis.try_send(LookUp { since: Instant::now(), in_doubt: found == LookedUp::Unknown, ..look_up }).is_ok()
+        {
+            return;
+        }
+        self.post.to(look_up.core).post(ToCore::LookedUp { code: look_up.code, token: look_up.token, found });
+    }
+
+    fn read(&self, code: &Code) -> LookedUp {
+        match self.links.get(code) {
+            Ok(None) => LookedUp::Missing,
+            Ok(Some(value)) => match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
+                Ok(RecordRef::Link(link)) => LookedUp::Link(Arc::new(link.to_link(*code))),
+                Ok(RecordRef::Tombstone(_)) => LookedUp::Missing,
+                Err(_) => LookedUp::Damaged,
+            },
+            Err(StoreError::Damaged(_)) => LookedUp::Damaged,
+            Err(error) => {
+                self.stats.store_errors.add_shared(1);
+                tracing::error!(%error, %code, "a link could not be read");
+                LookedUp::Unknown
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::plan::tests::link;
+    use crate::control::testing::TestNode;
+    use crate::link::Origin;
+    use carom_shards::CoreId;
+
+    #[test]
+    fn what_is_found_goes_to_who_asked_and_to_the_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let stored = link("abc", Origin::Custom);
+        let (mut batch, mut record) = (node.links.batch(), Vec::new());
+        record::encode_link(b"abc", &stored, &mut record);
+        batch.put(&stored.code, &record);
+        batch.put(&Code::parse(b"moved").unwrap(), &record);
+        record.clear();
+        record::encode_tombstone(b"gone", &record::tests::a_tombstone(), &mut record);
+        batch.put(&Code::parse(b"gone").unwrap(), &record);
+        node.links.commit(batch).unwrap();
+        let commits = node.links.commits();
+
+        let (queue, threads) = start(&node.fetcher_setup()).unwrap();
+        for (token, code) in [(0, "abc"), (1, "moved"), (2, "gone"), (3, "never")] {
+            let code = Code::parse(code.as_bytes()).unwrap();
+            queue.send(LookUp { code, core: CoreId(0), token, since: Instant::now(), in_doubt: false }).unwrap();
+        }
+        let mut found = vec![LookedUp::Unknown; 4];
+        let mut kept = 0;
+        for _ in 0..5 {
+            match node.next_mail() {
+                ToCore::LookedUp { token, found: this, .. } => found[token as usize] = this,
+                ToCore::Fetched { link, as_of } => {
+                    assert_eq!((&*link, as_of), (&stored, commits));
+                    kept += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(kept, 1);
+        assert_eq!(found, [LookedUp::Link(Arc::new(stored)), LookedUp::Damaged, LookedUp::Missing, LookedUp::Missing]);
+        drop(queue);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}

@@ -1,0 +1,179 @@
+//! Nodes that keep only the links in use in memory, under a limit: every link redirects, none after its delete, memory
+//! stays under the limit, and those in use come from memory.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::http::{Wire, request};
+use crate::ledger::Ledger;
+use crate::node::{CAROM, Dice, Setup, sum};
+
+const LINKS: u64 = 100_000;
+
+/// Requests that are sent before the first answer is read.
+const TOGETHER: u64 = 64;
+
+fn code(number: u64) -> String {
+    format!("link-{number}")
+}
+
+fn target(number: u64) -> String {
+    format!("https://example.org/somewhere/behind/a/path/of/usual/length/{number:08}?page={}", number % 100)
+}
+
+/// Imports links into a new data directory.
+fn import(data: &Path, links: u64) {
+    let file = data.with_extension("ndjson");
+    let line = |number| format!("{}\n", json!({"shortCode": code(number), "longUrl": target(number)}));
+    std::fs::write(&file, (0..links).map(line).collect::<String>()).unwrap();
+    let status = Command::new(CAROM).arg("import").arg("--data-dir").arg(data).arg(&file).status().unwrap();
+    assert!(status.success());
+}
+
+/// A node that may take so many bytes of memory for links.
+fn hot(data: &Path, limit: u64) -> Setup {
+    keeping(Setup::new(data), limit)
+}
+
+/// The same node with that much memory for links.
+pub(crate) fn keeping(setup: Setup, limit: u64) -> Setup {
+    setup.env("CAROM_LINKS_RESIDENCY", "hot").env("CAROM_LINKS_MEMORY_LIMIT", &limit.to_string())
+}
+
+/// Bytes of memory that links take.
+pub(crate) fn map_bytes(status: &Value) -> u64 {
+    sum(status, "/mapBytes")
+}
+
+/// Follows links by their numbers, and checks each answer.
+fn follow(wire: &mut Wire, numbers: &[u64]) {
+    for numbers in numbers.chunks(TOGETHER as usize) {
+        let requests: Vec<u8> =
+            numbers.iter().flat_map(|&number| request("GET", &format!("/{}", code(number)), "", b"")).collect();
+        wire.send(&requests);
+        for &number in numbers {
+            let reply = wire.reply();
+            assert_eq!((reply.status, reply.field("location")), (302, Some(target(number).as_str())), "{number}");
+        }
+    }
+}
+
+/// Numbers of links, the n-th most wanted with a probability of about 1/n. Neighbours in popularity are none in number.
+fn zipf(dice: &mut Dice, count: usize) -> Vec<u64> {
+    let rank = |dice: &mut Dice| {
+        let share = dice.below(1 << 53) as f64 / (1u64 << 53) as f64;
+        (LINKS as f64).powf(share) as u64 - 1
+    };
+    (0..count).map(|_| rank(dice) * 7_919 % LINKS).collect()
+}
+
+#[test]
+fn with_a_tenth_of_the_memory_most_redirects_come_from_memory_and_all_are_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    import(&data, LINKS);
+    let node = Setup::new(&data).cores(2).start();
+    let whole = map_bytes(&node.status());
+    node.terminate();
+    let limit = whole / 10;
+    let node = hot(&data, limit).cores(2).start();
+    let mut dice = Dice::new();
+    let mut wires: Vec<Wire> = (0..8).map(|_| node.wire()).collect();
+    for wire in &mut wires {
+        follow(wire, &zipf(&mut dice, 2_500));
+    }
+    let before = node.status();
+    for wire in &mut wires {
+        follow(wire, &zipf(&mut dice, 2_500));
+        let taken = map_bytes(&node.status());
+        assert!(taken <= limit, "{taken} of {limit}");
+    }
+    let status = node.status();
+    let count = |name: &str| status["cache"][name].as_u64().unwrap() - before["cache"][name].as_u64().unwrap();
+    let (hits, misses) = (count("hit"), count("miss"));
+    println!("{whole} bytes for all, limit {limit}: {hits} from memory, {misses} not; {}", status["residency"]);
+    assert_eq!(hits + misses, 20_000);
+    // About seven in a hundred links fit, and whoever knew which would find three of four there (LINKS^0.77).
+    assert!(hits > 11_000, "{hits} from memory");
+    assert!((2_000..LINKS / 5).contains(&status["links"].as_u64().unwrap()), "{status}");
+    assert_eq!(status["residency"]["memoryLimitBytes"], json!(limit));
+
+    // What exists nowhere is known to.
+    let fetches = sum(&status, "/fetches");
+    for number in 0..2_000 {
+        assert_eq!(wires[number % 8].get(&format!("/nowhere-{number}")).status, 404);
+    }
+    let more = sum(&node.status(), "/fetches") - fetches;
+    assert!(more < 100, "{more} of 2,000 unknown codes were looked for in the store");
+}
+
+#[test]
+fn links_come_and_go_while_others_take_their_place_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    import(&data, 20_000);
+    let node = hot(&data, 3 * (512 << 10)).cores(3).start();
+    let mut dice = Dice::new();
+    let mut wires: Vec<Wire> = (0..6).map(|_| node.wire()).collect();
+    // The API is answered by hyper, whose redirects find links in the store as well.
+    let mut slow = node.wire();
+    for life in 0..30u64 {
+        let slugs: Vec<String> = (0..20).map(|number| format!("slug-{number}")).collect();
+        let of = |slug: &str| format!("https://example.org/{slug}/{life}");
+        for slug in &slugs {
+            slow.shorten_as(slug, &of(slug));
+        }
+        let crowd: Vec<u64> = (0..3_000).map(|_| dice.below(20_000)).collect();
+        follow(&mut wires[life as usize % 6], &crowd);
+        for slug in &slugs {
+            let path = format!("/{slug}");
+            for wire in wires.iter_mut().chain([&mut slow]) {
+                assert_eq!(wire.get(&path).location(), of(slug));
+            }
+            assert_eq!(slow.delete(slug).status, 204);
+            for wire in wires.iter_mut().chain([&mut slow]) {
+                assert_eq!(wire.get(&path).status, 404, "{slug} in life {life}");
+            }
+        }
+    }
+    let status = node.status();
+    assert!(sum(&status, "/fetches") > 1_000 && map_bytes(&status) <= 3 * (512 << 10), "{status}");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_with_a_node_that_keeps_few_links_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    import(&data, 20_000);
+    let mut dice = Dice::new();
+    let mut ledger = Ledger::new(4, &mut dice);
+    let mut setup = hot(&data, 2 * (512 << 10)).cores(2);
+    for _ in 0..3 {
+        let node = setup.start();
+        let address = node.public;
+        let mut wire = node.wire();
+        setup = ledger.run(address, || {
+            let numbers: Vec<u64> = (0..5_000).map(|_| dice.below(20_000)).collect();
+            follow(&mut wire, &numbers);
+            node.kill()
+        });
+    }
+    let node = setup.start();
+    assert_eq!(ledger.check(&node, 1), Vec::<String>::new());
+    follow(&mut node.wire(), &(0..20_000).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_limit_that_cannot_hold_even_the_codes_is_reported_and_all_links_redirect() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    import(&data, 300_000);
+    let node = hot(&data, 512 << 10).expect("memory_limit_low").start();
+    follow(&mut node.wire(), &(0..2_000).map(|number| number * 149).collect::<Vec<u64>>());
+    let status = node.status();
+    assert_eq!(status["alarms"][0]["name"], "memory_limit_low", "{status}");
+    assert!(map_bytes(&status) <= 512 << 10);
+    assert_eq!(node.wire().get("/nowhere").status, 404);
+}
