@@ -108,7 +108,7 @@ fn dial(name: &Arc<Name>, login: &Login) -> Result<(Connection, Told), Trouble> 
     greeting.extend(script::loads());
     greeting.extend([redis::cmd("INFO").arg("cluster").to_owned(), redis::cmd("ROLE")]);
     let mut values = connection.ask(&greeting, deadline).map_err(away)?.into_iter();
-    if let Some(Value::ServerError(error)) = values.by_ref().take(logins).find(|value| is_error(value)) {
+    if let Some(Value::ServerError(error)) = values.by_ref().take(logins).find(is_error) {
         // Not the text: a server that does not know the command repeats what it was sent.
         return Err(Trouble::Refused(format!("{address} does not let us in: {}", error.code())));
     }

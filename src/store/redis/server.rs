@@ -19,7 +19,7 @@ use super::{Address, Asked, Trouble, script};
 /// How long a server that did not answer is left alone.
 const REST: Duration = Duration::from_millis(250);
 
-/// A server that had less time than this to answer is not blamed for its silence.
+/// A server that was silent for less than this is not blamed when a question ends: it may have been put late.
 const FAIR: Duration = Duration::from_millis(10);
 
 /// How long a server may be silent before its connection is no longer trusted.
@@ -222,15 +222,16 @@ impl Server {
     /// Forgets the questions whose time is over, and returns them.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Unsaid> {
         let Link::Up(talk) = &mut self.link else { return Vec::new() };
-        let mut unsaid = Vec::new();
-        for awaited in &mut talk.awaited {
-            if awaited.deadline().is_some_and(|deadline| deadline <= now) {
-                unsaid.extend(std::mem::replace(&mut awaited.what, What::Nothing).unsaid());
-                if talk.heard <= awaited.sent && now.saturating_duration_since(awaited.sent) >= FAIR {
-                    talk.silent_since.get_or_insert(now);
-                    talk.rests_until = Some(now + REST);
-                }
-            }
+        let Some(oldest) = talk.awaited.front() else { return Vec::new() };
+        // Since it spoke last, or since it was asked after that.
+        let silent = now.saturating_duration_since(oldest.sent.max(talk.heard));
+        let over = |awaited: &&mut Awaited| awaited.deadline().is_some_and(|deadline| deadline <= now);
+        let over = talk.awaited.iter_mut().filter(over);
+        let unsaid: Vec<Unsaid> =
+            over.filter_map(|awaited| std::mem::replace(&mut awaited.what, What::Nothing).unsaid()).collect();
+        if !unsaid.is_empty() && silent >= FAIR {
+            talk.silent_since.get_or_insert(now);
+            talk.rests_until = Some(now + REST);
         }
         unsaid
     }
