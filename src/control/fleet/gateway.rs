@@ -1,14 +1,17 @@
 //! Asks Redis about every change that a client wants: whether a code is free, what there is to delete.
 //!
-//! Requests that arrive while one question is out go into the next, so that one round trip serves many. Redis may take
-//! [`super::FleetSettings::answer_time`]; after that the request goes on without it, and for a moment nobody asks again:
-//! so a Redis that does not answer costs one request that time, and not all of them.
+//! Requests that arrive while others are out are put to Redis as soon as it has said anything, so that one round trip serves
+//! many. Each goes on with its own answer: a server of a cluster that stands still is waited for by nobody who asks
+//! another. Redis may take [`super::FleetSettings::answer_time`]; after that the request goes on without it, and until that
+//! server speaks nobody asks it again.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 use rand_pcg::Pcg64;
@@ -21,12 +24,16 @@ use crate::limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use crate::link::{Link, Origin, Version};
 use crate::mail::{Ground, Order, StoreRequest, WriterQueue};
 use crate::stats::unix_ms;
-use crate::store::redis::{Change, Changed, Redis, Trouble};
+use crate::store::redis::{Answer, Change, Changed, Redis, Ticket, Trouble};
+
+/// How long a new request waits at most while others wait for Redis.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Starts the thread; it ends when all senders are gone.
 pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
-    let gateway = Gateway { redis: shared.redis()?, shared: shared.clone(), writer, claims: Claims::new()? };
+    let (redis, claims) = (shared.redis()?, Claims::new()?);
+    let gateway = Gateway { redis, shared: shared.clone(), writer, claims, asked: HashMap::new() };
     let thread = std::thread::Builder::new().name("redis-ask".to_owned()).spawn(move || gateway.run(&receiver))?;
     Ok((sender, thread))
 }
@@ -52,20 +59,42 @@ struct Gateway {
     redis: Redis,
     writer: SyncSender<Order>,
     claims: Claims,
+    /// What Redis has yet to answer.
+    asked: HashMap<Ticket, Asked>,
 }
+
+/// A request of which Redis was asked something.
+struct Asked {
+    request: StoreRequest,
+    /// Until when it waits.
+    deadline: Instant,
+    /// What Redis is to do; none while it is asked which link there is to delete.
+    change: Option<(Code, Change)>,
+}
+
+/// The node is on its way out.
+struct Ended;
 
 impl Gateway {
     fn run(mut self, receiver: &Receiver<Order>) {
-        while let Ok(first) = receiver.recv() {
-            let orders = std::iter::once(first).chain(receiver.try_iter().take(GATEWAY_BATCH - 1));
-            let requests: Vec<StoreRequest> = orders.filter_map(|order| self.prepare(order)).collect();
-            let grounds = self.ask(&requests);
-            for (request, ground) in requests.into_iter().zip(grounds) {
-                if self.writer.send(Order::Client(request, ground)).is_err() {
-                    return;
-                }
+        while self.turn(receiver).is_ok() {}
+    }
+
+    /// Takes what has come from either side. With nothing to wait for from Redis it sleeps until there is a request.
+    fn turn(&mut self, receiver: &Receiver<Order>) -> Result<(), Ended> {
+        let first = if self.asked.is_empty() { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
+        let room = WRITE_QUEUE_LEN.saturating_sub(self.asked.len()).min(GATEWAY_BATCH);
+        for order in first.into_iter().chain(receiver.try_iter().take(room)) {
+            if let Some(request) = self.prepare(order) {
+                self.ask(request)?;
             }
         }
+        for (ticket, answer) in self.redis.turn(Instant::now() + LOOK_EVERY) {
+            if let Some(asked) = self.asked.remove(&ticket) {
+                self.go_on(asked, answer)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives a new link its first version. Whatever is no request of a client goes on as it is.
@@ -85,53 +114,77 @@ impl Gateway {
         }
     }
 
-    /// What Redis says to each.
-    fn ask(&mut self, requests: &[StoreRequest]) -> Vec<Ground> {
-        let now_ms = unix_ms();
-        let has_same_key = self.shared.has_same_key();
-        let doomed = |request: &StoreRequest| match request {
-            StoreRequest::Create { .. } => None,
-            StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => Some(*code),
-        };
-        // A delete is of the link that is there now, and of no later one.
-        let codes: Vec<Code> = requests.iter().filter_map(doomed).filter(|_| has_same_key).collect();
-        let states = self.redis.states(&codes, self.shared.settings.answer_time);
-        let claim_of = |state: Option<State>| state.map_or(0, |state| state.version().claim);
-        let claims: HashMap<Code, u64> =
-            codes.into_iter().zip(states).filter_map(|(code, state)| Some((code, claim_of(state.ok()?)))).collect();
-        let changes: Vec<(Code, Change)> = requests
-            .iter()
-            .map(|request| match request {
-                StoreRequest::Create { link, .. } => (link.code, Change::Claim(State::Link(Arc::clone(link)))),
-                StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
-                    (*code, Change::Remove { claim: claims.get(code).copied().unwrap_or(0), now_ms })
-                }
-            })
-            .collect();
-        let away = |what: &str| Err(Trouble::Away { what: what.to_owned(), asked: false });
-        let mut answers: Vec<Result<Changed, Trouble>> = if has_same_key {
-            self.redis.change(&changes, self.shared.settings.answer_time)
-        } else {
-            changes.iter().map(|_| away("it is not known whether the fleet has the same key")).collect()
-        };
-        for ((code, change), answer) in changes.iter().zip(&mut answers) {
-            if matches!(change, Change::Remove { .. }) && !claims.contains_key(code) {
-                *answer = away("it is not known which link there is to delete");
+    /// Begins to ask Redis about a request.
+    fn ask(&mut self, request: StoreRequest) -> Result<(), Ended> {
+        let deadline = Instant::now() + self.shared.settings.answer_time;
+        if !self.shared.has_same_key() {
+            return self.go_alone(request, "it is not known whether the fleet has the same key");
+        }
+        if self.shared.stats.writes_refused.load(Ordering::Acquire) {
+            // The writer says why. Redis must not have what a client is told was not done.
+            return self.go_alone(request, "the store takes no writes");
+        }
+        match &request {
+            StoreRequest::Create { link, .. } => {
+                let change = (link.code, Change::Claim(State::Link(Arc::clone(link))));
+                self.put(request, deadline, change);
+            }
+            StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
+                // A delete is of the link that is there now, and of no later one.
+                let ticket = self.redis.put_state(code, deadline);
+                self.asked.insert(ticket, Asked { request, deadline, change: None });
             }
         }
-        let alone = self.shared.settings.accept_without_redis && self.shared.lease_holds();
-        answers.into_iter().zip(&changes).map(|(answer, (_, change))| self.ground(answer, change, alone)).collect()
+        Ok(())
     }
 
-    fn ground(&self, answer: Result<Changed, Trouble>, change: &Change, alone: bool) -> Ground {
+    fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, Change)) {
+        let ticket = self.redis.put_change(&change.0, &change.1, deadline);
+        self.asked.insert(ticket, Asked { request, deadline, change: Some(change) });
+    }
+
+    /// Gives the writer a request that Redis has answered, or asks the next question.
+    fn go_on(&mut self, asked: Asked, answer: Answer) -> Result<(), Ended> {
+        let Asked { request, deadline, change } = asked;
+        match (change, &request) {
+            (Some((code, change)), _) => self.decide(request, answer.changed(code, &change), Some(&change)),
+            (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
+                Ok(state) => {
+                    let claim = state.map_or(0, |state| state.version().claim);
+                    let change = (*code, Change::Remove { claim, now_ms: unix_ms() });
+                    self.put(request, deadline, change);
+                    Ok(())
+                }
+                Err(_) => self.go_alone(request, "it is not known which link there is to delete"),
+            },
+            (None, StoreRequest::Create { .. }) => Ok(()),
+        }
+    }
+
+    fn go_alone(&self, request: StoreRequest, why: &str) -> Result<(), Ended> {
+        self.decide(request, Err(Trouble::Away { what: why.to_owned(), asked: false }), None)
+    }
+
+    fn decide(
+        &self,
+        request: StoreRequest,
+        answer: Result<Changed, Trouble>,
+        change: Option<&Change>,
+    ) -> Result<(), Ended> {
+        let alone = self.shared.settings.accept_without_redis && self.shared.lease_holds();
+        let ground = self.ground(answer, change, alone);
+        self.writer.send(Order::Client(request, ground)).map_err(|_| Ended)
+    }
+
+    fn ground(&self, answer: Result<Changed, Trouble>, change: Option<&Change>, alone: bool) -> Ground {
         match answer {
             Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => Ground::Accepted { state, echo },
             Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
-                Change::Claim(state) | Change::Offer(state) => Ground::Accepted { state: state.clone(), echo },
-                Change::Remove { .. } => Ground::Unheard { asked: true, alone },
+                Some(Change::Claim(state) | Change::Offer(state)) => Ground::Accepted { state: state.clone(), echo },
+                Some(Change::Remove { .. }) | None => Ground::Unheard { asked: true, alone },
             },
             Ok(Changed { verdict: Verdict::Held(state), .. }) => {
-                if matches!(change, Change::Claim(mine) if mine.origin() == Origin::Issued) {
+                if matches!(change, Some(Change::Claim(mine)) if mine.origin() == Origin::Issued) {
                     self.shared.stats.fleet.collisions.add(1);
                 }
                 Ground::Held(state)

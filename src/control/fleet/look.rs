@@ -1,7 +1,8 @@
 //! Looks codes up in Redis that a core does not know, for a client that waits: 20 milliseconds at most.
 //!
-//! Questions that came meanwhile are put together. What is found goes to the client, and to the writer as well, so that
-//! the next client is answered from memory.
+//! Questions that came meanwhile are put together, and each is answered by itself: whoever asks a server of a cluster does
+//! not wait for another one. What is found goes to the client, and to the writer as well, so that the next client is
+//! answered from memory.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,15 +18,18 @@ use crate::fleet::State;
 use crate::limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
 use crate::link::{Link, Version};
 use crate::mail::{LookUp, LookedUp, Order, ToCore};
-use crate::store::redis::Redis;
+use crate::store::redis::{Answer, Redis, Ticket};
 
 /// Less than this is not enough for a question.
 const TIME_MIN: Duration = Duration::from_millis(2);
 
+/// How long a new question waits at most while others wait for Redis.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
 /// Starts the thread; it ends when all senders are gone.
 pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(SyncSender<LookUp>, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(LOOK_UP_QUEUE_LEN);
-    let looker = Looker { redis: shared.redis()?, shared: shared.clone(), writer };
+    let looker = Looker { redis: shared.redis()?, shared: shared.clone(), writer, asked: HashMap::new() };
     let thread = std::thread::Builder::new().name("redis-look".to_owned()).spawn(move || looker.run(&receiver))?;
     Ok((sender, thread))
 }
@@ -34,22 +38,23 @@ struct Looker {
     shared: Shared,
     redis: Redis,
     writer: SyncSender<Order>,
+    /// Who waits for what Redis has yet to answer.
+    asked: HashMap<Ticket, Vec<LookUp>>,
 }
 
 impl Looker {
     fn run(mut self, receiver: &Receiver<LookUp>) {
-        while let Ok(first) = receiver.recv() {
-            let asked: Vec<LookUp> =
-                std::iter::once(first).chain(receiver.try_iter().take(LOOK_UP_BATCH - 1)).collect();
-            let found = self.look_up(&asked);
-            for LookUp { code, core, token, in_doubt, .. } in asked {
-                let found = match found.get(&code) {
-                    Some(link) => LookedUp::Link(Arc::clone(link)),
-                    None if in_doubt => LookedUp::Unknown,
-                    None => LookedUp::Missing,
-                };
-                self.shared.post.to(core).post(ToCore::LookedUp { code, token, found });
-            }
+        loop {
+            let first = if self.asked.is_empty() {
+                let Ok(first) = receiver.recv() else { return };
+                Some(first)
+            } else {
+                None
+            };
+            let room = LOOK_UP_QUEUE_LEN.saturating_sub(self.asked.len()).min(LOOK_UP_BATCH);
+            self.ask(first.into_iter().chain(receiver.try_iter().take(room)));
+            let answers = self.redis.turn(Instant::now() + LOOK_EVERY);
+            self.answer(answers);
         }
     }
 
@@ -60,36 +65,58 @@ impl Looker {
         mine.is_some_and(|gone| gone.version().claim == theirs.claim || gone.version().rev >= theirs.rev)
     }
 
-    /// The links of these codes, as far as Redis has them and says so in time.
-    fn look_up(&mut self, asked: &[LookUp]) -> HashMap<Code, Arc<Link>> {
-        let waited =
-            asked.iter().map(|look_up| look_up.since).min().map_or(Duration::ZERO, |since: Instant| since.elapsed());
-        // The way to this thread and back takes some of it, too.
-        let within = LOOK_UP_TIME.saturating_sub(waited + TIME_MIN);
-        if within < TIME_MIN || !self.shared.has_same_key() {
-            return HashMap::new();
-        }
-        let mut codes: Vec<Code> = asked.iter().map(|look_up| look_up.code).collect();
-        codes.sort_unstable();
-        codes.dedup();
-        let stats = &self.shared.stats.fleet;
-        stats.look_ups.add(codes.len() as u64);
-        let (mut found, mut states) = (HashMap::new(), Vec::new());
-        for (code, answer) in codes.iter().zip(self.redis.states(&codes, within)) {
-            match answer {
-                Ok(Some(State::Link(link))) if !self.is_known_to_be_gone(code, link.version) => {
-                    states.push((*code, State::Link(Arc::clone(&link))));
-                    found.insert(*code, link);
-                }
-                Ok(_) => {}
-                Err(trouble) => note_trouble(&self.shared.stats, &trouble),
+    /// Begins to look these up.
+    fn ask(&mut self, look_ups: impl Iterator<Item = LookUp>) {
+        let mut by_code: HashMap<Code, Vec<LookUp>> = HashMap::new();
+        for look_up in look_ups {
+            // The way to this thread and back takes some of the time, too.
+            let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
+            if is_late || !self.shared.has_same_key() {
+                self.tell(&look_up, None);
+            } else {
+                by_code.entry(look_up.code).or_default().push(look_up);
             }
         }
-        stats.look_up_hits.add(found.len() as u64);
+        self.shared.stats.fleet.look_ups.add(by_code.len() as u64);
+        for (code, look_ups) in by_code {
+            let since = look_ups.iter().map(|look_up| look_up.since).min().unwrap_or_else(Instant::now);
+            let ticket = self.redis.put_state(&code, since + LOOK_UP_TIME - TIME_MIN);
+            self.asked.insert(ticket, look_ups);
+        }
+    }
+
+    fn answer(&mut self, answers: Vec<(Ticket, Answer)>) {
+        let mut states = Vec::new();
+        for (ticket, answer) in answers {
+            let Some(look_ups) = self.asked.remove(&ticket) else { continue };
+            let Some(&LookUp { code, .. }) = look_ups.first() else { continue };
+            let link = match answer.state(code) {
+                Ok(Some(State::Link(link))) if !self.is_known_to_be_gone(&code, link.version) => {
+                    states.push((code, State::Link(Arc::clone(&link))));
+                    Some(link)
+                }
+                Ok(_) => None,
+                Err(trouble) => {
+                    note_trouble(&self.shared.stats, &trouble);
+                    None
+                }
+            };
+            look_ups.iter().for_each(|look_up| self.tell(look_up, link.as_ref()));
+        }
+        self.shared.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
             // A writer that is busy will hear of them from the stream.
             let _ = self.writer.try_send(Order::LookedUp(states));
         }
-        found
+    }
+
+    fn tell(&self, look_up: &LookUp, link: Option<&Arc<Link>>) {
+        let LookUp { code, core, token, in_doubt, .. } = *look_up;
+        let found = match link {
+            Some(link) => LookedUp::Link(Arc::clone(link)),
+            None if in_doubt => LookedUp::Unknown,
+            None => LookedUp::Missing,
+        };
+        self.shared.post.to(core).post(ToCore::LookedUp { code, token, found });
     }
 }

@@ -1,13 +1,13 @@
 //! What nodes ask of Redis, in their own terms.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeLength};
 use redis::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::topology::{tag, text};
-use super::{Address, Place, Question, Redis, Script, Trouble};
+use super::{Address, Place, Question, Redis, Script, Ticket, Trouble};
 use crate::fleet::follow::{Entry, Position};
 use crate::fleet::lease::Granted;
 use crate::fleet::members::NodeId;
@@ -73,6 +73,36 @@ pub struct Heard {
     pub leases: Vec<(CodeLength, u64, u64, NodeId)>,
 }
 
+/// What Redis has answered to one question.
+#[derive(Debug)]
+pub struct Answer(pub(super) Result<Vec<Value>, Trouble>);
+
+impl Answer {
+    /// What became of this change of this code, if that was the question.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn changed(self, code: Code, change: &Change) -> Result<Changed, Trouble> {
+        changed(code, change, &self.value()?)
+    }
+
+    /// The state of this code, if that was the question.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn state(self, code: Code) -> Result<Option<State>, Trouble> {
+        match self.value()? {
+            Value::Nil => Ok(None),
+            Value::BulkString(text) => State::from_text(code, &text).map(Some).map_err(|_| unreadable(code)),
+            _ => Err(unreadable(code)),
+        }
+    }
+
+    fn value(self) -> Result<Value, Trouble> {
+        Ok(self.0?.pop().unwrap_or(Value::Nil))
+    }
+}
+
 /// A walk through all codes that Redis has.
 #[derive(Clone, Debug)]
 pub struct Scan {
@@ -95,43 +125,44 @@ impl Redis {
         format!("{}:{name}", tag(&self.settings, &Place::Space))
     }
 
+    /// Begins to change a code. See [`Redis::turn`].
+    pub fn put_change(&mut self, code: &Code, change: &Change, deadline: Instant) -> Ticket {
+        let (place, question) = self.to_change(code, change);
+        self.put(place, vec![question], deadline)
+    }
+
+    /// Begins to ask for the state of a code.
+    pub fn put_state(&mut self, code: &Code, deadline: Instant) -> Ticket {
+        let get = redis::cmd("GET").arg(self.key(code)).to_owned();
+        self.put(Place::Partition(Partition::of(code)), vec![Question::Plain(get)], deadline)
+    }
+
+    fn to_change(&self, code: &Code, change: &Change) -> (Place, Question) {
+        let keep = (self.settings.stream_len / u64::from(PARTITIONS)).max(16).to_string().into_bytes();
+        let partition = Partition::of(code);
+        let (asked, text) = match change {
+            Change::Claim(state) => ("claim", state.to_text(code)),
+            Change::Remove { claim, now_ms } => ("remove", tombstone(*claim, *now_ms).to_text(code)),
+            Change::Offer(state) => ("offer", state.to_text(code)),
+        };
+        let arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep];
+        let keys = vec![self.key(code), self.stream(partition)];
+        (Place::Partition(partition), Question::Script(Script::Change, keys, arguments))
+    }
+
     /// Changes codes, each by itself, and waits so long at most.
     pub fn change(&mut self, changes: &[(Code, Change)], within: Duration) -> Vec<Result<Changed, Trouble>> {
-        let keep = (self.settings.stream_len / u64::from(PARTITIONS)).max(16).to_string().into_bytes();
-        let questions: Vec<_> = changes
-            .iter()
-            .map(|(code, change)| {
-                let partition = Partition::of(code);
-                let (asked, text) = match change {
-                    Change::Claim(state) => ("claim", state.to_text(code)),
-                    Change::Remove { claim, now_ms } => ("remove", tombstone(*claim, *now_ms).to_text(code)),
-                    Change::Offer(state) => ("offer", state.to_text(code)),
-                };
-                let arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep.clone()];
-                let keys = vec![self.key(code), self.stream(partition)];
-                (Place::Partition(partition), Question::Script(Script::Change, keys, arguments))
-            })
-            .collect();
-        let answers = self.ask_all(&questions, within);
+        let questions = changes.iter().map(|(code, change)| self.to_change(code, change)).collect();
+        let answers = self.ask_all(questions, within);
         changes.iter().zip(answers).map(|((code, change), answer)| changed(*code, change, &answer?)).collect()
     }
 
     /// The states of codes.
     pub fn states(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Option<State>, Trouble>> {
-        let questions: Vec<_> = codes
-            .iter()
-            .map(|code| {
-                let get = redis::cmd("GET").arg(self.key(code)).to_owned();
-                (Place::Partition(Partition::of(code)), Question::Plain(get))
-            })
-            .collect();
-        let answers = self.ask_all(&questions, within);
-        let state = |code: &Code, value: Value| match value {
-            Value::Nil => Ok(None),
-            Value::BulkString(text) => State::from_text(*code, &text).map(Some).map_err(|_| unreadable(*code)),
-            _ => Err(unreadable(*code)),
-        };
-        codes.iter().zip(answers).map(|(code, answer)| state(code, answer?)).collect()
+        let deadline = Instant::now() + within;
+        let tickets: Vec<Ticket> = codes.iter().map(|code| self.put_state(code, deadline)).collect();
+        let answers = self.await_all(&tickets, deadline).into_iter().map(Answer);
+        codes.iter().zip(answers).map(|(code, answer)| answer.state(*code)).collect()
     }
 
     /// The versions of codes and nothing else of them, as the first bytes of their states.
@@ -144,7 +175,7 @@ impl Redis {
             })
             .collect();
         let bytes = |value: Value| if let Value::BulkString(bytes) = value { bytes } else { Vec::new() };
-        self.ask_all(&questions, within).into_iter().map(|answer| answer.map(bytes)).collect()
+        self.ask_all(questions, within).into_iter().map(|answer| answer.map(bytes)).collect()
     }
 
     /// The entries of streams from a place on, that one included.
@@ -162,7 +193,7 @@ impl Redis {
                 (Place::Partition(*partition), Question::Plain(range))
             })
             .collect();
-        self.ask_all(&questions, within).into_iter().map(|answer| Ok(entries(&answer?))).collect()
+        self.ask_all(questions, within).into_iter().map(|answer| Ok(entries(&answer?))).collect()
     }
 
     /// The ends of streams. One that has none gets an entry that only marks a place.
@@ -179,7 +210,7 @@ impl Redis {
                     (Place::Partition(*partition), Question::Plain(add))
                 })
                 .collect();
-            self.ask_all(&questions, within);
+            self.ask_all(questions, within);
             ends = self.last_entries(partitions, within);
         }
         let nobody = || Trouble::Refused("a stream stays empty".to_owned());
@@ -195,7 +226,7 @@ impl Redis {
                 (Place::Partition(*partition), Question::Plain(last))
             })
             .collect();
-        let answers = self.ask_all(&questions, within).into_iter();
+        let answers = self.ask_all(questions, within).into_iter();
         answers.map(|answer| Ok(entries(&answer?).first().map(Position::of))).collect()
     }
 
@@ -204,10 +235,7 @@ impl Redis {
     /// # Errors
     /// When no server says who has what.
     pub fn scan(&mut self, within: Duration) -> Result<Scan, Trouble> {
-        self.topology = None;
-        self.find_out(std::time::Instant::now() + within)?;
-        let masters = self.topology.as_ref().map(super::Topology::masters).unwrap_or_default();
-        Ok(Scan { masters, cursor: "0".to_owned() })
+        Ok(Scan { masters: self.find_masters(within)?, cursor: "0".to_owned() })
     }
 
     /// Goes on with a walk: some more codes, each at least once; `None` at its end.
@@ -219,7 +247,7 @@ impl Redis {
         let mut command = redis::cmd("SCAN");
         let pattern = format!("{{{}:*}}:l:*", self.settings.prefix);
         command.arg(&scan.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
-        let answer = self.ask_all(&[(Place::Server(master), Question::Plain(command))], within);
+        let answer = self.ask_all(vec![(Place::Server(master), Question::Plain(command))], within);
         let Some(Ok(Value::Array(parts))) = answer.first() else {
             return Err(answer.into_iter().find_map(Result::err).unwrap_or_else(|| nonsense("SCAN")));
         };
@@ -251,18 +279,16 @@ impl Redis {
         let arguments = numbers.into_iter().chain([node.as_bytes().to_vec()]).collect();
         let waits = self.has_replicas;
         let mut questions = vec![
-            (Place::Space, Question::Script(Script::Lease, keys, arguments)),
-            (Place::Space, Question::Plain(redis::cmd("INFO").arg("replication").to_owned())),
+            Question::Script(Script::Lease, keys, arguments),
+            Question::Plain(redis::cmd("INFO").arg("replication").to_owned()),
         ];
         if waits {
-            let wait = redis::cmd("WAIT").arg(1).arg(within.as_millis() as u64 / 2).to_owned();
-            questions.push((Place::Space, Question::Plain(wait)));
+            questions.push(Question::Plain(redis::cmd("WAIT").arg(1).arg(within.as_millis() as u64 / 2).to_owned()));
         }
-        // In one piece, so that all of it is answered by one server over one connection: what a connection has not
-        // written itself, `WAIT` does not wait for.
-        let mut answers = self.ask_all(&questions, within).into_iter();
-        let mut next = || answers.next().unwrap_or(Ok(Value::Int(0)));
-        let (granted, info, confirmed) = (next()?, next()?, next()?);
+        // Together: what a connection has not written itself, `WAIT` does not wait for.
+        let mut answer = self.ask_together(vec![(Place::Space, questions)], within).remove(0)?.into_iter();
+        let mut next = || answer.next().unwrap_or(Value::Int(0));
+        let (granted, info, confirmed) = (next(), next(), next());
         let Value::Array(parts) = granted else { return Err(nonsense("a lease")) };
         let number = |at: usize| parts.get(at).and_then(|part| text(part).parse::<u64>().ok());
         let (Some(start), Some(mended), Some(moved)) = (number(0), number(1), number(2)) else {
@@ -287,7 +313,7 @@ impl Redis {
     pub fn release(&mut self, length: CodeLength, start: u64, within: Duration) -> Result<(), Trouble> {
         let field = format!("{length}:{start}");
         let command = redis::cmd("HDEL").arg(self.space("leases")).arg(field).to_owned();
-        let answer = self.ask_all(&[(Place::Space, Question::Plain(command))], within);
+        let answer = self.ask_all(vec![(Place::Space, Question::Plain(command))], within);
         answer.into_iter().try_for_each(|answer| answer.map(|_| ()))
     }
 
@@ -297,7 +323,7 @@ impl Redis {
     /// [`Trouble`].
     pub fn fingerprint(&mut self, within: Duration) -> Result<Option<String>, Trouble> {
         let command = redis::cmd("HGET").arg(self.space("space")).arg("fingerprint").to_owned();
-        let mut answer = self.ask_all(&[(Place::Space, Question::Plain(command))], within);
+        let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(command))], within);
         Ok(Some(text(&answer.remove(0)?)).filter(|fingerprint| !fingerprint.is_empty()))
     }
 
@@ -312,7 +338,7 @@ impl Redis {
         for (length, seen) in beat.seen {
             arguments.extend([length.to_string().into_bytes(), seen.to_string().into_bytes()]);
         }
-        let mut answer = self.ask_all(&[(Place::Space, Question::Script(Script::Beat, keys, arguments))], within);
+        let mut answer = self.ask_all(vec![(Place::Space, Question::Script(Script::Beat, keys, arguments))], within);
         heard(&answer.remove(0)?).ok_or_else(|| nonsense("a heartbeat"))
     }
 
@@ -331,7 +357,7 @@ impl Redis {
         let keys = ["lock", "beats", "nodes", "leases"].map(|name| self.space(name)).to_vec();
         let hold = LOCK_TIME.as_millis().to_string();
         let arguments = [me, &hold, gone, &beat.to_string()].map(|text| text.as_bytes().to_vec()).to_vec();
-        let mut answer = self.ask_all(&[(Place::Space, Question::Script(Script::Reclaim, keys, arguments))], within);
+        let mut answer = self.ask_all(vec![(Place::Space, Question::Script(Script::Reclaim, keys, arguments))], within);
         let taken = pairs(&answer.remove(0)?);
         let lease = |(field, want): (String, String)| {
             let (length, start) = field.split_once(':')?;
@@ -343,7 +369,7 @@ impl Redis {
     /// The servers that are spoken to, and whether each is connected.
     pub fn servers(&self) -> Vec<(Address, bool)> {
         let mut servers: Vec<_> =
-            self.servers.iter().map(|(address, server)| (address.clone(), server.connection.is_some())).collect();
+            self.servers.iter().map(|(address, server)| (address.clone(), server.is_up())).collect();
         servers.sort();
         servers
     }

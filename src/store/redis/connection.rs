@@ -1,122 +1,213 @@
-//! One connection to one server, on which nothing takes longer than it may.
+//! One connection to one server, on which nothing waits.
 //!
-//! The `redis` crate packs commands and parses replies; the socket is ours, because its connection bounds each read and
-//! not the whole: a server that sends a byte now and then would hold a thread for ever. After any failure the connection
-//! must not be used again: a reply that comes late would be taken for that of the next command.
+//! The `redis` crate packs commands and parses replies; the socket is ours and never blocks. So whoever has several of
+//! them waits for all at once, and no server can hold a thread, however slowly its bytes come and however many of them
+//! make up a TLS record. After any failure a connection must not be used again.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Parser, Value};
+use redis::{Cmd, Value};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::{Address, Trouble};
+use super::{Address, Login, Trouble};
 
-/// The least that a socket is ever asked to wait.
-const SHORTEST: Duration = Duration::from_millis(1);
+/// What is read from a socket at once.
+const CHUNK_LEN: usize = 16 * 1024;
 
-/// How to speak to servers.
-#[derive(Clone)]
-pub(super) struct Login {
-    pub(super) username: Option<String>,
-    pub(super) password: Option<String>,
-    pub(super) database: i64,
-    pub(super) tls: Option<Arc<ClientConfig>>,
-}
+/// Chunks that are read before somebody else has a turn.
+const CHUNKS_MAX: usize = 64;
+
+/// Longest first line of a reply: a number, or the text of an error.
+const LINE_MAX: usize = 64 * 1024;
+
+/// More than this is in no reply.
+const REPLY_MAX: usize = 512 * 1024 * 1024;
 
 pub(super) struct Connection {
-    stream: Stream,
-    parser: Parser,
-}
-
-enum Stream {
-    Plain(TcpStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    tcp: TcpStream,
+    tls: Option<Box<ClientConnection>>,
+    /// What is still to be written.
+    outbox: Vec<u8>,
+    /// What was read, and how much of its front has been taken.
+    inbox: Vec<u8>,
+    taken: usize,
+    /// How far the first reply behind that has been looked through.
+    measure: Measure,
 }
 
 impl Connection {
-    /// Connects and logs in.
-    ///
-    /// # Errors
-    /// [`Trouble::Away`] when that fails or takes too long, [`Trouble::Refused`] when the server does not want us.
-    pub(super) fn open(address: &Address, login: &Login, deadline: Instant) -> Result<Connection, Trouble> {
-        let tcp = connect(address, deadline).map_err(|error| Trouble::away(address, &error, false))?;
-        let stream = match &login.tls {
-            None => Stream::Plain(tcp),
+    /// Connects to the first of these addresses that answers.
+    pub(super) fn open(
+        address: &Address,
+        sockets: &[SocketAddr],
+        login: &Login,
+        deadline: Instant,
+    ) -> Result<Connection, Trouble> {
+        let tcp = connect(sockets, deadline).map_err(|error| Trouble::away(address, &error, false))?;
+        let tls = match &login.tls {
+            None => None,
             Some(config) => {
                 let name = ServerName::try_from(address.host.clone()).map_err(|_| {
                     Trouble::Refused(format!("{} is no name that a certificate can have", address.host))
                 })?;
-                let client = ClientConnection::new(Arc::clone(config), name)
+                let mut client = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|error| Trouble::Refused(format!("TLS with {address}: {error}")))?;
-                Stream::Tls(Box::new(StreamOwned::new(client, tcp)))
+                client.set_buffer_limit(None);
+                Some(Box::new(client))
             }
         };
-        let mut connection = Connection { stream, parser: Parser::new() };
-        connection.log_in(address, login, deadline)?;
-        Ok(connection)
+        let (outbox, inbox, measure) = (Vec::new(), Vec::new(), Measure::default());
+        Ok(Connection { tcp, tls, outbox, inbox, taken: 0, measure })
     }
 
-    fn log_in(&mut self, address: &Address, login: &Login, deadline: Instant) -> Result<(), Trouble> {
-        let mut greeting = Vec::new();
-        if let Some(password) = &login.password {
-            let mut auth = redis::cmd("AUTH");
-            login.username.iter().for_each(|name| _ = auth.arg(name));
-            greeting.push(auth.arg(password).to_owned());
+    /// Adds a command to what is written with the next [`Connection::flush`].
+    pub(super) fn put(&mut self, command: &Cmd) {
+        command.write_packed_command(&mut self.outbox);
+    }
+
+    /// Writes and reads whatever can be written and read now. What was read before an error is still there for
+    /// [`Connection::next`].
+    pub(super) fn pump(&mut self) -> io::Result<()> {
+        self.flush()?;
+        self.read()?;
+        // What was read of TLS may call for an answer.
+        self.flush()
+    }
+
+    /// The next reply, if all of it has been read.
+    pub(super) fn next(&mut self) -> io::Result<Option<Value>> {
+        let unread = &self.inbox[self.taken..];
+        let Some(len) = self.measure.whole(unread)? else { return Ok(None) };
+        let value = redis::parse_redis_value(&unread[..len]).map_err(|_| nonsense())?;
+        self.taken += len;
+        self.measure = Measure::default();
+        Ok(Some(value))
+    }
+
+    /// What to wait for before [`Connection::pump`] can get any further.
+    pub(super) fn awaits(&self) -> PollFlags {
+        let writes = !self.outbox.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+        if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
+    }
+
+    /// Sends commands and waits for their replies; only where nobody else waits.
+    pub(super) fn ask(&mut self, commands: &[Cmd], deadline: Instant) -> io::Result<Vec<Value>> {
+        commands.iter().for_each(|command| self.put(command));
+        let mut values = Vec::with_capacity(commands.len());
+        loop {
+            let pumped = self.pump();
+            while values.len() < commands.len()
+                && let Some(value) = self.next()?
+            {
+                values.push(value);
+            }
+            if values.len() == commands.len() {
+                return Ok(values);
+            }
+            pumped?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(late());
+            }
+            wait(&mut [PollFd::new(&self.tcp, self.awaits())], left)?;
         }
-        if login.database != 0 {
-            greeting.push(redis::cmd("SELECT").arg(login.database).to_owned());
+    }
+
+    /// Writes as much as can be written now.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            tls.writer().write_all(&self.outbox)?;
+            self.outbox.clear();
         }
-        for command in greeting {
-            match self.ask(&command, deadline).map_err(|error| Trouble::away(address, &error, false))? {
-                Value::ServerError(error) => {
-                    // Not the text: a server that does not know the command repeats what it was sent.
-                    return Err(Trouble::Refused(format!("{address} does not let us in: {}", error.code())));
-                }
-                _ => continue,
+        loop {
+            let written = match &mut self.tls {
+                None if self.outbox.is_empty() => return Ok(()),
+                None => self.tcp.write(&self.outbox),
+                Some(tls) if !tls.wants_write() => return Ok(()),
+                Some(tls) => tls.write_tls(&mut self.tcp),
+            };
+            match written {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(len) if self.tls.is_none() => _ = self.outbox.drain(..len),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        self.inbox.drain(..std::mem::take(&mut self.taken));
+        let mut chunk = [0; CHUNK_LEN];
+        for _ in 0..CHUNKS_MAX {
+            let read = match &mut self.tls {
+                None => self.tcp.read(&mut chunk),
+                Some(tls) => tls.read_tls(&mut self.tcp),
+            };
+            match read {
+                Ok(0) => return Err(closed()),
+                Ok(len) if self.tls.is_none() => self.inbox.extend_from_slice(&chunk[..len]),
+                Ok(_) => self.decrypt(&mut chunk)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    /// Sends one command and waits for its reply.
-    pub(super) fn ask(&mut self, command: &Cmd, deadline: Instant) -> io::Result<Value> {
-        self.send(&command.get_packed_command(), deadline)?;
-        self.receive(deadline)
-    }
-
-    /// Sends packed commands.
-    pub(super) fn send(&mut self, packed: &[u8], deadline: Instant) -> io::Result<()> {
-        let mut timed = Timed { stream: &mut self.stream, deadline };
-        timed.write_all(packed)?;
-        timed.flush()
-    }
-
-    /// Waits for the next reply.
-    pub(super) fn receive(&mut self, deadline: Instant) -> io::Result<Value> {
-        let timed = Timed { stream: &mut self.stream, deadline };
-        self.parser.parse_value(timed).map_err(|error| {
-            if error.is_timeout() {
-                late()
-            } else if error.is_io_error() {
-                io::Error::other(error.to_string())
-            } else {
-                // What it said may be anything, so it is not repeated.
-                io::Error::new(io::ErrorKind::InvalidData, "it does not speak like Redis")
+    fn decrypt(&mut self, chunk: &mut [u8]) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        if let Err(error) = tls.process_new_packets() {
+            // The server is told why, if it listens.
+            let _ = tls.write_tls(&mut self.tcp);
+            return Err(io::Error::new(ErrorKind::InvalidData, error));
+        }
+        loop {
+            match tls.reader().read(chunk) {
+                Ok(0) => return Err(closed()),
+                Ok(len) => self.inbox.extend_from_slice(&chunk[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
             }
-        })
+        }
     }
 }
 
-fn connect(address: &Address, deadline: Instant) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for socket in (address.host.as_str(), address.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&socket, left(deadline)?) {
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tcp.as_fd()
+    }
+}
+
+/// Waits until one of these is ready, at most so long.
+pub(super) fn wait(polled: &mut [PollFd<'_>], within: Duration) -> io::Result<()> {
+    let within = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
+    match poll(polled, Some(&within)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn connect(sockets: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for (at, socket) in sockets.iter().enumerate() {
+        // Each gets its share, so that one that does not answer leaves some to the next.
+        let left = deadline.saturating_duration_since(Instant::now()) / (sockets.len() - at) as u32;
+        if left.is_zero() {
+            return Err(late());
+        }
+        match TcpStream::connect_timeout(socket, left) {
             Ok(tcp) => {
                 tcp.set_nodelay(true)?;
+                tcp.set_nonblocking(true)?;
                 // What was not sent when we give up must not be sent later: nobody waits for it any more.
                 rustix::net::sockopt::set_socket_linger(&tcp, Some(Duration::ZERO))?;
                 return Ok(tcp);
@@ -127,59 +218,110 @@ fn connect(address: &Address, deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+pub(super) fn late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "no answer in time")
 }
 
-/// The time until then.
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(late());
-    }
-    Ok(left.max(SHORTEST))
+fn closed() -> io::Error {
+    io::Error::new(ErrorKind::UnexpectedEof, "it has closed the connection")
 }
 
-/// A stream whose every wait ends with the whole.
-struct Timed<'s> {
-    stream: &'s mut Stream,
-    deadline: Instant,
+/// What it said may be anything, so it is not repeated.
+fn nonsense() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "it does not speak like Redis")
 }
 
-impl Timed<'_> {
-    fn within(&mut self) -> io::Result<&mut Stream> {
-        let left = left(self.deadline)?;
-        let socket = match self.stream {
-            Stream::Plain(tcp) => &*tcp,
-            Stream::Tls(tls) => &tls.sock,
-        };
-        socket.set_read_timeout(Some(left))?;
-        socket.set_write_timeout(Some(left))?;
-        Ok(self.stream)
-    }
+/// Finds the end of a reply while it comes in by and by, and looks at each part of it once.
+#[derive(Default)]
+struct Measure {
+    /// Where the next part begins.
+    at: usize,
+    /// Parts of arrays that are still to come, besides the next one.
+    more: usize,
 }
 
-impl Read for Timed<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self.within()? {
-            Stream::Plain(tcp) => tcp.read(buf),
-            Stream::Tls(tls) => tls.read(buf),
+impl Measure {
+    /// The length of the reply at the front, if all of it is there.
+    fn whole(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        loop {
+            let rest = &bytes[self.at..];
+            let Some(end) = memchr::memchr(b'\n', rest) else {
+                return if rest.len() > LINE_MAX { Err(nonsense()) } else { Ok(None) };
+            };
+            let line = rest[..end].strip_suffix(b"\r").ok_or_else(nonsense)?;
+            let (kind, number) = line.split_first().ok_or_else(nonsense)?;
+            let count = || match std::str::from_utf8(number).ok().and_then(|number| number.parse::<i64>().ok()) {
+                Some(-1) => Ok(None),
+                Some(number) => {
+                    usize::try_from(number).ok().filter(|len| *len <= REPLY_MAX).map(Some).ok_or_else(nonsense)
+                }
+                None => Err(nonsense()),
+            };
+            let (behind, parts) = match kind {
+                b'+' | b'-' | b':' => (0, 0),
+                b'$' => (count()?.map_or(0, |len| len + 2), 0),
+                b'*' => (0, count()?.unwrap_or(0)),
+                _ => return Err(nonsense()),
+            };
+            if rest.len() < end + 1 + behind {
+                return Ok(None);
+            }
+            self.at += end + 1 + behind;
+            self.more += parts;
+            if self.more == 0 {
+                return Ok(Some(self.at));
+            }
+            self.more -= 1;
         }
     }
 }
 
-impl Write for Timed<'_> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match self.within()? {
-            Stream::Plain(tcp) => tcp.write(buf),
-            Stream::Tls(tls) => tls.write(buf),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Some replies of all kinds.
+    fn reply() -> impl Strategy<Value = Vec<u8>> {
+        let leaf = prop_oneof![
+            "[a-z ]{0,9}".prop_map(|text| format!("+{text}\r\n").into_bytes()),
+            "[A-Z]{1,9}".prop_map(|text| format!("-{text} x\r\n").into_bytes()),
+            any::<i64>().prop_map(|number| format!(":{number}\r\n").into_bytes()),
+            Just(b"$-1\r\n".to_vec()),
+            Just(b"*-1\r\n".to_vec()),
+            proptest::collection::vec(any::<u8>(), 0..40)
+                .prop_map(|bytes| { [format!("${}\r\n", bytes.len()).into_bytes(), bytes, b"\r\n".to_vec()].concat() }),
+        ];
+        leaf.prop_recursive(4, 40, 5, |inner| {
+            proptest::collection::vec(inner, 0..5)
+                .prop_map(|parts| [format!("*{}\r\n", parts.len()).into_bytes(), parts.concat()].concat())
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_reply_ends_where_it_ends_however_it_comes(reply in reply(), next in reply(), step in 1usize..7) {
+            let both = [reply.clone(), next].concat();
+            let mut measure = Measure::default();
+            for end in (0..reply.len()).step_by(step) {
+                prop_assert_eq!(measure.whole(&both[..end]).unwrap(), None);
+            }
+            prop_assert_eq!(measure.whole(&both).unwrap(), Some(reply.len()));
+            prop_assert!(redis::parse_redis_value(&reply).is_ok());
+        }
+
+        #[test]
+        fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = Measure::default().whole(&bytes);
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        match self.within()? {
-            Stream::Plain(tcp) => tcp.flush(),
-            Stream::Tls(tls) => tls.flush(),
+    #[test]
+    fn what_is_no_reply_is_told_at_once() {
+        for wrong in
+            ["\u{de}\u{ad}no reply\0\r\n", "HTTP/1.1 200 OK\r\n", "$99999999999999\r\n", "$-2\r\n", "*x\r\n", "\r\n"]
+        {
+            assert!(Measure::default().whole(wrong.as_bytes()).is_err(), "{wrong:?}");
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Redis, or a Redis Cluster: who is asked what, and what may have become of a question that got no answer.
 //!
 //! A [`Redis`] belongs to one thread. It finds out by itself whether it speaks to a cluster, keeps one connection to each
-//! master that it needs, sends what is for one master in one piece, to all masters before it reads from the first, and
-//! never takes longer than it was told to. After a failover it asks for the new map of slots and goes on. A master that
-//! does not answer costs time once, then nothing for a while: what is for it fails at once.
+//! master that it needs, and waits for all of them at once: each question has an end of its own, and no server, name server
+//! or handshake that stands still makes another one's answers late. Connections are made in the background. After a
+//! failover it asks for the new map of slots and goes on. A master that does not answer costs time once, then nothing until
+//! it speaks: what is for it fails at once.
 //!
 //! This is the one room that names the `redis` crate. What the scripts mean is said in [`crate::fleet`].
 
 mod ask;
 mod connection;
+mod dial;
 mod script;
+mod server;
 mod topology;
 
 use std::collections::HashMap;
@@ -20,21 +23,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
+use rustix::event::{PollFd, PollFlags};
 
-use self::connection::{Connection, Login};
+use self::dial::{Dialed, Dialer, Login};
 use self::script::Script;
-use self::topology::Topology;
+use self::server::{Approach, Said, Server, Unsaid};
+use self::topology::{Search, Told, Topology};
 use crate::fleet::Partition;
 
-pub use self::ask::{Beat, Change, Changed, Heard, Scan};
+pub use self::ask::{Answer, Beat, Change, Changed, Heard, Scan};
 
-/// How long a server that did not answer is left alone.
-const REST: Duration = Duration::from_millis(250);
-
-/// Times that a question is sent anew within its time, because another server has what it is about.
+/// Times that a question is put within its time, because another server has what it is about.
 const ROUNDS: usize = 4;
 
-/// How long to wait before a question is sent anew: a cluster that moves a slot takes some milliseconds.
+/// How long to wait before a question is put anew: a cluster that moves a slot takes some milliseconds.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(5);
 
 /// Where a server listens.
@@ -131,45 +133,79 @@ enum Place {
     Server(Address),
 }
 
-/// What is asked.
+/// A command.
 enum Question {
     Plain(Cmd),
     Script(Script, Vec<String>, Vec<Vec<u8>>),
 }
 
-/// A server that is spoken to.
-#[derive(Default)]
-struct Server {
-    connection: Option<Connection>,
-    /// Left alone until then.
-    rests_until: Option<Instant>,
+impl Question {
+    /// As it is sent. Only for a connection that has loaded all scripts.
+    fn to_command(&self) -> Cmd {
+        match self {
+            Question::Plain(command) => command.clone(),
+            Question::Script(script, keys, arguments) => script.call(keys, arguments),
+        }
+    }
+}
+
+/// Stands for a question until it is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Ticket(u64);
+
+/// Commands that belong together: one server gets them in one piece and over one connection, and all of them again where
+/// that was the wrong one.
+struct Asked {
+    ticket: Ticket,
+    place: Place,
+    questions: Vec<Question>,
+    deadline: Instant,
+    /// How often it has been put in vain.
+    round: usize,
+    /// Not to be put before.
+    not_before: Option<Instant>,
+    /// Whom to ask instead of whoever the map of slots names: its slot is on the move.
+    at: Option<Address>,
+}
+
+/// What became of a question that was put to a server.
+enum Reply {
+    Is(Vec<Value>),
+    /// The slot is moving, and what it is about may be at that server already.
+    At(Address),
+    /// The server knows that another one has it. It was not carried out.
+    Moved,
+    /// The server is not, or not now, one that has anything. It was not carried out.
+    Unfit,
+    /// Nobody has all of what it is about at the moment. It was not carried out.
+    Later,
+    /// The server has forgotten the scripts.
+    Unloaded,
+    Failed(Trouble),
 }
 
 /// Redis as one thread speaks to it.
 pub struct Redis {
     settings: Arc<RedisSettings>,
-    login: Login,
+    dialer: Dialer,
     topology: Option<Topology>,
+    search: Option<Search>,
+    /// When the last search began.
+    searched: Option<Instant>,
     servers: HashMap<Address, Server>,
+    /// Questions that wait for a server, or for somebody to say which.
+    open: Vec<Asked>,
+    answers: Vec<(Ticket, Result<Vec<Value>, Trouble>)>,
+    tickets: u64,
     /// Whether the master of the counters had replicas when it was last asked.
     has_replicas: bool,
-}
-
-/// What became of one question in one round.
-enum Reply {
-    Is(Value),
-    /// Another server has it: this one, or whoever the new map of slots names. It was not carried out.
-    Elsewhere(Option<Address>),
-    /// The server has forgotten the scripts.
-    Unloaded,
-    Failed(Trouble),
 }
 
 impl Redis {
     /// Makes ready to speak; connects with the first question.
     ///
     /// # Errors
-    /// When the file of certificates cannot be used.
+    /// When the file of certificates cannot be used, or the operating system refuses something.
     pub fn new(settings: Arc<RedisSettings>) -> Result<Redis, String> {
         let login = Login {
             username: settings.username.clone(),
@@ -177,184 +213,310 @@ impl Redis {
             database: settings.database,
             tls: if settings.tls { Some(topology::tls(settings.ca_file.as_deref())?) } else { None },
         };
-        Ok(Redis { settings, login, topology: None, servers: HashMap::new(), has_replicas: false })
-    }
-
-    /// Asks all of this at once and waits so long at most. The answers stand in the order of the questions.
-    fn ask_all(&mut self, questions: &[(Place, Question)], within: Duration) -> Vec<Result<Value, Trouble>> {
-        let deadline = Instant::now() + within;
-        let mut answers: Vec<Option<Result<Value, Trouble>>> = questions.iter().map(|_| None).collect();
-        // Whom to ask instead of whoever the map of slots names.
-        let mut elsewhere: HashMap<usize, Address> = HashMap::new();
-        for round in 0..ROUNDS {
-            let open: Vec<usize> = (0..questions.len()).filter(|&at| answers[at].is_none()).collect();
-            if open.is_empty() {
-                break;
-            }
-            if round > 0 {
-                std::thread::sleep(BETWEEN_ROUNDS.min(deadline.saturating_duration_since(Instant::now())));
-            }
-            let last = round + 1 == ROUNDS;
-            for (at, reply) in self.round(questions, &open, &elsewhere, deadline) {
-                match reply {
-                    Reply::Is(value) => answers[at] = Some(Ok(value)),
-                    Reply::Failed(trouble) => answers[at] = Some(Err(trouble)),
-                    Reply::Elsewhere(address) if !last && Instant::now() < deadline => match address {
-                        Some(address) => _ = elsewhere.insert(at, address),
-                        None => {
-                            elsewhere.remove(&at);
-                            self.topology = None;
-                        }
-                    },
-                    Reply::Unloaded if !last => {}
-                    Reply::Elsewhere(_) | Reply::Unloaded => {
-                        let what = "the cluster is changing, and nobody has the slot".to_owned();
-                        answers[at] = Some(Err(Trouble::Away { what, asked: false }));
-                    }
-                }
-            }
-        }
-        answers.into_iter().map(|answer| answer.expect("the last round leaves nothing open")).collect()
-    }
-
-    /// Sends what is open to whom it is for, and reads the replies.
-    fn round(
-        &mut self,
-        questions: &[(Place, Question)],
-        open: &[usize],
-        elsewhere: &HashMap<usize, Address>,
-        deadline: Instant,
-    ) -> Vec<(usize, Reply)> {
-        if let Err(trouble) = self.find_out(deadline) {
-            return open.iter().map(|&at| (at, Reply::Failed(trouble.clone()))).collect();
-        }
-        let mut replies = Vec::with_capacity(open.len());
-        let mut for_server: HashMap<Address, Vec<usize>> = HashMap::new();
-        for &at in open {
-            let named = self.topology.as_ref().and_then(|topology| topology.server_of(&questions[at].0));
-            match elsewhere.get(&at).or(named.as_ref()) {
-                Some(address) => for_server.entry(address.clone()).or_default().push(at),
-                None => replies.push((at, Reply::Elsewhere(None))),
-            }
-        }
-        // A question that was sent to where a slot is moving says so first.
-        let sent: Vec<_> = for_server
-            .into_iter()
-            .map(|(address, which)| {
-                let sent = self.send(&address, questions, &which, elsewhere, deadline);
-                (address, which, sent)
-            })
-            .collect();
-        for (address, which, sent) in sent {
-            match sent {
-                Ok(()) => self.receive(&address, &which, elsewhere, deadline, &mut replies),
-                Err(trouble) => {
-                    // Nobody there: in a cluster another may have taken its place by now.
-                    if !trouble.may_be_done() {
-                        self.topology = None;
-                    }
-                    replies.extend(which.into_iter().map(|at| (at, Reply::Failed(trouble.clone()))));
-                }
-            }
-        }
-        replies
-    }
-
-    fn send(
-        &mut self,
-        address: &Address,
-        questions: &[(Place, Question)],
-        which: &[usize],
-        elsewhere: &HashMap<usize, Address>,
-        deadline: Instant,
-    ) -> Result<(), Trouble> {
-        let server = self.servers.entry(address.clone()).or_default();
-        let connection = server.connect(address, &self.login, deadline)?;
-        let mut packed = Vec::new();
-        for &at in which {
-            if elsewhere.contains_key(&at) {
-                redis::cmd("ASKING").write_packed_command(&mut packed);
-            }
-            match &questions[at].1 {
-                Question::Plain(command) => command.write_packed_command(&mut packed),
-                Question::Script(script, keys, arguments) => {
-                    script.call(keys, arguments).write_packed_command(&mut packed);
-                }
-            }
-        }
-        connection.send(&packed, deadline).map_err(|error| {
-            server.fail();
-            Trouble::away(address, &error, true)
+        Ok(Redis {
+            dialer: Dialer::new(login).map_err(|error| error.to_string())?,
+            settings,
+            topology: None,
+            search: None,
+            searched: None,
+            servers: HashMap::new(),
+            open: Vec::new(),
+            answers: Vec::new(),
+            tickets: 0,
+            has_replicas: false,
         })
     }
 
-    fn receive(
-        &mut self,
-        address: &Address,
-        which: &[usize],
-        elsewhere: &HashMap<usize, Address>,
-        deadline: Instant,
-        replies: &mut Vec<(usize, Reply)>,
-    ) {
-        let server = self.servers.get_mut(address).expect("it was just spoken to");
-        let mut failed = None;
-        for &at in which {
-            let reply =
-                failed.clone().map_or_else(|| server.receive(address, elsewhere.contains_key(&at), deadline), Err);
-            replies.push((
-                at,
-                match reply {
-                    Ok(value) => topology::sort(address, value),
-                    Err(trouble) => {
-                        failed = Some(trouble.clone());
-                        Reply::Failed(trouble)
-                    }
-                },
-            ));
+    /// Goes on with everything that was put, until some of it is answered or that instant has come.
+    pub fn turn(&mut self, until: Instant) -> Vec<(Ticket, Answer)> {
+        loop {
+            self.step();
+            if !self.answers.is_empty() || Instant::now() >= until {
+                let answers = std::mem::take(&mut self.answers).into_iter();
+                return answers.map(|(ticket, answer)| (ticket, Answer(answer))).collect();
+            }
+            self.wait(until);
         }
-        if failed.is_some() {
-            server.fail();
-            self.topology = None;
-        } else if replies.iter().any(|(_, reply)| matches!(reply, Reply::Unloaded)) {
-            // A new connection loads them.
-            server.connection = None;
+    }
+
+    /// Begins to ask. There is an answer when that instant has come, or before.
+    fn put(&mut self, place: Place, questions: Vec<Question>, deadline: Instant) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.open.push(Asked { ticket, place, questions, deadline, round: 0, not_before: None, at: None });
+        ticket
+    }
+
+    /// Asks all of this at once and waits so long at most. The answers stand in the order of the questions.
+    fn ask_all(&mut self, questions: Vec<(Place, Question)>, within: Duration) -> Vec<Result<Value, Trouble>> {
+        let together = questions.into_iter().map(|(place, question)| (place, vec![question])).collect();
+        let answers = self.ask_together(together, within).into_iter();
+        answers.map(|answer| Ok(answer?.pop().unwrap_or(Value::Nil))).collect()
+    }
+
+    /// The same with commands that belong together.
+    fn ask_together(
+        &mut self,
+        questions: Vec<(Place, Vec<Question>)>,
+        within: Duration,
+    ) -> Vec<Result<Vec<Value>, Trouble>> {
+        let deadline = Instant::now() + within;
+        let tickets: Vec<Ticket> =
+            questions.into_iter().map(|(place, together)| self.put(place, together, deadline)).collect();
+        self.await_all(&tickets, deadline)
+    }
+
+    /// Waits for the answers to all of these, which end then at the latest. Answers to others are kept for
+    /// [`Redis::turn`].
+    fn await_all(&mut self, tickets: &[Ticket], deadline: Instant) -> Vec<Result<Vec<Value>, Trouble>> {
+        let (mut ours, mut others) = (HashMap::new(), Vec::new());
+        while ours.len() < tickets.len() {
+            for (ticket, Answer(answer)) in self.turn(deadline) {
+                if tickets.binary_search(&ticket).is_ok() {
+                    ours.insert(ticket, answer);
+                } else {
+                    others.push((ticket, answer));
+                }
+            }
+        }
+        self.answers.extend(others);
+        tickets.iter().map(|ticket| ours.remove(ticket).expect("each is answered")).collect()
+    }
+
+    /// Does what can be done now.
+    fn step(&mut self) {
+        self.hear();
+        self.dispatch();
+        self.search_on();
+        self.write();
+        self.expire(Instant::now());
+    }
+
+    /// Waits until somebody says something or time has come for something else, at most until then.
+    fn wait(&self, until: Instant) {
+        let open = self.open.iter().flat_map(|asked| [Some(asked.deadline), asked.not_before]);
+        let servers = self.servers.values().map(Server::deadline);
+        let search = self.search.as_ref().map(Search::next_at);
+        let until = open.chain(servers).chain(search).flatten().fold(until, Instant::min);
+        let mut polled: Vec<PollFd<'_>> = self.servers.values().filter_map(Server::awaits).collect();
+        if self.servers.values().any(Server::is_dialing) {
+            polled.push(PollFd::new(self.dialer.bell(), PollFlags::IN));
+        }
+        if connection::wait(&mut polled, until.saturating_duration_since(Instant::now())).is_err() {
+            // No memory for it: what is there is looked at all the same.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Takes what has come.
+    fn hear(&mut self) {
+        if self.servers.values().any(Server::is_dialing) {
+            self.dialer.take().into_iter().for_each(|dialed| self.dialed(dialed));
+        }
+        let up: Vec<Address> =
+            self.servers.iter().filter(|(_, server)| server.is_up()).map(|(address, _)| address.clone()).collect();
+        for address in up {
+            let Some(server) = self.servers.get_mut(&address) else { continue };
+            let (said, result) = server.listen(&address);
+            for said in said {
+                match said {
+                    Said::Answer(asked, values) => self.settle(&address, asked, values),
+                    Said::Map(told) => self.told(&address, told),
+                }
+            }
+            if let Err(error) = result {
+                self.broken(&address, &error);
+            }
+        }
+    }
+
+    fn dialed(&mut self, dialed: Dialed) {
+        let Dialed { address, attempt, result } = dialed;
+        let Some(server) = self.servers.get_mut(&address) else { return };
+        match result {
+            Ok((connection, told)) => {
+                if server.dialed(attempt, Ok((connection, matches!(told, Told::Cluster(_))))) {
+                    self.told(&address, Ok(told));
+                }
+            }
+            Err(trouble) => {
+                if server.dialed(attempt, Err(&trouble)) {
+                    self.told(&address, Err(trouble));
+                    self.search_sometimes();
+                }
+            }
+        }
+    }
+
+    /// A connection has failed.
+    fn broken(&mut self, address: &Address, error: &io::Error) {
+        self.lose(address, None, &Trouble::away(address, error, true));
+        // In a cluster another may take its place.
+        self.search_sometimes();
+    }
+
+    /// Gives up a connection: whatever was sent there gets no answer. With a rest the server is left alone for a moment.
+    fn lose(&mut self, address: &Address, rest: Option<&Trouble>, trouble: &Trouble) {
+        let Some(server) = self.servers.get_mut(address) else { return };
+        for unsaid in server.lose(rest) {
+            self.unsaid(address, unsaid, trouble);
+        }
+    }
+
+    fn unsaid(&mut self, address: &Address, unsaid: Unsaid, trouble: &Trouble) {
+        match unsaid {
+            Unsaid::Asked(asked) => self.answers.push((asked.ticket, Err(trouble.clone()))),
+            Unsaid::Map => self.told(address, Err(trouble.clone())),
+        }
+    }
+
+    /// Decides what the replies to a question mean.
+    fn settle(&mut self, address: &Address, mut asked: Asked, values: Vec<Value>) {
+        let was_moving = asked.at.take().is_some();
+        match topology::sort(address, values) {
+            Reply::Is(values) => self.answers.push((asked.ticket, Ok(values))),
+            Reply::Failed(trouble) => self.answers.push((asked.ticket, Err(trouble))),
+            // Two that send us to each other are asked again later.
+            Reply::At(to) if !was_moving => {
+                asked.at = Some(to);
+                self.open.push(asked);
+            }
+            Reply::At(_) | Reply::Later => self.again(asked, BETWEEN_ROUNDS),
+            Reply::Moved => {
+                self.topology = None;
+                self.search(Some(address), None);
+                self.again(asked, BETWEEN_ROUNDS);
+            }
+            Reply::Unfit => {
+                self.topology = None;
+                self.search(None, Some(address));
+                self.again(asked, BETWEEN_ROUNDS);
+            }
+            Reply::Unloaded => {
+                if let Some(server) = self.servers.get_mut(address) {
+                    server.load();
+                }
+                self.again(asked, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Puts a question once more, after a while; but not for ever.
+    fn again(&mut self, mut asked: Asked, wait: Duration) {
+        asked.round += 1;
+        if asked.round == ROUNDS {
+            let what = "the cluster is changing, and nobody has the slot".to_owned();
+            self.answers.push((asked.ticket, Err(Trouble::Away { what, asked: false })));
+        } else {
+            asked.not_before = Some(Instant::now() + wait);
+            self.open.push(asked);
+        }
+    }
+
+    /// The server that a question is for, as far as that is known.
+    fn server_of(&self, asked: &Asked) -> Option<Address> {
+        let named = || match &asked.place {
+            Place::Server(address) => Some(address),
+            place => self.topology.as_ref()?.server_of(place),
+        };
+        asked.at.as_ref().or_else(named).cloned()
+    }
+
+    /// Gives the servers what is for them.
+    fn dispatch(&mut self) {
+        let now = Instant::now();
+        for mut asked in std::mem::take(&mut self.open) {
+            if asked.not_before.is_some_and(|at| now < at) {
+                self.open.push(asked);
+                continue;
+            }
+            asked.not_before = None;
+            match self.server_of(&asked) {
+                Some(address) => self.give(&address, asked),
+                // A slot that nobody has.
+                None if self.topology.is_some() => {
+                    self.search(None, None);
+                    self.again(asked, BETWEEN_ROUNDS);
+                }
+                None => {
+                    self.search(None, None);
+                    if self.search.as_ref().is_some_and(|search| search.is_slow) {
+                        self.answers.push((asked.ticket, Err(nobody_knows())));
+                    } else {
+                        self.open.push(asked);
+                    }
+                }
+            }
+        }
+    }
+
+    fn give(&mut self, address: &Address, asked: Asked) {
+        let server = self.servers.entry(address.clone()).or_default();
+        match server.approach(address, &mut self.dialer) {
+            Ok(Approach::Ready) => server.ask(asked),
+            Ok(Approach::Soon) => self.open.push(asked),
+            Err(trouble) => {
+                self.answers.push((asked.ticket, Err(trouble)));
+                self.search_sometimes();
+            }
+        }
+    }
+
+    /// Nobody says who has what: whatever waits for that fails.
+    fn fail_all_without_place(&mut self, trouble: &Trouble) {
+        for asked in std::mem::take(&mut self.open) {
+            if self.server_of(&asked).is_some() {
+                self.open.push(asked);
+            } else {
+                self.answers.push((asked.ticket, Err(trouble.clone())));
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        let failed: Vec<(Address, io::Error)> = self
+            .servers
+            .iter_mut()
+            .filter_map(|(address, server)| Some((address.clone(), server.flush().err()?)))
+            .collect();
+        for (address, error) in failed {
+            self.broken(&address, &error);
+        }
+    }
+
+    /// Answers what nobody has answered in time.
+    fn expire(&mut self, now: Instant) {
+        for asked in std::mem::take(&mut self.open) {
+            if now < asked.deadline {
+                self.open.push(asked);
+                continue;
+            }
+            let trouble = match self.server_of(&asked) {
+                Some(address) => {
+                    if let Some(server) = self.servers.get_mut(&address) {
+                        server.give_up_waiting();
+                    }
+                    Trouble::away(&address, &connection::late(), false)
+                }
+                None => {
+                    self.search.iter_mut().for_each(|search| search.is_slow = true);
+                    nobody_knows()
+                }
+            };
+            self.answers.push((asked.ticket, Err(trouble)));
+        }
+        let servers = self.servers.iter_mut();
+        let unsaid: Vec<(Address, Unsaid)> = servers
+            .flat_map(|(address, server)| server.expire(now).into_iter().map(|unsaid| (address.clone(), unsaid)))
+            .collect();
+        for (address, unsaid) in unsaid {
+            let trouble = Trouble::away(&address, &connection::late(), true);
+            self.unsaid(&address, unsaid, &trouble);
+            self.search_sometimes();
         }
     }
 }
 
-impl Server {
-    fn connect(&mut self, address: &Address, login: &Login, deadline: Instant) -> Result<&mut Connection, Trouble> {
-        if self.connection.is_none() {
-            if self.rests_until.is_some_and(|until| Instant::now() < until) {
-                return Err(Trouble::Away { what: format!("{address} did not answer a moment ago"), asked: false });
-            }
-            let opened = Connection::open(address, login, deadline).and_then(|mut connection| {
-                script::load_all(&mut connection, address, deadline)?;
-                Ok(connection)
-            });
-            match opened {
-                Ok(connection) => self.connection = Some(connection),
-                Err(trouble) => {
-                    self.fail();
-                    return Err(trouble);
-                }
-            }
-        }
-        Ok(self.connection.as_mut().expect("it was just made"))
-    }
-
-    fn receive(&mut self, address: &Address, moving: bool, deadline: Instant) -> Result<Value, Trouble> {
-        let connection = self.connection.as_mut().expect("it was just sent to");
-        let mut next = || connection.receive(deadline).map_err(|error| Trouble::away(address, &error, true));
-        if moving {
-            next()?;
-        }
-        next()
-    }
-
-    /// The connection is not to be trusted any more, and the server left alone for a moment.
-    fn fail(&mut self) {
-        self.connection = None;
-        self.rests_until = Some(Instant::now() + REST);
-    }
+fn nobody_knows() -> Trouble {
+    Trouble::Away { what: "no server has said in time who has what".to_owned(), asked: false }
 }

@@ -2,11 +2,9 @@
 //! each connection loads all of them before its first use, since a server that was restarted knows none.
 
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use redis::{Cmd, Value};
 
-use super::connection::Connection;
 use super::{Address, Trouble};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,8 +15,11 @@ pub(super) enum Script {
     Reclaim,
 }
 
+/// How many there are.
+pub(super) const COUNT: usize = Script::ALL.len();
+
 /// Names of the scripts, once a server has told them. They are the same everywhere.
-static NAMES: [OnceLock<Vec<u8>>; 4] = [const { OnceLock::new() }; 4];
+static NAMES: [OnceLock<Vec<u8>>; COUNT] = [const { OnceLock::new() }; COUNT];
 
 impl Script {
     const ALL: [Script; 4] = [Script::Change, Script::Lease, Script::Beat, Script::Reclaim];
@@ -41,11 +42,15 @@ impl Script {
     }
 }
 
-/// Loads all scripts into the server of a connection.
-pub(super) fn load_all(connection: &mut Connection, address: &Address, deadline: Instant) -> Result<(), Trouble> {
-    for script in Script::ALL {
-        let command = redis::cmd("SCRIPT").arg("LOAD").arg(script.text()).to_owned();
-        match connection.ask(&command, deadline).map_err(|error| Trouble::away(address, &error, false))? {
+/// The commands that load all scripts.
+pub(super) fn loads() -> impl Iterator<Item = Cmd> {
+    Script::ALL.into_iter().map(|script| redis::cmd("SCRIPT").arg("LOAD").arg(script.text()).to_owned())
+}
+
+/// Takes the names of the scripts from the replies to [`loads`].
+pub(super) fn take_names(address: &Address, replies: impl Iterator<Item = Value>) -> Result<(), Trouble> {
+    for (script, reply) in Script::ALL.into_iter().zip(replies) {
+        match reply {
             Value::BulkString(name) => _ = NAMES[script as usize].get_or_init(|| name),
             Value::ServerError(error) => {
                 let details = error.details().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Which server has what: a single one, or the masters of a cluster by the slots of our few keys.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,8 +13,11 @@ use rustls::{ClientConfig, RootCertStore};
 use super::{Address, Place, Redis, RedisSettings, Reply, Trouble};
 use crate::fleet::Partition;
 
-/// Longest that one server may take to say what it is, when there are others to ask.
+/// Longest that one server may take to say what it is before another one is asked, too.
 const SERVER_TIME: Duration = Duration::from_millis(50);
+
+/// How often to ask who has what while a server is away and nobody sends us on.
+const SEARCH_EVERY: Duration = Duration::from_millis(100);
 
 /// Who has what.
 #[derive(Clone, Debug)]
@@ -26,10 +29,24 @@ pub(super) enum Topology {
 }
 
 impl Topology {
-    pub(super) fn server_of(&self, place: &Place) -> Option<Address> {
+    fn of(settings: &RedisSettings, ranges: Vec<(u16, u16, Address)>) -> Topology {
+        let mut of_place = HashMap::new();
+        for place in Partition::all().map(Place::Partition).chain([Place::Space]) {
+            let slot = slot(&tag(settings, &place));
+            if let Some((_, _, master)) = ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)) {
+                of_place.insert(place, master.clone());
+            }
+        }
+        let mut masters: Vec<Address> = ranges.into_iter().map(|(_, _, master)| master).collect();
+        masters.sort();
+        masters.dedup();
+        Topology::Cluster { of_place, masters }
+    }
+
+    pub(super) fn server_of<'a>(&'a self, place: &'a Place) -> Option<&'a Address> {
         match (place, self) {
-            (Place::Server(address), _) | (_, Topology::Single(address)) => Some(address.clone()),
-            (place, Topology::Cluster { of_place, .. }) => of_place.get(place).cloned(),
+            (Place::Server(address), _) | (_, Topology::Single(address)) => Some(address),
+            (place, Topology::Cluster { of_place, .. }) => of_place.get(place),
         }
     }
 
@@ -49,82 +66,181 @@ pub(super) fn tag(settings: &RedisSettings, place: &Place) -> String {
     }
 }
 
+/// What a server says it is.
+pub(super) enum Told {
+    /// It has everything.
+    Alone,
+    /// It follows another server.
+    Replica,
+    /// One of a cluster: first and last slot, and master, of each range.
+    Cluster(Vec<(u16, u16, Address)>),
+}
+
+/// What a server is, from its answers to `INFO cluster` and `ROLE`, and to `CLUSTER SLOTS` if it is one of a cluster.
+pub(super) fn told(
+    address: &Address,
+    info: &Value,
+    role: &Value,
+    slots: impl FnOnce() -> Result<Value, Trouble>,
+) -> Result<Told, Trouble> {
+    if text(answered(address, info)?).contains("cluster_enabled:1") {
+        told_of_cluster(address, &slots()?)
+    } else {
+        told_of_one(address, role)
+    }
+}
+
+/// What a server is that is not in a cluster, from its answer to `ROLE`.
+pub(super) fn told_of_one(address: &Address, role: &Value) -> Result<Told, Trouble> {
+    let role = answered(address, role)?;
+    let is_replica = matches!(role, Value::Array(parts) if parts.first().is_some_and(|role| text(role) == "slave"));
+    Ok(if is_replica { Told::Replica } else { Told::Alone })
+}
+
+/// Who has what, from the answer of a server of a cluster to `CLUSTER SLOTS`.
+pub(super) fn told_of_cluster(address: &Address, slots: &Value) -> Result<Told, Trouble> {
+    Ok(Told::Cluster(ranges(address, answered(address, slots)?)))
+}
+
+fn answered<'v>(address: &Address, value: &'v Value) -> Result<&'v Value, Trouble> {
+    let Value::ServerError(error) = value else { return Ok(value) };
+    let details = error.details().unwrap_or_default();
+    Err(Trouble::Away { what: format!("{address}: {} {details}", error.code()), asked: false })
+}
+
+/// Looking for who has what. One server is asked after another, and the first one that knows is right: that one is wrong
+/// shows itself, by its sending us on.
+pub(super) struct Search {
+    /// Servers that were not asked yet, the next one first.
+    left: VecDeque<Address>,
+    /// Servers that have yet to answer.
+    asked: Vec<Address>,
+    /// When the next one is asked without waiting for those any longer.
+    next_at: Instant,
+    /// Why the last one did not say.
+    trouble: Trouble,
+    /// Whether somebody has waited in vain; then nobody waits for it any more.
+    pub(super) is_slow: bool,
+}
+
+impl Search {
+    /// When there is something to do in any case.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        (!self.left.is_empty()).then_some(self.next_at)
+    }
+}
+
 impl Redis {
-    /// Finds out who has what, unless that is known.
-    pub(super) fn find_out(&mut self, deadline: Instant) -> Result<(), Trouble> {
-        if self.topology.is_some() {
-            return Ok(());
+    /// Begins to find out who has what, unless that is under way. What was known before is used meanwhile. The first to be
+    /// asked is whoever has just sent us on, the last one who is of no use himself.
+    pub(super) fn search(&mut self, first: Option<&Address>, last: Option<&Address>) {
+        if self.search.is_some() {
+            return;
         }
-        let known = self.servers.iter().filter(|(_, server)| server.connection.is_some()).map(|(address, _)| address);
-        let mut candidates: Vec<Address> = known.cloned().collect();
-        for seed in self.settings.seeds.iter().chain(self.servers.keys()) {
-            if !candidates.contains(seed) {
-                candidates.push(seed.clone());
+        let up = self.servers.iter().filter(|(_, server)| server.can_be_asked()).map(|(address, _)| address);
+        let mut left: VecDeque<Address> = VecDeque::new();
+        for address in first.into_iter().chain(up).chain(&self.settings.seeds).chain(self.servers.keys()) {
+            if !left.contains(address) {
+                left.push_back(address.clone());
             }
         }
-        let share = if candidates.len() > 1 { SERVER_TIME } else { Duration::MAX };
-        let mut worst = Trouble::Away { what: "there is no server to ask".to_owned(), asked: false };
-        for address in candidates {
-            let until = Instant::now().checked_add(share).unwrap_or(deadline).min(deadline);
-            match self.ask_for_topology(&address, until) {
-                Ok(Some(topology)) => {
-                    self.topology = Some(topology);
-                    return Ok(());
-                }
-                Ok(None) => {}
-                Err(trouble) => worst = trouble,
-            }
+        let of_no_use = left.iter().position(|address| Some(address) == last);
+        if let Some(address) = of_no_use.and_then(|at| left.remove(at)) {
+            left.push_back(address);
         }
-        // Nothing of what was really asked has been sent.
-        Err(match worst {
-            Trouble::Away { what, .. } => Trouble::Away { what, asked: false },
-            refused @ Trouble::Refused(_) => refused,
-        })
+        let trouble = Trouble::Away { what: "there is no server to ask".to_owned(), asked: false };
+        self.searched = Some(Instant::now());
+        self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), trouble, is_slow: false });
     }
 
-    /// Asks one server what it is; `None` where it has nothing to say, as a replica.
-    fn ask_for_topology(&mut self, address: &Address, deadline: Instant) -> Result<Option<Topology>, Trouble> {
-        let info = self.ask_server(address, redis::cmd("INFO").arg("cluster"), deadline)?;
-        if !text(&info).contains("cluster_enabled:1") {
-            let role = self.ask_server(address, &redis::cmd("ROLE"), deadline)?;
-            let is_master =
-                !matches!(&role, Value::Array(parts) if parts.first().is_some_and(|role| text(role) == "slave"));
-            if !is_master {
-                // Behind the same name there may be the new master by now.
-                self.servers.remove(address);
-            }
-            return Ok(is_master.then(|| Topology::Single(address.clone())));
+    /// The same where what is known may be right and only a server is away: not over and over.
+    pub(super) fn search_sometimes(&mut self) {
+        if self.searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY) {
+            self.search(None, None);
         }
-        let slots = self.ask_server(address, redis::cmd("CLUSTER").arg("SLOTS"), deadline)?;
-        let ranges = ranges(address, &slots);
-        let mut of_place = HashMap::new();
-        for place in Partition::all().map(Place::Partition).chain([Place::Space]) {
-            let slot = slot(&tag(&self.settings, &place));
-            if let Some((_, _, master)) = ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)) {
-                of_place.insert(place, master.clone());
-            }
-        }
-        let mut masters: Vec<Address> = ranges.into_iter().map(|(_, _, master)| master).collect();
-        masters.sort();
-        masters.dedup();
-        // One that has left the cluster, or was made a replica, is spoken to no more.
-        self.servers.retain(|known, _| masters.contains(known) || known == address);
-        Ok((!masters.is_empty()).then_some(Topology::Cluster { of_place, masters }))
     }
 
-    fn ask_server(&mut self, address: &Address, command: &redis::Cmd, deadline: Instant) -> Result<Value, Trouble> {
+    /// Asks the next servers, if it is time to. Where nobody is left, whatever waits for an answer fails.
+    pub(super) fn search_on(&mut self) {
+        let Some(mut search) = self.search.take() else { return };
+        while search.asked.is_empty() || Instant::now() >= search.next_at {
+            let Some(address) = search.left.pop_front() else { break };
+            match self.ask_for_map(&address) {
+                Ok(()) => search.asked.push(address),
+                Err(trouble) => search.trouble = trouble,
+            }
+            search.next_at = Instant::now() + SERVER_TIME;
+        }
+        if search.asked.is_empty() && search.left.is_empty() {
+            if self.topology.is_none() {
+                // Nothing of what was really asked has been sent.
+                let trouble = match search.trouble {
+                    Trouble::Away { what, .. } => Trouble::Away { what, asked: false },
+                    refused @ Trouble::Refused(_) => refused,
+                };
+                self.fail_all_without_place(&trouble);
+            }
+        } else {
+            self.search = Some(search);
+        }
+    }
+
+    fn ask_for_map(&mut self, address: &Address) -> Result<(), Trouble> {
         let server = self.servers.entry(address.clone()).or_default();
-        let connection = server.connect(address, &self.login, deadline)?;
-        match connection.ask(command, deadline) {
-            Ok(Value::ServerError(error)) => {
-                let details = error.details().unwrap_or_default();
-                Err(Trouble::Away { what: format!("{address}: {} {details}", error.code()), asked: false })
+        server.approach(address, &mut self.dialer)?;
+        server.ask_for_map();
+        Ok(())
+    }
+
+    /// Takes what a server has said of itself, or that it has said nothing.
+    pub(super) fn told(&mut self, address: &Address, told: Result<Told, Trouble>) {
+        let mut told = told;
+        if matches!(told, Ok(Told::Replica)) {
+            // Behind the same name there may be the new master soon.
+            let trouble = Trouble::Away { what: format!("{address} is a replica"), asked: false };
+            self.lose(address, Some(&trouble), &trouble);
+            told = Err(trouble);
+        }
+        let Some(search) = &mut self.search else { return };
+        let asked = search.asked.len();
+        search.asked.retain(|known| known != address);
+        if search.asked.len() == asked {
+            return;
+        }
+        match told {
+            Ok(Told::Alone) => self.found(address, Topology::Single(address.clone())),
+            Ok(Told::Cluster(ranges)) if !ranges.is_empty() => {
+                let topology = Topology::of(&self.settings, ranges);
+                self.found(address, topology);
             }
-            Ok(value) => Ok(value),
-            Err(error) => {
-                server.fail();
-                Err(Trouble::away(address, &error, false))
+            Ok(_) => {}
+            Err(trouble) => search.trouble = trouble,
+        }
+    }
+
+    fn found(&mut self, by: &Address, topology: Topology) {
+        let masters = topology.masters();
+        // One that has left the cluster, or was made a replica, is spoken to no more.
+        self.servers.retain(|known, server| masters.contains(known) || known == by || server.is_busy());
+        self.topology = Some(topology);
+        self.search = None;
+    }
+
+    /// All masters, after having asked who they are.
+    pub(super) fn find_masters(&mut self, within: Duration) -> Result<Vec<Address>, Trouble> {
+        let deadline = Instant::now() + within;
+        self.topology = None;
+        self.search = None;
+        self.search(None, None);
+        loop {
+            self.step();
+            if let Some(topology) = &self.topology {
+                return Ok(topology.masters());
             }
+            if self.search.is_none() || Instant::now() >= deadline {
+                return Err(Trouble::Away { what: "nobody says who the masters are".to_owned(), asked: false });
+            }
+            self.wait(deadline);
         }
     }
 }
@@ -156,22 +272,24 @@ fn slot(tag: &str) -> u16 {
     crc % 16_384
 }
 
-/// What a reply to a question means.
-pub(super) fn sort(address: &Address, value: Value) -> Reply {
-    let Value::ServerError(error) = value else { return Reply::Is(value) };
-    let details = error.details().unwrap_or_default().to_owned();
+/// What the replies to a question mean, which are one for each of its commands.
+pub(super) fn sort(address: &Address, values: Vec<Value>) -> Reply {
+    let wrong = values.iter().find_map(|value| if let Value::ServerError(error) = value { Some(error) } else { None });
+    let Some(error) = wrong else { return Reply::Is(values) };
+    let details = error.details().unwrap_or_default();
     match error.code() {
-        "MOVED" => Reply::Elsewhere(None),
         "ASK" => {
             let to = details.rsplit(' ').next().and_then(|place| place.rsplit_once(':'));
             let to = to.and_then(|(host, port)| {
                 let host = if host.is_empty() { address.host.clone() } else { host.to_owned() };
                 Some(Address { host, port: port.parse().ok()? })
             });
-            Reply::Elsewhere(to)
+            to.map_or(Reply::Later, Reply::At)
         }
         "NOSCRIPT" => Reply::Unloaded,
-        "READONLY" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" => Reply::Elsewhere(None),
+        "TRYAGAIN" => Reply::Later,
+        "MOVED" => Reply::Moved,
+        "READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING" => Reply::Unfit,
         code => Reply::Failed(Trouble::Refused(format!("{address}: {code} {details}"))),
     }
 }
@@ -225,11 +343,16 @@ mod tests {
     #[test]
     fn errors_of_a_cluster_lead_on() {
         let address = Address { host: "a".to_owned(), port: 1 };
-        let reply = |text: &str| sort(&address, redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap());
-        assert!(matches!(reply("MOVED 3999 127.0.0.1:6381"), Reply::Elsewhere(None)));
-        let Reply::Elsewhere(Some(to)) = reply("ASK 3999 127.0.0.1:6381") else { panic!("an address") };
+        let value = |text: &str| redis::parse_redis_value(format!("{text}\r\n").as_bytes()).unwrap();
+        let reply = |text: &str| sort(&address, vec![value(":1"), value(&format!("-{text}")), value(":2")]);
+        assert!(matches!(reply("MOVED 3999 127.0.0.1:6381"), Reply::Moved));
+        let Reply::At(to) = reply("ASK 3999 127.0.0.1:6381") else { panic!("an address") };
         assert_eq!(to, Address { host: "127.0.0.1".to_owned(), port: 6381 });
-        assert!(matches!(reply("READONLY You can't write against a read only replica."), Reply::Elsewhere(None)));
+        assert!(matches!(reply("ASK 3999"), Reply::Later));
+        assert!(matches!(reply("TRYAGAIN Multiple keys request during rehashing of slot"), Reply::Later));
+        assert!(matches!(reply("NOSCRIPT No matching script."), Reply::Unloaded));
+        assert!(matches!(reply("READONLY You can't write against a read only replica."), Reply::Unfit));
         assert!(matches!(reply("OOM command not allowed"), Reply::Failed(Trouble::Refused(_))));
+        assert!(matches!(sort(&address, vec![value(":1"), value("$-1")]), Reply::Is(values) if values.len() == 2));
     }
 }

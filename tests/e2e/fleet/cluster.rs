@@ -154,6 +154,41 @@ impl Cluster {
         self.wait_until_whole();
     }
 
+    /// The slot of a key.
+    pub(crate) fn slot_of(&self, key: &str) -> String {
+        self.command(0, &["CLUSTER", "KEYSLOT", key]).to_number().to_string()
+    }
+
+    /// Begins to move a slot from one master to another: a server that lacks a key of it sends clients on.
+    pub(crate) fn begin_to_move(&self, slot: &str, from: usize, to: usize) {
+        let [from_id, to_id] = [from, to].map(|index| self.command(index, &["CLUSTER", "MYID"]).text());
+        self.order(to, &["CLUSTER", "SETSLOT", slot, "IMPORTING", &from_id]);
+        self.order(from, &["CLUSTER", "SETSLOT", slot, "MIGRATING", &to_id]);
+    }
+
+    /// Keys of a slot that are at a server, at most so many.
+    pub(crate) fn keys_in(&self, slot: &str, at: usize, count: usize) -> Vec<String> {
+        let keys = self.command(at, &["CLUSTER", "GETKEYSINSLOT", slot, &count.to_string()]);
+        keys.list().iter().map(Reply::text).collect()
+    }
+
+    /// Moves keys of a slot that is on the move.
+    pub(crate) fn move_keys(&self, keys: &[String], from: usize, to: usize) {
+        let port = self.servers[to].port().to_string();
+        let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        command.extend(keys.iter().map(String::as_str));
+        self.order(from, &command);
+    }
+
+    /// Ends the move: the slot belongs to its new master.
+    pub(crate) fn end_move(&self, slot: &str, from: usize, to: usize) {
+        let id = self.command(to, &["CLUSTER", "MYID"]).text();
+        for index in [to, from] {
+            self.order(index, &["CLUSTER", "SETSLOT", slot, "NODE", &id]);
+        }
+        self.wait_until_whole();
+    }
+
     /// Ends a server with SIGKILL. If it was a master, its replica takes over by itself after a second or two.
     pub(crate) fn kill(&self, index: usize) {
         self.servers[index].kill();

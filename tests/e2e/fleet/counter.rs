@@ -2,6 +2,9 @@
 //! not even tried twice.
 
 use std::collections::HashSet;
+use std::time::Duration;
+
+use carom_shards::CodeLength;
 
 use super::cluster::Cluster;
 use super::redis::{Server, Setup};
@@ -109,7 +112,7 @@ fn failovers_under_load_lose_and_double_nothing() {
     let fleet = Fleet::new(2, &format!("redis://{}", servers.join(",")));
     let nodes = start(&fleet);
     let addresses: Vec<_> = nodes.iter().map(|node| node.public).collect();
-    let pause = std::time::Duration::from_millis(2);
+    let pause = Duration::from_millis(2);
     let (seen, ()) = super::crowd::run(&addresses, 2, pause, &[], || {
         for round in 0..rounds(4) {
             let master = cluster.master_of(&format!("{{carom:{:02x}}}:s", round * 11 % 64));
@@ -150,4 +153,27 @@ fn a_master_that_dies_with_what_it_had_not_replicated() {
         wait_until("all links everywhere", || node.status()["links"].as_u64() == Some(seen.len() as u64));
         assert_eq!(node.status()["fleet"]["conflicts"], 0);
     }
+}
+
+#[test]
+fn a_lease_that_is_put_twice_is_confirmed_by_what_came_with_the_second() {
+    let master = Server::start();
+    let replica = Setup::new().replica_of(master.port()).start();
+    replica.wait_until_linked();
+    let mut redis = super::rules::connect(&master);
+    let length = CodeLength::new(7).unwrap();
+    let mut lease = || redis.lease(length, 100, (0, 0), "n", Duration::from_secs(2)).unwrap();
+    let (first, confirmed, replicas) = lease();
+    assert_eq!((confirmed, replicas), (1, 1));
+    // What was asked before is confirmed by now, and more than that.
+    wait_until("a replica that has everything", || {
+        let offset = master.info("master_repl_offset").unwrap();
+        master.info("slave0").is_some_and(|slave| slave.contains(&format!("offset={offset},")))
+    });
+    // The server has forgotten the scripts, and the replica hears nothing of what comes now.
+    assert_eq!(master.command(&["SCRIPT", "FLUSH"]), "OK");
+    replica.pause();
+    let (second, confirmed, replicas) = lease();
+    assert_eq!((confirmed, replicas), (0, 1), "the replica stands still");
+    assert!(second.start >= first.start + 100);
 }

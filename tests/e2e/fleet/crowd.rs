@@ -21,6 +21,8 @@ pub(crate) struct Made {
 pub(crate) struct Seen {
     /// Links that were acknowledged.
     pub(crate) made: Vec<Made>,
+    /// How long each of them took.
+    pub(crate) times: Vec<Duration>,
     /// Codes whose delete was acknowledged.
     pub(crate) deleted: Vec<String>,
     /// Creates that were refused, by status.
@@ -36,6 +38,7 @@ pub(crate) struct Seen {
 impl Seen {
     fn merge(mut self, other: Seen) -> Seen {
         self.made.extend(other.made);
+        self.times.extend(other.times);
         self.deleted.extend(other.deleted);
         for (status, count) in other.refused {
             *self.refused.entry(status).or_default() += count;
@@ -105,10 +108,12 @@ fn create(node: SocketAddr, pause: Duration, stop: &AtomicBool) -> Seen {
         let target = format!("https://example.org/{}", TARGETS.fetch_add(1, Ordering::Relaxed));
         let start = Instant::now();
         let reply = wire.create(&json!({"longUrl": target}));
-        seen.slowest = seen.slowest.max(start.elapsed());
+        let took = start.elapsed();
+        seen.slowest = seen.slowest.max(took);
         match reply.status {
             200 => {
                 seen.made.push(Made { code: reply.code(), target });
+                seen.times.push(took);
                 created += 1;
                 if created % DELETE_ONE_IN == 0 {
                     delete_one(&mut wire, &mut seen);
@@ -123,7 +128,9 @@ fn create(node: SocketAddr, pause: Duration, stop: &AtomicBool) -> Seen {
 
 /// Deletes the oldest link of those that were made lately.
 fn delete_one(wire: &mut Wire, seen: &mut Seen) {
-    let made = seen.made.remove(seen.made.len().saturating_sub(DELETE_ONE_IN));
+    let at = seen.made.len().saturating_sub(DELETE_ONE_IN);
+    let made = seen.made.remove(at);
+    seen.times.remove(at);
     match wire.delete(&made.code).status {
         204 => seen.deleted.push(made.code),
         status => *seen.refused.entry(status).or_default() += 1,

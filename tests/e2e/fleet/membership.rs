@@ -1,6 +1,7 @@
 //! Who belongs to a fleet, and what becomes of what somebody has left behind.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::process::Command;
 
 use super::redis::{Server, Setup as RedisSetup};
@@ -126,10 +127,9 @@ fn links_from_before_the_fleet_come_along() {
     assert!(!codes.contains(&fresh));
 }
 
-#[test]
-fn redis_over_tls_must_show_a_certificate_that_is_trusted() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+/// A server that also speaks TLS on that port, and the file of its certificate.
+pub(super) fn tls_server(folder: &Path) -> (Server, u16, String) {
+    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
         .args(["-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1"])
@@ -147,9 +147,15 @@ fn redis_over_tls_must_show_a_certificate_that_is_trusted() {
     ] {
         redis = redis.argument(name).argument(value);
     }
-    let _redis = redis.start();
+    (redis.start(), port, file("cert.pem"))
+}
+
+#[test]
+fn redis_over_tls_must_show_a_certificate_that_is_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_redis, port, certificate) = tls_server(folder.path());
     let url = format!("rediss://127.0.0.1:{port}");
-    let node = setup(&folder.path().join("a"), 0, &url).env("CAROM_FLEET_CA_FILE", &file("cert.pem")).start();
+    let node = setup(&folder.path().join("a"), 0, &url).env("CAROM_FLEET_CA_FILE", &certificate).start();
     settle(&node);
     let code = node.wire().shorten("https://example.org/");
     assert_eq!(node.wire().get(&format!("/{code}")).status, 302);

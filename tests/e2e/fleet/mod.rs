@@ -1,5 +1,6 @@
 //! Nodes that share one code space through a real Redis, and everything that can happen to it.
 
+mod budget;
 mod cluster;
 mod counter;
 mod crowd;
@@ -11,6 +12,7 @@ mod residency;
 mod rules;
 mod script;
 mod sharing;
+mod slots;
 
 use std::path::Path;
 

@@ -43,6 +43,8 @@ pub(crate) enum Mode {
     Garbage,
     /// Passes everything on one byte at a time, each in a write of its own.
     OneByte,
+    /// Passes requests on, and replies one byte at a time with so much between two of them.
+    Drip(Duration),
     /// Passes requests on, and keeps replies until the mode changes.
     Late,
 }
@@ -144,6 +146,7 @@ enum Way {
 enum Fate {
     Whole,
     ByBytes,
+    Dripping(Duration),
     Replaced,
     Swallowed,
     /// The connection has been closed.
@@ -257,11 +260,30 @@ impl Connection<'_> {
                 // The client does not learn of the end either. The next mode closes what is left.
                 return;
             }
-            if piece.bytes.is_empty() || !is_swallowed && deliver(&piece, &fate, &self.client).is_err() {
+            let is_passed = match fate {
+                _ if piece.bytes.is_empty() => false,
+                Fate::Swallowed => true,
+                Fate::Dripping(gap) => self.drip(&piece, gap).is_ok(),
+                fate => deliver(&piece, &fate, &self.client).is_ok(),
+            };
+            if !is_passed {
                 break;
             }
         }
         self.close();
+    }
+
+    /// Writes a piece byte by byte, and what is left at once when the mode changes.
+    fn drip(&self, piece: &Piece, gap: Duration) -> Result<()> {
+        for (at, byte) in piece.bytes.chunks(1).enumerate() {
+            (&self.client).write_all(byte)?;
+            let state = self.shared.change(self.shared.state(), gap);
+            if state.mode != Mode::Drip(gap) {
+                drop(state);
+                return (&self.client).write_all(&piece.bytes[at + 1..]);
+            }
+        }
+        Ok(())
     }
 
     fn connect<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<TcpStream> {
@@ -282,6 +304,7 @@ impl Connection<'_> {
             let Some(ends) = state.open.get_mut(&self.number) else { return Fate::Lost };
             let left = match mode {
                 Mode::OneByte => return Fate::ByBytes,
+                Mode::Drip(gap) if way == Way::Reply => return Fate::Dripping(gap),
                 Mode::BlackHole => {
                     ends.is_spoilt = true;
                     return Fate::Swallowed;
@@ -292,7 +315,7 @@ impl Connection<'_> {
                 }
                 Mode::Delay(delay) => delay.saturating_sub(piece.came.elapsed()),
                 Mode::Late if way == Way::Reply => LOOK_AGAIN,
-                Mode::Pass | Mode::Garbage | Mode::Late => Duration::ZERO,
+                Mode::Pass | Mode::Garbage | Mode::Drip(_) | Mode::Late => Duration::ZERO,
                 Mode::Cut => return Fate::Lost,
             };
             if left.is_zero() {
@@ -312,7 +335,7 @@ impl Connection<'_> {
 fn deliver(piece: &Piece, fate: &Fate, mut to: &TcpStream) -> Result<()> {
     match fate {
         _ if piece.bytes.is_empty() => to.shutdown(Shutdown::Write),
-        Fate::Whole => to.write_all(&piece.bytes),
+        Fate::Whole | Fate::Dripping(_) => to.write_all(&piece.bytes),
         Fate::ByBytes => piece.bytes.chunks(1).try_for_each(|byte| to.write_all(byte)),
         Fate::Replaced => to.write_all(GARBAGE),
         Fate::Swallowed => Ok(()),

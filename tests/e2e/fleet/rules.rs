@@ -15,7 +15,7 @@ use crate::node::Dice;
 
 const WITHIN: Duration = Duration::from_secs(10);
 
-fn connect(server: &Server) -> Redis {
+pub(super) fn connect(server: &Server) -> Redis {
     let settings = RedisSettings {
         seeds: vec![Address { host: "127.0.0.1".to_owned(), port: server.port() }],
         username: None,

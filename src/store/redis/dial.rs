@@ -1,0 +1,178 @@
+//! Connections are made in the background: a name server, a handshake or a server that stands still may take its time, and
+//! nobody waits for it longer than he would wait for an answer.
+//!
+//! A thread of its own finds the addresses, connects, logs in, loads the scripts and asks the server what it is, all in one
+//! piece. The last addresses of a name are kept: a name server that is away does not keep us from a Redis that is not.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use rustix::event::{EventfdFlags, eventfd};
+use rustls::ClientConfig;
+
+use super::connection::{Connection, late};
+use super::topology::{Told, told};
+use super::{Address, Trouble, script};
+
+/// How long a connection may take until it can be used.
+const DIAL_TIME: Duration = Duration::from_secs(1);
+
+/// How long a name server may take before the last addresses are used, if there are any.
+const NAME_TIME: Duration = Duration::from_millis(250);
+
+/// How to speak to servers.
+pub(super) struct Login {
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: i64,
+    pub(super) tls: Option<Arc<ClientConfig>>,
+}
+
+/// What became of a connection that was to be made.
+pub(super) struct Dialed {
+    pub(super) address: Address,
+    /// Which of all attempts it was.
+    pub(super) attempt: u64,
+    pub(super) result: Result<(Connection, Told), Trouble>,
+}
+
+/// Makes connections.
+pub(super) struct Dialer {
+    login: Arc<Login>,
+    names: HashMap<Address, Arc<Name>>,
+    attempts: u64,
+    sender: Sender<Dialed>,
+    receiver: Receiver<Dialed>,
+    /// Readable when something may have come.
+    bell: Arc<OwnedFd>,
+}
+
+impl Dialer {
+    pub(super) fn new(login: Login) -> io::Result<Dialer> {
+        let (sender, receiver) = channel();
+        let bell = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
+        Ok(Dialer { login: Arc::new(login), names: HashMap::new(), attempts: 0, sender, receiver, bell })
+    }
+
+    /// Begins to make a connection. Returns the number of the attempt.
+    pub(super) fn start(&mut self, address: &Address) -> io::Result<u64> {
+        self.attempts += 1;
+        let attempt = self.attempts;
+        let name = self.names.entry(address.clone()).or_insert_with(|| Arc::new(Name::new(address.clone())));
+        let (name, login) = (Arc::clone(name), Arc::clone(&self.login));
+        let (sender, bell) = (self.sender.clone(), Arc::clone(&self.bell));
+        std::thread::Builder::new().name("redis-dial".to_owned()).spawn(move || {
+            let result = dial(&name, &login);
+            // Nobody may be left to hear of it.
+            let _ = sender.send(Dialed { address: name.address.clone(), attempt, result });
+            let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
+        })?;
+        Ok(attempt)
+    }
+
+    /// What can be waited for.
+    pub(super) fn bell(&self) -> &OwnedFd {
+        &self.bell
+    }
+
+    /// What has become of attempts meanwhile.
+    pub(super) fn take(&self) -> Vec<Dialed> {
+        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+        self.receiver.try_iter().collect()
+    }
+}
+
+fn dial(name: &Arc<Name>, login: &Login) -> Result<(Connection, Told), Trouble> {
+    let address = &name.address;
+    let away = |error: io::Error| Trouble::away(address, &error, false);
+    let sockets = name.sockets().map_err(away)?;
+    let deadline = Instant::now() + DIAL_TIME;
+    let mut connection = Connection::open(address, &sockets, login, deadline)?;
+    let mut greeting = Vec::new();
+    if let Some(password) = &login.password {
+        let mut auth = redis::cmd("AUTH");
+        login.username.iter().for_each(|name| _ = auth.arg(name));
+        greeting.push(auth.arg(password).to_owned());
+    }
+    if login.database != 0 {
+        greeting.push(redis::cmd("SELECT").arg(login.database).to_owned());
+    }
+    let logins = greeting.len();
+    greeting.extend(script::loads());
+    greeting.extend([redis::cmd("INFO").arg("cluster").to_owned(), redis::cmd("ROLE")]);
+    let mut values = connection.ask(&greeting, deadline).map_err(away)?.into_iter();
+    if let Some(Value::ServerError(error)) = values.by_ref().take(logins).find(is_error) {
+        // Not the text: a server that does not know the command repeats what it was sent.
+        return Err(Trouble::Refused(format!("{address} does not let us in: {}", error.code())));
+    }
+    script::take_names(address, values.by_ref().take(script::COUNT))?;
+    let (info, role) = (values.next().unwrap_or(Value::Nil), values.next().unwrap_or(Value::Nil));
+    let told = told(address, &info, &role, || {
+        let slots = connection.ask(&[redis::cmd("CLUSTER").arg("SLOTS").to_owned()], deadline).map_err(away)?;
+        Ok(slots.into_iter().next().unwrap_or(Value::Nil))
+    })?;
+    Ok((connection, told))
+}
+
+fn is_error(value: &Value) -> bool {
+    matches!(value, Value::ServerError(_))
+}
+
+/// A name, and the addresses that it had last.
+struct Name {
+    address: Address,
+    known: Mutex<Vec<SocketAddr>>,
+    /// Whether a name server is being asked. There may be no answer for a long time.
+    is_asked: AtomicBool,
+}
+
+impl Name {
+    fn new(address: Address) -> Name {
+        Name { address, known: Mutex::new(Vec::new()), is_asked: AtomicBool::new(false) }
+    }
+
+    /// Its addresses now, or those that it had last where nobody tells in time.
+    fn sockets(self: &Arc<Name>) -> io::Result<Vec<SocketAddr>> {
+        if let Ok(ip) = self.address.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, self.address.port)]);
+        }
+        let patience = if self.known().is_empty() { DIAL_TIME } else { NAME_TIME };
+        let answer = self.ask()?.recv_timeout(patience).unwrap_or_else(|_| Err(late()));
+        let known = self.known().clone();
+        if known.is_empty() { answer } else { Ok(known) }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the name server, unless somebody waits for it already. An answer is kept, too.
+    fn ask(self: &Arc<Name>) -> io::Result<Receiver<io::Result<Vec<SocketAddr>>>> {
+        let (sender, receiver) = channel();
+        if !self.is_asked.swap(true, Ordering::AcqRel) {
+            let name = Arc::clone(self);
+            let asking = std::thread::Builder::new().name("redis-name".to_owned()).spawn(move || {
+                let found = (name.address.host.as_str(), name.address.port).to_socket_addrs().map(Vec::from_iter);
+                if let Ok(found) = &found
+                    && !found.is_empty()
+                {
+                    name.known().clone_from(found);
+                }
+                name.is_asked.store(false, Ordering::Release);
+                let _ = sender.send(found);
+            });
+            if let Err(error) = asking {
+                self.is_asked.store(false, Ordering::Release);
+                return Err(error);
+            }
+        }
+        Ok(receiver)
+    }
+}

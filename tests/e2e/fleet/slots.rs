@@ -1,0 +1,128 @@
+//! A cluster under load in which something stands still or moves: nobody who asks another server notices.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use carom::fleet::Partition;
+use carom_shards::Code;
+
+use super::cluster::Cluster;
+use super::crowd::{self, Made, Seen, check};
+use super::{Fleet, settle};
+use crate::node::{Node, wait_until};
+
+/// A create that takes longer has waited for something that is not right.
+const USUAL: Duration = Duration::from_millis(75);
+
+/// Time for clients to meet one state of affairs.
+const WHILE: Duration = Duration::from_millis(600);
+
+/// Two nodes over all servers of a cluster, and some links.
+fn start(cluster: &Cluster) -> (Fleet, Vec<Node>, Vec<Made>) {
+    let servers: Vec<String> = (0..6).map(|index| cluster.server(index).address().to_string()).collect();
+    let fleet = Fleet::new(2, &format!("redis://{}", servers.join(",")));
+    let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
+    nodes.iter().for_each(settle);
+    let mut wire = nodes[0].wire();
+    let target = |number: usize| format!("https://example.org/before/{number}");
+    let links: Vec<Made> =
+        (0..400).map(|number| Made { code: wire.shorten(&target(number)), target: target(number) }).collect();
+    nodes.iter().for_each(settle);
+    wait_until("links on both nodes", || nodes.iter().all(|node| check(node.public, &links).is_empty()));
+    (fleet, nodes, links)
+}
+
+fn partition(code: &str) -> Partition {
+    Partition::of(&Code::parse(code.as_bytes()).unwrap())
+}
+
+fn stream(partition: Partition) -> String {
+    format!("{{carom:{:02x}}}:s", partition.0)
+}
+
+/// Load on both nodes while something is done to the cluster; then all is as it should be.
+fn under_load(nodes: &[Node], links: &[Made], what: impl FnOnce()) -> Seen {
+    let addresses: Vec<_> = nodes.iter().map(|node| node.public).collect();
+    let (seen, ()) = crowd::run(&addresses, 2, Duration::from_millis(2), links, what);
+    println!("{} made, {} followed, slowest create {:?}", seen.made.len(), seen.right, seen.slowest);
+    assert_eq!(seen.wrong, Vec::<String>::new());
+    assert!(seen.right > 100 && seen.made.len() > 100 && seen.refused.is_empty(), "{:?}", seen.refused);
+    nodes.iter().for_each(settle);
+    assert_eq!(seen.twice(), Vec::<&str>::new());
+    for node in nodes {
+        assert_eq!(check(node.public, &seen.made), Vec::<String>::new());
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+        let all = links.len() + seen.made.len();
+        wait_until("all links in memory", || node.status()["links"] == all);
+    }
+    seen
+}
+
+#[test]
+fn a_master_that_stands_still_makes_nobody_wait_who_asks_another() {
+    let cluster = Cluster::start();
+    let (_fleet, nodes, links) = start(&cluster);
+    let stuck = cluster.master_of("{carom:00}:s");
+    let mut masters: HashMap<Partition, usize> = HashMap::new();
+    for partition in Partition::all() {
+        masters.insert(partition, cluster.master_of(&stream(partition)));
+    }
+    let seen = under_load(&nodes, &links, || {
+        std::thread::sleep(WHILE);
+        cluster.server(stuck).pause();
+        let start = Instant::now();
+        // Its replica takes its place meanwhile.
+        wait_until("some seconds", || start.elapsed() > Duration::from_secs(4));
+        cluster.server(stuck).resume();
+        cluster.wait_until_whole();
+    });
+    let times = || seen.made.iter().zip(&seen.times).map(|(made, took)| (masters[&partition(&made.code)], *took));
+    let slow = |of_stuck: bool| times().filter(|(at, took)| (*at == stuck) == of_stuck && *took > USUAL).count();
+    let count = times().filter(|(at, _)| *at != stuck).count();
+    println!("slow: {} at the master that stood still, {} of {count} elsewhere", slow(true), slow(false));
+    assert!(slow(false) <= 4, "{} of {count}", slow(false));
+    assert!(seen.slowest < Duration::from_millis(400), "{:?}", seen.slowest);
+}
+
+#[test]
+fn slots_that_move_under_load_lose_nothing() {
+    let cluster = Cluster::start();
+    let (_fleet, nodes, links) = start(&cluster);
+    let seen = under_load(&nodes, &links, || {
+        for key in ["{carom:01}:s", "{carom:02}:s", "{carom}:space"] {
+            let (slot, from) = (cluster.slot_of(key), cluster.master_of(key));
+            let to = (0..6).map(|index| cluster.master_of(&format!("{{carom:{index:02x}}}:s"))).find(|at| *at != from);
+            let to = to.expect("there are three masters");
+            std::thread::sleep(WHILE);
+            cluster.begin_to_move(&slot, from, to);
+            std::thread::sleep(WHILE);
+            // First what is not the stream, then the stream, then whatever is left.
+            let mut some = cluster.keys_in(&slot, from, 1_000);
+            some.retain(|found| found != key);
+            some.truncate(some.len() / 2);
+            for keys in [some, vec![key.to_owned()]] {
+                cluster.move_keys(&keys, from, to);
+                std::thread::sleep(WHILE);
+            }
+            wait_until("a slot that is empty", || {
+                let keys = cluster.keys_in(&slot, from, 10);
+                if !keys.is_empty() {
+                    cluster.move_keys(&keys, from, to);
+                }
+                keys.is_empty()
+            });
+            cluster.end_move(&slot, from, to);
+            assert_eq!(cluster.master_of(key), to);
+        }
+        std::thread::sleep(WHILE);
+    });
+    assert!(seen.slowest < Duration::from_millis(400), "{:?}", seen.slowest);
+    let moved = |made: &&Made| matches!(partition(&made.code), Partition(1 | 2));
+    println!("{} made in slots that moved", seen.made.iter().filter(moved).count());
+    // A new link can be made there under a name of its own again, on all nodes.
+    for (number, node) in nodes.iter().enumerate() {
+        for slug in 0..100 {
+            node.wire().shorten_as(&format!("slug-{number}-{slug}"), "https://example.org/");
+        }
+    }
+}
