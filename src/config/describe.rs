@@ -3,7 +3,7 @@
 use super::cpus::{self, CpuChoice};
 use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
-use super::{KeySource, Settings};
+use super::{KeySource, Settings, value::window_text};
 
 pub(super) fn describe(settings: &Settings) -> String {
     let mut text = String::from("# The settings that hold, and where each comes from.\n");
@@ -92,6 +92,7 @@ fn value(settings: &Settings, key: Key) -> Shown {
             KeySource::DataDir | KeySource::File(_) => return Shown::Unset,
         },
         Key::LinksCodeLength => settings.code_length.to_string(),
+        Key::LinksDedupe => quote(&settings.dedupe.map_or("off".to_owned(), window_text)),
         Key::LimitsConnections => settings.limits.connections.to_string(),
         Key::LimitsIdleSeconds => settings.limits.idle.as_secs().to_string(),
         Key::LimitsHeadSeconds => settings.limits.head.as_secs().to_string(),

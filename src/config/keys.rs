@@ -17,6 +17,7 @@ pub enum Key {
     SpaceKeyFile,
     SpaceKey,
     LinksCodeLength,
+    LinksDedupe,
     FleetNode,
     FleetPassword,
     FleetCaFile,
@@ -53,7 +54,7 @@ pub struct Setting {
 }
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 22] = [
+pub static SETTINGS: [Setting; 23] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -153,6 +154,16 @@ pub static SETTINGS: [Setting; 22] = [
         default: Some("7"),
         secret: false,
         doc: "How many characters a new short code has; fewer are easier to guess.",
+    },
+    Setting {
+        key: Key::LinksDedupe,
+        name: "links.dedupe",
+        env: "CAROM_LINKS_DEDUPE",
+        flag: None,
+        kind: "off, or a time such as 90s, 30m, 12h or 1d",
+        default: Some("off"),
+        secret: false,
+        doc: "For how long the same long URL gets the same code; each time begins that anew. The same on all nodes.",
     },
     Setting {
         key: Key::FleetNode,

@@ -54,6 +54,8 @@ pub struct Settings {
     pub space_key: KeySource,
     /// Characters of a new code, 6 to 10.
     pub code_length: CodeLength,
+    /// For how long the same long URL gets the same code; `None`: always another one.
+    pub dedupe: Option<Duration>,
     /// What an operator may bound.
     pub limits: Limits,
     /// How much is logged.

@@ -19,4 +19,5 @@ pub mod readers;
 pub mod replenisher;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod urls;
 pub mod writer;

@@ -21,4 +21,5 @@ mod power_loss;
 mod pressure;
 mod quickstart;
 mod refusals;
+mod reuse;
 mod urls;

@@ -14,6 +14,7 @@ use carom_shards::Code;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
+use super::reuse::Reuser;
 use super::{Shared, note_trouble};
 use crate::fleet::State;
 use crate::fleet::rules::Verdict;
@@ -26,7 +27,8 @@ use crate::store::redis::{Change, Changed, Redis, Trouble};
 /// Starts the thread; it ends when all senders are gone.
 pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
-    let gateway = Gateway { redis: shared.redis()?, shared: shared.clone(), writer, claims: Claims::new()? };
+    let (redis, claims) = (shared.redis()?, Claims::new()?);
+    let gateway = Gateway { redis, shared: shared.clone(), writer, claims, reuser: Reuser::default() };
     let thread = std::thread::Builder::new().name("redis-ask".to_owned()).spawn(move || gateway.run(&receiver))?;
     Ok((sender, thread))
 }
@@ -52,6 +54,7 @@ struct Gateway {
     redis: Redis,
     writer: SyncSender<Order>,
     claims: Claims,
+    reuser: Reuser,
 }
 
 impl Gateway {
@@ -59,8 +62,12 @@ impl Gateway {
         while let Ok(first) = receiver.recv() {
             let orders = std::iter::once(first).chain(receiver.try_iter().take(GATEWAY_BATCH - 1));
             let requests: Vec<StoreRequest> = orders.filter_map(|order| self.prepare(order)).collect();
-            let grounds = self.ask(&requests);
-            for (request, ground) in requests.into_iter().zip(grounds) {
+            let existing = self.reuser.existing(&self.shared, &mut self.redis, &requests);
+            let open = requests.iter().zip(&existing).filter(|(_, existing)| existing.is_none());
+            let open: Vec<&StoreRequest> = open.map(|(request, _)| request).collect();
+            let mut grounds = self.ask(&open).into_iter();
+            for (request, existing) in requests.into_iter().zip(existing) {
+                let ground = existing.or_else(|| grounds.next()).expect("whatever is open is asked about");
                 if self.writer.send(Order::Client(request, ground)).is_err() {
                     return;
                 }
@@ -71,10 +78,10 @@ impl Gateway {
     /// Gives a new link its first version. Whatever is no request of a client goes on as it is.
     fn prepare(&mut self, order: Order) -> Option<StoreRequest> {
         match order {
-            Order::Client(StoreRequest::Create { link, ticket }, _) => {
+            Order::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
                 let version = Version { rev: 1, claim: self.claims.next() };
                 let link = Arc::new(Link { version, ..Arc::unwrap_or_clone(link) });
-                Some(StoreRequest::Create { link, ticket })
+                Some(StoreRequest::Create { link, reuse, ticket })
             }
             Order::Client(request, _) => Some(request),
             other => {
@@ -86,10 +93,10 @@ impl Gateway {
     }
 
     /// What Redis says to each.
-    fn ask(&mut self, requests: &[StoreRequest]) -> Vec<Ground> {
+    fn ask(&mut self, requests: &[&StoreRequest]) -> Vec<Ground> {
         let now_ms = unix_ms();
         let has_same_key = self.shared.has_same_key();
-        let doomed = |request: &StoreRequest| match request {
+        let doomed = |request: &&StoreRequest| match request {
             StoreRequest::Create { .. } => None,
             StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => Some(*code),
         };

@@ -26,7 +26,7 @@ use self::script::Script;
 use self::topology::Topology;
 use crate::fleet::Partition;
 
-pub use self::ask::{Beat, Change, Changed, Heard, Scan};
+pub use self::ask::{Beat, Change, Changed, Heard, Recent, Scan};
 
 /// How long a server that did not answer is left alone.
 const REST: Duration = Duration::from_millis(250);

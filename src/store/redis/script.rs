@@ -15,13 +15,14 @@ pub(super) enum Script {
     Lease,
     Beat,
     Reclaim,
+    Recent,
 }
 
 /// Names of the scripts, once a server has told them. They are the same everywhere.
-static NAMES: [OnceLock<Vec<u8>>; 4] = [const { OnceLock::new() }; 4];
+static NAMES: [OnceLock<Vec<u8>>; 5] = [const { OnceLock::new() }; 5];
 
 impl Script {
-    const ALL: [Script; 4] = [Script::Change, Script::Lease, Script::Beat, Script::Reclaim];
+    const ALL: [Script; 5] = [Script::Change, Script::Lease, Script::Beat, Script::Reclaim, Script::Recent];
 
     const fn text(self) -> &'static str {
         match self {
@@ -29,6 +30,7 @@ impl Script {
             Script::Lease => include_str!("lease.lua"),
             Script::Beat => include_str!("beat.lua"),
             Script::Reclaim => include_str!("reclaim.lua"),
+            Script::Recent => include_str!("recent.lua"),
         }
     }
 

@@ -7,6 +7,7 @@ mod membership;
 mod outage;
 mod proxy;
 mod redis;
+mod reuse;
 mod rules;
 mod script;
 mod sharing;
