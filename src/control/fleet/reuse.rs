@@ -164,7 +164,7 @@ impl Reuser {
         let (links, stats) = (&turn.shared.links, &turn.shared.stats);
         // What is in the store by now is found there, or is no answer any more.
         let making = self.making.code(search.key).filter(|code| turn.state(code).is_none());
-        let find = |which| urls::find(links, stats, search.link, which, turn.now_ms).or_else(|| making);
+        let find = |which| urls::find(links, stats, search.link, which, turn.now_ms).or(making);
         if search.reuse == Reuse::Any
             && let Some(code) = find(Alike::Oldest)
         {
@@ -217,7 +217,7 @@ impl<'r> Search<'r> {
         }
     }
 
-    /// The code that was looked at is not the answer. `entry` is what Redis has for the URL, where it has named the code.
+    /// The code that was looked at is not the answer. Where Redis has named it, it is to name another one.
     fn reject(&mut self, code: Code, has_window: bool) {
         if self.here == Some(code) {
             self.here = None;
@@ -300,10 +300,7 @@ impl Turn<'_> {
             }
             let looking = |search: &Search<'_>| if let Step::Look(code) = search.step { Some(code) } else { None };
             let codes: Vec<Code> = searches.iter().filter_map(looking).collect();
-            if codes.is_empty() {
-                return;
-            }
-            if !self.has_time() {
+            if codes.is_empty() || !self.has_time() {
                 return;
             }
             let answers = self.redis.states(&codes, self.shared.settings.answer_time);

@@ -189,9 +189,9 @@ fn without_redis_each_node_decides_by_itself() {
     for (at, node) in nodes.iter().enumerate() {
         // Once the server is gone, once it stands still.
         if at == 0 {
-            server.kill()
+            server.kill();
         } else {
-            server.pause()
+            server.pause();
         }
         let begin = Instant::now();
         let mut wire = node.wire();
@@ -204,9 +204,9 @@ fn without_redis_each_node_decides_by_itself() {
         assert_eq!(wire.create(&slug).code(), "slug", "it is here, so Redis need not say");
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         if at == 0 {
-            server.start_again()
+            server.start_again();
         } else {
-            server.resume()
+            server.resume();
         }
         nodes.iter().for_each(settle);
     }
