@@ -1,7 +1,7 @@
 //! Measures the store by itself: import, export, reading back at start, and durable creates.
 //!
 //! `store_speed gen N FILE`, `store_speed import DIR FILE`, `store_speed export DIR FILE`, `store_speed load DIR CORES`,
-//! `store_speed create DIR WAITING SECONDS`. Release builds only.
+//! `store_speed create DIR WAITING SECONDS`, the same with `dedupe` behind it. Release builds only.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for developers")]
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carom::control::{export, import, loader, writer};
-use carom::link::{Link, Origin, Version};
+use carom::link::{Link, Origin, Reuse, Version};
 use carom::long_url::Authority;
 use carom::mail::{Ground, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
 use carom::record;
@@ -31,7 +31,11 @@ fn main() {
         ["export", dir, file] => run_export(Path::new(dir), file),
         ["load", dir, cores] => run_load(Path::new(dir), cores.parse().unwrap()),
         ["create", dir, waiting, seconds] => {
-            run_create(Path::new(dir), waiting.parse().unwrap(), Duration::from_secs(seconds.parse().unwrap()));
+            run_create(Path::new(dir), waiting.parse().unwrap(), Duration::from_secs(seconds.parse().unwrap()), None);
+        }
+        ["create", dir, waiting, seconds, "dedupe"] => {
+            let (seconds, window) = (Duration::from_secs(seconds.parse().unwrap()), Duration::from_secs(86_400));
+            run_create(Path::new(dir), waiting.parse().unwrap(), seconds, Some(window));
         }
         _ => println!("see the head of the file for the arguments"),
     }
@@ -136,7 +140,7 @@ fn run_load(dir: &Path, cores: usize) {
     std::process::exit(0);
 }
 
-fn run_create(dir: &Path, waiting: u64, time: Duration) {
+fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>) {
     std::fs::create_dir_all(dir).unwrap();
     let node = node(1);
     let stats = Arc::new(NodeStats::default());
@@ -147,6 +151,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration) {
         cores: CoreCount::new(1).unwrap(),
         stats: Arc::clone(&stats),
         data_dir: dir.to_owned(),
+        dedupe,
         deliveries: None,
         #[cfg(feature = "faults")]
         faults: carom::control::faults::Faults::from_env(),
@@ -159,7 +164,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration) {
         let (policy, version) = (Policy::default(), Version::default());
         let link = Link { code, policy, target: target(number), created_ms: 1, origin: Origin::Issued, version };
         let ticket = Ticket { core: CoreId(0), token: number };
-        let request = StoreRequest::Create { link: Arc::new(link), ticket };
+        let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Recent, ticket };
         queue.send(Order::Client(request, Ground::Alone)).unwrap();
     };
     let start = Instant::now();

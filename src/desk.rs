@@ -130,6 +130,8 @@ pub struct Desk {
     /// Connections whose stream has something for the loop.
     kicks: RefCell<Vec<u32>>,
     codes: RefCell<Box<dyn Codes>>,
+    /// Codes that were taken, and are not needed after all. There are never more than requests at once.
+    spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
     code_batch: Cell<u64>,
     /// Whether tasks have left something for the loop since it last looked.
@@ -162,6 +164,7 @@ impl Desk {
             look_up_times: RefCell::default(),
             kicks: RefCell::default(),
             codes: RefCell::new(codes),
+            spare_codes: RefCell::default(),
             code_waiters: RefCell::default(),
             code_batch: Cell::new(0),
             called: Cell::new(false),
@@ -226,7 +229,8 @@ impl Desk {
         let mut waited = false;
         loop {
             let batch = self.code_batch.get();
-            if let Some(code) = self.codes.borrow_mut().take() {
+            let spare = self.spare_codes.borrow_mut().pop();
+            if let Some(code) = spare.or_else(|| self.codes.borrow_mut().take()) {
                 return Ok(code);
             }
             if !std::mem::replace(&mut waited, true) {
@@ -245,6 +249,11 @@ impl Desk {
             })
             .await;
         }
+    }
+
+    /// Gives back a code that nobody has heard of.
+    pub fn give_code_back(&self, code: Code) {
+        self.spare_codes.borrow_mut().push(code);
     }
 
     /// Asks every core but the admin's for its latency quantiles; `None` for one that does not answer in time.
@@ -286,7 +295,7 @@ impl Desk {
 
     /// How many codes are ready.
     pub fn codes_remaining(&self) -> usize {
-        self.codes.borrow().remaining()
+        self.codes.borrow().remaining() + self.spare_codes.borrow().len()
     }
 
     /// Whether tasks wait for the loop right now.

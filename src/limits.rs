@@ -66,6 +66,19 @@ pub const WRITE_QUEUE_LEN: usize = 16_384;
 /// Requests that are put to Redis in one piece. A millisecond of a server's time.
 pub const GATEWAY_BATCH: usize = 512;
 
+/// Links that lead to the same place in the same way, of which one is looked for: so many are looked at. Nearly always the
+/// first of them is the one; a URL may have been shortened a million times all the same.
+pub const ALIKE_LOOKED_AT: usize = 64;
+
+/// Entries of the index of long URLs that are written at once when it is made: a megabyte of the journal.
+pub const INDEX_BATCH: usize = 16_384;
+
+/// Times that a create may be answered with a link that turns out to be gone. After that a new one is made at once.
+pub const REUSES_TRIED_MAX: usize = 3;
+
+/// How long a node of a fleet remembers what it has sent to its writer, at least: as long as a client waits for that.
+pub const MAKING_KEPT: Duration = ANSWER_TIME_MAX;
+
 /// How long a client with an unknown code waits for Redis to say whether another node has made it.
 pub const LOOK_UP_TIME: Duration = Duration::from_millis(20);
 

@@ -1,6 +1,7 @@
 //! A link as the API, the store and the commands know it: everything that is kept of it, owned.
 
-use carom_shards::{Code, Policy};
+use carom_shards::{Code, Policy, RedirectStatus};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::limits::TARGET_LEN_MAX;
 
@@ -40,10 +41,128 @@ pub struct Link {
     pub version: Version,
 }
 
+impl Link {
+    /// What it has in common with every link that is like it.
+    pub fn url_key(&self) -> UrlKey {
+        UrlKey::of(EVERYBODY, &self.target, &self.policy)
+    }
+
+    /// Where the index of long URLs has it.
+    pub fn url_entry(&self) -> UrlEntry {
+        UrlEntry { key: self.url_key(), created_ms: self.created_ms, code: self.code }
+    }
+
+    /// Whether it leads to the same place in the same way.
+    pub fn is_like(&self, other: &Link) -> bool {
+        self.target == other.target && self.policy == other.policy
+    }
+
+    /// Whether its time is over.
+    pub fn is_over(&self, now_ms: u64) -> bool {
+        self.policy.valid_until_ms.is_some_and(|until| until <= now_ms)
+    }
+}
+
+/// The app that links belong to. There are no API keys, so all belong to one without a name.
+pub const EVERYBODY: &str = "";
+
+/// What stands for an app, a long URL and the way to redirect there. It is the same in every process and on every node.
+/// Two that differ may have the same one, by a chance of one in 10^19: whoever finds a link by it compares the rest.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct UrlKey(pub u64);
+
+impl UrlKey {
+    /// The key of links of an app that lead there in this way.
+    pub fn of(app: &str, target: &str, policy: &Policy) -> UrlKey {
+        // Without `..`, so that whoever adds a property meets this. One that was not asked for adds no bytes: then the
+        // keys of all links from before stay as they are.
+        let Policy { status, cache_seconds, valid_until_ms } = policy;
+        let mut bytes = Vec::with_capacity(app.len() + target.len() + 24);
+        bytes.extend_from_slice(app.as_bytes());
+        bytes.push(0);
+        bytes.extend_from_slice(target.as_bytes());
+        if *status != RedirectStatus::default() {
+            bytes.extend_from_slice(&[0, 1]);
+            bytes.extend_from_slice(&status.number().to_le_bytes());
+        }
+        if let Some(seconds) = cache_seconds {
+            bytes.extend_from_slice(&[0, 2]);
+            bytes.extend_from_slice(&seconds.to_le_bytes());
+        }
+        if let Some(until_ms) = valid_until_ms {
+            bytes.extend_from_slice(&[0, 3]);
+            bytes.extend_from_slice(&until_ms.to_le_bytes());
+        }
+        UrlKey(xxh3_64(&bytes))
+    }
+}
+
+/// Where the index of long URLs has a link. Those that are alike stand together, the oldest first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct UrlEntry {
+    /// What it has in common with those that are like it.
+    pub key: UrlKey,
+    /// When the link was made, in milliseconds since 1970 UTC.
+    pub created_ms: u64,
+    /// Its code.
+    pub code: Code,
+}
+
+/// Which links that are there already may be the answer to a create.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Reuse {
+    /// None: a new one is wanted.
+    Never,
+    /// One that was used within the window, where the node has a window and the code is not chosen.
+    Recent,
+    /// Any that is alike; where the code is chosen, the one of that code.
+    Any,
+}
+
 /// Whether a link may lead there: 1 to [`TARGET_LEN_MAX`] printable ASCII characters without a space, so that nothing in
 /// it can end the `Location` header.
 pub fn is_target(target: &[u8]) -> bool {
     // Without `all`, which stops early, the loop becomes vector instructions; targets are nearly always good.
     (1..=TARGET_LEN_MAX).contains(&target.len())
         && target.iter().fold(true, |good, byte| good & (0x21..=0x7e).contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(target: &str, policy: Policy) -> UrlKey {
+        UrlKey::of(EVERYBODY, target, &policy)
+    }
+
+    #[test]
+    fn keys_never_change() {
+        // They are on disk, and nodes of several versions meet in Redis.
+        let plain = Policy::default();
+        assert_eq!(key("https://example.org/", plain), UrlKey(xxh3_64(b"\0https://example.org/")));
+        let full = Policy {
+            status: RedirectStatus::PermanentRedirect,
+            cache_seconds: Some(7),
+            valid_until_ms: Some(1_700_000_000_000),
+        };
+        let bytes = b"\0https://example.org/\0\x01\x34\x01\0\x02\x07\0\0\0\0\x03\0\x68\xe5\xcf\x8b\x01\0\0";
+        assert_eq!(key("https://example.org/", full), UrlKey(xxh3_64(bytes)));
+    }
+
+    #[test]
+    fn every_property_and_the_app_count() {
+        let plain = Policy::default();
+        let policies = [
+            plain,
+            Policy { status: RedirectStatus::SeeOther, ..plain },
+            Policy { cache_seconds: Some(0), ..plain },
+            Policy { cache_seconds: Some(1), ..plain },
+            Policy { valid_until_ms: Some(1), ..plain },
+        ];
+        let mut keys: Vec<UrlKey> = policies.iter().map(|policy| key("https://a/", *policy)).collect();
+        keys.push(key("https://a/b", plain));
+        keys.push(UrlKey::of("app", "https://a/", &plain));
+        let distinct: std::collections::HashSet<&UrlKey> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+    }
 }

@@ -16,7 +16,7 @@ use crate::fleet::follow::Position;
 use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
-use crate::link::Link;
+use crate::link::{Link, Reuse};
 use crate::stats::LatencySummary;
 
 /// Who waits for an answer: a core (the one that serves the admin listener counts as one more) and the number it gave to
@@ -32,10 +32,12 @@ pub struct Ticket {
 /// What a core asks of the store. Sent to the writer or to a reader.
 #[derive(Debug)]
 pub enum StoreRequest {
-    /// Insert a link if its code is not taken.
+    /// Insert a link if its code is not taken, or answer with one like it.
     Create {
         /// The link to keep.
         link: Arc<Link>,
+        /// Which links that are there already may be the answer.
+        reuse: Reuse,
         /// Whom to tell.
         ticket: Ticket,
     },
@@ -71,6 +73,15 @@ pub enum Ground {
     Held(State),
     /// It knows of nothing to delete.
     Absent,
+    /// It need not be asked: this link is the answer, if it is still there.
+    Existing {
+        /// The code of the link.
+        code: Code,
+        /// Its state in Redis, where this node does not have it yet.
+        found: Option<State>,
+        /// Whether nobody has heard of the code that the request has brought.
+        spare: bool,
+    },
     /// It has not answered.
     Unheard {
         /// Whether it was asked, so that it may have done what it did not confirm.
@@ -168,7 +179,15 @@ pub enum StoreAnswer {
     Created,
     /// The link is synced, but its owner has no memory for it: it is not served.
     Unserved,
-    /// The code belongs to another link, or did and may not be given again.
+    /// This link was there already, and is what was asked for; nothing was made. It is synced, and its owner has it in
+    /// memory.
+    Existing {
+        /// The link.
+        link: Arc<Link>,
+        /// Whether the code that the request has brought may be given to another link.
+        spare: bool,
+    },
+    /// The code belongs to another link, or did and may not be given again; or what was to be the answer is gone.
     Taken,
     /// The link is gone from disk and from its owner's memory.
     Deleted,

@@ -21,7 +21,7 @@ use crate::config::{Residency, Settings};
 use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
-use crate::control::{loader, readers, writer};
+use crate::control::{loader, readers, urls, writer};
 use crate::core::listen::{self, Socket};
 use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, Share};
 use crate::desk::{Codes, Counters};
@@ -128,6 +128,7 @@ impl Node {
     fn start(settings: &Settings, events: Sender<Event>) -> Result<Node, Exit> {
         let cores = core_count(settings);
         let (links, key) = open_store(settings)?;
+        urls::ensure_index(&links).map_err(|error| store_exit(&error))?;
         let (listening, public) = bind_all(&settings.listen, cores.get())?;
         let (admin_address, admin) = bind(settings.admin_listen, 1)?;
         let hasher = CodeHasher::new(random_seed()?);
@@ -141,6 +142,7 @@ impl Node {
             cores,
             stats: Arc::clone(&stats),
             data_dir: settings.data_dir.clone(),
+            dedupe: settings.dedupe,
             deliveries: settings.fleet.redis.is_some().then_some(deliver),
             #[cfg(feature = "faults")]
             faults: crate::control::faults::Faults::from_env(),

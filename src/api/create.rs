@@ -18,7 +18,6 @@ const NEUTRAL: &[(&str, &[&str])] = &[
     ("domain", &["null", "\"\""]),
     ("tags", &["null", "[]"]),
     ("title", &["null", "\"\""]),
-    ("findIfExists", &["null", "false"]),
     ("forwardQuery", &["null", "false"]),
     ("crawlable", &["null", "false"]),
     ("validateUrl", &["null", "false"]),
@@ -32,6 +31,8 @@ pub(super) struct Create {
     pub(super) target: LongUrl,
     pub(super) slug: Option<Code>,
     pub(super) policy: Policy,
+    /// Whether a link that is there already will do.
+    pub(super) find: bool,
 }
 
 impl Create {
@@ -44,6 +45,7 @@ impl Create {
         let mut target = None;
         let mut slug = None;
         let mut policy = Policy::default();
+        let mut find = false;
         let mut take = |field: &str, result: Result<(), String>| {
             if let Err(reason) = result {
                 invalid.push(Invalid::new(field, reason));
@@ -60,18 +62,19 @@ impl Create {
                 "validUntil" => take(name, valid_until(value).map(|ms| policy.valid_until_ms = Some(ms))),
                 "redirectStatus" => take(name, redirect_status(value).map(|status| policy.status = status)),
                 "cacheSeconds" => take(name, cache_seconds(value).map(|seconds| policy.cache_seconds = Some(seconds))),
+                "findIfExists" => take(name, find_if_exists(value).map(|wanted| find = wanted)),
                 _ => take(name, neutral(name, value)),
             }
         }
         match target {
-            Some(target) if invalid.is_empty() => Ok(Create { target, slug, policy }),
+            Some(target) if invalid.is_empty() => Ok(Create { target, slug, policy, find }),
             _ => Err(invalid),
         }
     }
 }
 
 fn is_known(name: &str) -> bool {
-    matches!(name, "customSlug" | "validUntil" | "redirectStatus" | "cacheSeconds")
+    matches!(name, "customSlug" | "validUntil" | "redirectStatus" | "cacheSeconds" | "findIfExists")
         || NEUTRAL.iter().any(|(known, _)| *known == name)
 }
 
@@ -107,6 +110,10 @@ fn cache_seconds(value: &Value) -> Result<u32, String> {
     seconds.ok_or_else(|| format!("must be a whole number from 0 to {CACHE_SECONDS_MAX}"))
 }
 
+fn find_if_exists(value: &Value) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| "must be true or false".to_owned())
+}
+
 fn neutral(name: &str, value: &Value) -> Result<(), String> {
     match NEUTRAL.iter().find(|(known, _)| *known == name) {
         Some((_, values)) if values.contains(&value.to_string().as_str()) => Ok(()),
@@ -129,7 +136,7 @@ mod tests {
     fn all_fields_are_taken() {
         let create = read(&json!({
             "longUrl": "HTTP://Example.com", "customSlug": "my-slug_1", "validUntil": "2027-01-31T12:00:00+01:00",
-            "redirectStatus": 308, "cacheSeconds": 60, "tags": [], "title": null, "findIfExists": false,
+            "redirectStatus": 308, "cacheSeconds": 60, "tags": [], "title": null, "findIfExists": true,
             "shortCodeLength": null,
         }))
         .unwrap();
@@ -138,22 +145,35 @@ mod tests {
         assert_eq!(create.policy.status, RedirectStatus::PermanentRedirect);
         assert_eq!(create.policy.cache_seconds, Some(60));
         assert_eq!(create.policy.valid_until_ms, Some(1_801_393_200_000));
+        assert!(create.find);
     }
 
     #[test]
     fn fields_that_were_left_empty_ask_for_nothing() {
         let create = read(&json!({"longUrl": "http://a/", "customSlug": "", "validUntil": "", "title": ""})).unwrap();
-        assert_eq!((create.slug, create.policy.valid_until_ms), (None, None));
+        assert_eq!((create.slug, create.policy.valid_until_ms, create.find), (None, None, false));
+        for (asked, find) in [(json!(null), false), (json!(false), false), (json!(true), true)] {
+            assert_eq!(read(&json!({"longUrl": "http://a/", "findIfExists": asked})).unwrap().find, find);
+        }
     }
 
     #[test]
     fn every_wrong_field_is_named_at_once() {
         let wrong = read(&json!({
             "longUrl": "ftp://a/", "customSlug": "a/b", "validUntil": 5, "redirectStatus": 200, "cacheSeconds": -1,
-            "maxVisits": 3, "colour": "red",
+            "maxVisits": 3, "colour": "red", "findIfExists": "true",
         }))
         .unwrap_err();
-        for field in ["longUrl", "customSlug", "validUntil", "redirectStatus", "cacheSeconds", "maxVisits", "colour"] {
+        for field in [
+            "longUrl",
+            "customSlug",
+            "validUntil",
+            "redirectStatus",
+            "cacheSeconds",
+            "maxVisits",
+            "colour",
+            "findIfExists",
+        ] {
             assert!(wrong.contains(&field.to_owned()), "{field} in {wrong:?}");
         }
     }

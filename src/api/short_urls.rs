@@ -13,8 +13,8 @@ use super::create::Create;
 use super::describe::describe;
 use super::problem::Problem;
 use super::{Answer, Context, empty, json as json_answer};
-use crate::limits::BODY_LEN_MAX;
-use crate::link::{Link, Origin, Version};
+use crate::limits::{BODY_LEN_MAX, REUSES_TRIED_MAX};
+use crate::link::{Link, Origin, Reuse, Version};
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::stats::unix_ms;
 
@@ -24,6 +24,16 @@ const CODES_TRIED_MAX: usize = 64;
 
 /// Told to clients while Redis is away.
 const NEEDS_REDIS: &str = "Redis, which decides this among all nodes, does not answer";
+
+/// What became of a link that was to be inserted.
+enum Inserted {
+    /// It is there.
+    Made,
+    /// One like it was there before.
+    Existing { link: Arc<Link>, spare: bool },
+    /// Its code belongs to another.
+    Taken,
+}
 
 impl Context {
     /// `POST /rest/v3/short-urls`
@@ -39,19 +49,32 @@ impl Context {
         let create = Create::read(&fields, &self.site.own).map_err(|invalid| Problem::invalid(&invalid))?;
         match create.slug {
             Some(slug) => {
+                let reuse = if create.find { Reuse::Any } else { Reuse::Never };
                 let link = Arc::new(link_of(create, slug, Origin::Custom));
-                let taken = || Problem::slug_taken(&slug.to_string());
-                if self.insert(&link).await? { Ok(link) } else { Err(taken()) }
+                match self.insert(&link, reuse).await? {
+                    Inserted::Made => Ok(link),
+                    Inserted::Existing { link: existing, .. } => Ok(existing),
+                    Inserted::Taken => Err(Problem::slug_taken(&slug.to_string())),
+                }
             }
             None => self.create_issued(create).await,
         }
     }
 
     async fn create_issued(&self, create: Create) -> Result<Arc<Link>, Problem> {
+        let wanted = if create.find { Reuse::Any } else { Reuse::Recent };
         let mut link = Arc::new(link_of(create, self.fresh_code().await?, Origin::Issued));
-        for _ in 0..CODES_TRIED_MAX {
-            if self.insert(&link).await? {
-                return Ok(link);
+        for tried in 0..CODES_TRIED_MAX {
+            let reuse = if tried < REUSES_TRIED_MAX { wanted } else { Reuse::Never };
+            match self.insert(&link, reuse).await? {
+                Inserted::Made => return Ok(link),
+                Inserted::Existing { link: existing, spare } => {
+                    if spare {
+                        self.desk.give_code_back(link.code);
+                    }
+                    return Ok(existing);
+                }
+                Inserted::Taken => {}
             }
             link = Arc::new(Link { code: self.fresh_code().await?, ..Link::clone(&link) });
         }
@@ -64,11 +87,12 @@ impl Context {
         })
     }
 
-    /// Inserts a link; `false` if its code is taken.
-    async fn insert(&self, link: &Arc<Link>) -> Result<bool, Problem> {
-        match self.desk.store(|ticket| StoreRequest::Create { link: Arc::clone(link), ticket }).await {
-            StoreAnswer::Created => Ok(true),
-            StoreAnswer::Taken => Ok(false),
+    /// Inserts a link, if its code is not taken and none of those that are there will do.
+    async fn insert(&self, link: &Arc<Link>, reuse: Reuse) -> Result<Inserted, Problem> {
+        match self.desk.store(|ticket| StoreRequest::Create { link: Arc::clone(link), reuse, ticket }).await {
+            StoreAnswer::Created => Ok(Inserted::Made),
+            StoreAnswer::Existing { link, spare } => Ok(Inserted::Existing { link, spare }),
+            StoreAnswer::Taken => Ok(Inserted::Taken),
             StoreAnswer::Refused(reason) => Err(refused(reason)),
             StoreAnswer::NeedsRedis => Err(refused(NEEDS_REDIS)),
             StoreAnswer::Unserved => Err(Problem::unavailable(

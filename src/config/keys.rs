@@ -19,6 +19,7 @@ pub enum Key {
     LinksCodeLength,
     LinksResidency,
     LinksMemoryLimit,
+    LinksDedupe,
     FleetNode,
     FleetPassword,
     FleetCaFile,
@@ -55,7 +56,7 @@ pub struct Setting {
 }
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 24] = [
+pub static SETTINGS: [Setting; 25] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -175,6 +176,16 @@ pub static SETTINGS: [Setting; 24] = [
         default: None,
         secret: false,
         doc: "With links.residency = \"hot\": how much memory links may take, on all cores together.",
+    },
+    Setting {
+        key: Key::LinksDedupe,
+        name: "links.dedupe",
+        env: "CAROM_LINKS_DEDUPE",
+        flag: None,
+        kind: "off, or a time such as 90s, 30m, 12h or 1d",
+        default: Some("off"),
+        secret: false,
+        doc: "For how long the same long URL gets the same code; each time begins that anew. The same on all nodes.",
     },
     Setting {
         key: Key::FleetNode,

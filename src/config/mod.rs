@@ -56,6 +56,8 @@ pub struct Settings {
     pub code_length: CodeLength,
     /// Which links are kept in memory.
     pub residency: Residency,
+    /// For how long the same long URL gets the same code; `None`: always another one.
+    pub dedupe: Option<Duration>,
     /// What an operator may bound.
     pub limits: Limits,
     /// How much is logged.

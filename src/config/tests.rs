@@ -56,7 +56,7 @@ fn without_any_source_the_defaults_hold() {
     assert_eq!(settings.admin_listen, SocketAddr::from(([127, 0, 0, 1], 8081)));
     assert_eq!(settings.cores, Cores { choice: CpuChoice::All, cpus: vec![0, 1] });
     assert_eq!((settings.base_url.as_ref(), settings.open, settings.code_length.get()), (None, false, 7));
-    assert_eq!(settings.space_key, KeySource::DataDir);
+    assert_eq!((&settings.space_key, settings.dedupe), (&KeySource::DataDir, None));
     assert!(SETTINGS.iter().all(|setting| *settings.source(setting.key) == Source::Default));
 }
 
@@ -192,7 +192,7 @@ fn the_environment_can_name_the_file_and_a_flag_wins() {
 #[test]
 fn what_is_described_reads_back_as_the_same() {
     let file = "data_dir = 'a \"b\" \\ c'\nlisten = ['127.0.0.1:1', '[::1]:0']\ncores = '1-1'\nopen = true\n\
-                redis = 'redis://h:1,[::2]:2/3'\nbase_url = 'https://example.org'\nspace_key_file = 'k'\n[fleet]\nnode = 'n.1'\nprefix = 'p'\nanswer_ms = 50\naccept_without_redis = false\n[limits]\nconnections = 5\n[log]\nlevel = 'debug'\n";
+                redis = 'redis://h:1,[::2]:2/3'\nbase_url = 'https://example.org'\nspace_key_file = 'k'\n[links]\ndedupe = '36h'\n[fleet]\nnode = 'n.1'\nprefix = 'p'\nanswer_ms = 50\naccept_without_redis = false\n[limits]\nconnections = 5\n[log]\nlevel = 'debug'\n";
     for text in ["", file] {
         let (first, _) = from_file(text).unwrap();
         let (mut again, _) = from_file(&first.describe()).unwrap();

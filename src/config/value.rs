@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use carom_shards::{CodeLength, SpaceKey};
 
@@ -210,6 +211,42 @@ pub(super) fn show_size(bytes: u64) -> String {
     binary.map_or_else(|| bytes.to_string(), |(name, factor)| format!("{}{name}", bytes / factor))
 }
 
+/// The units of times, each with its seconds.
+const TIME_UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
+
+/// Longest window, in seconds: ten years, more than anybody waits for.
+const WINDOW_MAX: u64 = 3_650 * 86_400;
+
+/// A span of time, or none.
+pub(super) fn window(written: &Written) -> Result<Option<Duration>, Wrong> {
+    let right = "write \"off\", or a number of seconds, minutes, hours or days as \"90s\", \"30m\", \"12h\" or \"1d\"";
+    let text = match written {
+        Written::Integer(digits) => return Err(Wrong::new(format!("{} has no unit", quoted(digits)), right)),
+        written => text(written).map_err(|wrong| Wrong { right: right.to_owned(), ..wrong })?.trim(),
+    };
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(None);
+    }
+    let unit = |(unit, seconds)| text.strip_suffix(unit).map(|number| (number, seconds));
+    let Some((number, unit)) = TIME_UNITS.into_iter().find_map(unit) else {
+        return Err(Wrong::new(format!("{} is no span of time", quoted(text)), right));
+    };
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
+        Some(seconds @ 1..=WINDOW_MAX) => Ok(Some(Duration::from_secs(seconds))),
+        Some(0) => Err(Wrong::new(format!("{} is no time at all", quoted(text)), right)),
+        Some(_) => Err(Wrong::new(format!("{} is longer than ten years", quoted(text)), right)),
+        None => Err(Wrong::new(format!("{} is no span of time", quoted(text)), right)),
+    }
+}
+
+/// A span of time as it may be written.
+pub(super) fn window_text(window: Duration) -> String {
+    let seconds = window.as_secs();
+    let fits = TIME_UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit));
+    let (unit, in_seconds) = fits.unwrap_or(('s', 1));
+    format!("{}{unit}", seconds / in_seconds)
+}
+
 /// The name of a log level.
 pub(super) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
     let name = text(written)?.trim();
@@ -363,6 +400,25 @@ mod tests {
         }
         assert!(integer(&Written::Text("7".into()), 6, 10).unwrap_err().right.ends_with("without quotes"));
         assert!(integer(&Written::Bool(true), 0, 1).is_err());
+    }
+
+    #[test]
+    fn windows_have_units() {
+        for (written, seconds) in [("off", None), ("OFF", None), ("90s", Some(90)), ("30m", Some(1_800))]
+            .into_iter()
+            .chain([("12h", Some(43_200)), ("1d", Some(86_400)), ("3650d", Some(WINDOW_MAX)), ("61m", Some(3_660))])
+        {
+            let read = window(&word(written)).unwrap();
+            assert_eq!(read.map(|window| window.as_secs()), seconds, "{written}");
+            let text = read.map_or("off".to_owned(), window_text);
+            assert_eq!(window(&Written::Text(text)).unwrap(), read);
+        }
+        assert_eq!(window_text(Duration::from_secs(90 * 60)), "90m");
+        for wrong in ["", "0s", "d", "1", "1w", "-1d", "1.5h", "1 d", "99999999999999999d", "3651d", "1ä", "1dd"] {
+            assert!(window(&word(wrong)).is_err(), "{wrong}");
+        }
+        assert!(window(&Written::Integer("5".into())).unwrap_err().reason.contains("no unit"));
+        assert!(window(&Written::Bool(false)).is_err());
     }
 
     #[test]

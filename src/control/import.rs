@@ -21,6 +21,7 @@ use carom_shards::{Code, CodeLength, CodeSpace, Counter, GeneratedCode, Issuer, 
 use super::disk::DiskGuard;
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
 use super::progress::{Progress, rate};
+use super::urls;
 use crate::fleet::Partition;
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use crate::link::Link;
@@ -255,8 +256,11 @@ impl<'s> Committer<'s> {
         let mut sorted: Vec<_> = self.collected.iter().map(|(code, range)| (SortKey::new(code), range)).collect();
         sorted.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         if !sorted.is_empty() {
-            let records = sorted.iter().map(|(key, range)| (key.ascii(), &self.records[(*range).clone()]));
-            self.setup.links.ingest(records)?;
+            let records = || sorted.iter().map(|(key, range)| (key.ascii(), &self.records[(*range).clone()]));
+            let entries = records().filter_map(|(key, record)| urls::entry_of(key, record));
+            // The index comes first: whatever happens, no link is without its entry, and entries without a link do no harm.
+            self.setup.links.ingest_urls(entries.map(|entry| (entry, entry.created_ms)).collect())?;
+            self.setup.links.ingest(records())?;
         }
         self.last = self.collected.drain().map(|(code, _)| code).collect();
         self.records.clear();

@@ -20,4 +20,5 @@ pub mod readers;
 pub mod replenisher;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod urls;
 pub mod writer;

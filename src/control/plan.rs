@@ -6,18 +6,22 @@
 //! others did comes in through the streams, and [`crate::fleet`] says who is right. Nothing here writes or answers; see
 //! [`super::writer`].
 
-use std::collections::HashMap;
+mod reuse;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use carom_shards::Code;
 
+use super::urls::Alike;
 use crate::fleet::follow::Position;
 use crate::fleet::outbox::{Outbox, OutboxWrites};
 use crate::fleet::rules::{self, Verdict};
 use crate::fleet::{Echo, Partition, State};
-use crate::link::{Link, Origin, Version};
+use crate::link::{Link, Origin, UrlEntry, UrlKey, Version};
 use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket};
 use crate::record::Tombstone;
+use crate::store::links::UrlUse;
 
 /// What is under a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,6 +93,8 @@ pub struct Conflict {
 pub struct Writes {
     /// The last state of each code that changes; `None` where nothing of it is to stay.
     pub states: Vec<(Code, Option<State>)>,
+    /// The index of long URLs: when the link of an entry was last used; `None` where the entry is to go.
+    pub urls: Vec<(UrlEntry, Option<u64>)>,
     /// The outbox.
     pub outbox: OutboxWrites,
     /// New places in the streams.
@@ -101,10 +107,24 @@ impl Writes {
     /// Whether nothing is to be written.
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
+            && self.urls.is_empty()
             && self.outbox == OutboxWrites::default()
             && self.positions.is_empty()
             && self.compare.is_empty()
     }
+}
+
+/// A code that a commit has looked at.
+#[derive(Debug)]
+struct Looked {
+    /// What is stored.
+    before: Stored,
+    /// What will be.
+    after: Stored,
+    /// Where the index of long URLs has that, if it is a link and new.
+    entry: Option<UrlEntry>,
+    /// Whether that is to be written.
+    is_new: bool,
 }
 
 /// A group commit in the making.
@@ -113,8 +133,15 @@ pub struct Plan<'o> {
     outbox: &'o mut Outbox,
     /// When this commit happens, in milliseconds since 1970 UTC.
     now_ms: u64,
-    /// What each code that this commit has looked at will be, and whether that is to be written.
-    codes: HashMap<Code, (Stored, bool)>,
+    /// For how long a link that was used is the answer to a request for one like it, in milliseconds.
+    window_ms: Option<u64>,
+    codes: HashMap<Code, Looked>,
+    /// Links that this commit puts, by what they have in common with others. Some of them may be gone again.
+    puts: HashMap<UrlKey, Vec<UrlEntry>>,
+    /// Links that are the answer to a request that renews their window.
+    used: HashSet<Code>,
+    /// Whether somebody is told of a link that was there before.
+    vouches: bool,
     positions: HashMap<Partition, Position>,
     compare: HashMap<Partition, bool>,
     outcomes: Vec<Outcome>,
@@ -129,7 +156,11 @@ impl<'o> Plan<'o> {
         Plan {
             outbox,
             now_ms,
+            window_ms: None,
             codes: HashMap::new(),
+            puts: HashMap::new(),
+            used: HashSet::new(),
+            vouches: false,
             positions: HashMap::new(),
             compare: HashMap::new(),
             outcomes: Vec::new(),
@@ -138,12 +169,31 @@ impl<'o> Plan<'o> {
         }
     }
 
-    /// Decides one order. `look_up` says what is stored under a code; it is asked once for each code.
+    /// The same commit where links that were used within the window are given again.
+    #[must_use]
+    pub fn with_window(self, window_ms: Option<u64>) -> Plan<'o> {
+        Plan { window_ms, ..self }
+    }
+
+    /// Decides one order where there is no index of long URLs.
     pub fn add(&mut self, order: Order, look_up: impl Fn(&Code) -> Stored) {
+        self.decide(order, look_up, |_, _| Vec::new());
+    }
+
+    /// Decides one order. `look_up` says what is stored under a code; it is asked once for each code. `alike` says what the
+    /// index of long URLs has.
+    pub fn decide(
+        &mut self,
+        order: Order,
+        look_up: impl Fn(&Code) -> Stored,
+        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+    ) {
         match order {
-            Order::Client(StoreRequest::Create { link, ticket }, ground) => {
-                let before = self.stored(&link.code, look_up);
-                self.create(link, ticket, ground, &before);
+            Order::Client(StoreRequest::Create { link, reuse, ticket }, ground) => {
+                if !self.answer_existing((&link, reuse), ticket, &ground, &look_up, alike) {
+                    let before = self.stored(&link.code, look_up);
+                    self.create(link, ticket, ground, &before);
+                }
             }
             Order::Client(StoreRequest::Delete { code, ticket }, ground) => {
                 let before = self.stored(&code, look_up);
@@ -182,6 +232,11 @@ impl<'o> Plan<'o> {
         self.acknowledges
     }
 
+    /// Whether somebody is told of a link that was there before: then that must be synced, by whatever commit.
+    pub fn vouches(&self) -> bool {
+        self.vouches
+    }
+
     /// Conflicts that were found, for a person to know.
     pub fn conflicts(&self) -> &[Conflict] {
         &self.conflicts
@@ -189,10 +244,11 @@ impl<'o> Plan<'o> {
 
     /// What to write, and what to tell whom in the order of the orders.
     pub fn finish(self) -> (Writes, Vec<Outcome>) {
-        let mut writes = Writes { outbox: self.outbox.take_writes(), ..Writes::default() };
-        for (code, (stored, is_new)) in self.codes {
+        let urls = self.url_writes();
+        let mut writes = Writes { urls, outbox: self.outbox.take_writes(), ..Writes::default() };
+        for (code, Looked { after, is_new, .. }) in self.codes {
             if is_new {
-                let state = if let Stored::Held(state) = stored { Some(state) } else { None };
+                let state = if let Stored::Held(state) = after { Some(state) } else { None };
                 writes.states.push((code, state));
             }
         }
@@ -202,7 +258,22 @@ impl<'o> Plan<'o> {
     }
 
     fn stored(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> Stored) -> Stored {
-        self.codes.entry(*code).or_insert_with(|| (look_up(code), false)).0.clone()
+        let looked = || {
+            let stored = look_up(code);
+            Looked { before: stored.clone(), after: stored, entry: None, is_new: false }
+        };
+        self.codes.entry(*code).or_insert_with(looked).after.clone()
+    }
+
+    /// Changes what is under a code. It was looked at before.
+    fn set(&mut self, code: Code, after: Stored) {
+        let entry = reuse::entry_of(&after);
+        if let Some(entry) = entry {
+            self.puts.entry(entry.key).or_default().push(entry);
+        }
+        let unseen = || Looked { before: Stored::Absent, after: Stored::Absent, entry: None, is_new: false };
+        let looked = self.codes.entry(code).or_insert_with(unseen);
+        (looked.after, looked.entry, looked.is_new) = (after, entry, true);
     }
 
     fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: Ground, before: &Stored) {
@@ -221,6 +292,8 @@ impl<'o> Plan<'o> {
             }
             // Redis had nothing to say against it, but nobody knows whether it has it.
             Ground::Absent => self.answer(ticket, StoreAnswer::Refused(NONSENSE)),
+            // What was to be the answer is gone.
+            Ground::Existing { .. } => self.answer(ticket, StoreAnswer::Taken),
             // Redis has done it, and the stream was faster than its answer.
             Ground::Unheard { .. } if before.state().is_some_and(|mine| mine.version().claim == link.version.claim) => {
                 self.confirm(link.code, before, (ticket, StoreAnswer::Created));
@@ -257,12 +330,12 @@ impl<'o> Plan<'o> {
             // Redis has lost a link and made that one instead.
             if is_own {
                 let version = Version { rev: gone.version().rev, ..mine.version() };
-                self.codes.insert(code, (Stored::Held(mine.with_version(version)), true));
+                self.set(code, Stored::Held(mine.with_version(version)));
                 return;
             }
             self.conflicts.push(Conflict { code, ours: mine.clone(), theirs: state.clone() });
         }
-        self.codes.insert(code, (Stored::Held(gone), true));
+        self.set(code, Stored::Held(gone));
         if mine.is_some() {
             self.outcomes.push(Outcome::Apply { code, change: Change::Remove(code), notify: None });
         }
@@ -277,7 +350,7 @@ impl<'o> Plan<'o> {
             }
             // If it was asked and has done it, the stream will tell.
             Ground::Unheard { alone: false, .. } => self.answer(ticket, StoreAnswer::NeedsRedis),
-            Ground::Alone | Ground::Absent | Ground::Unheard { .. } => match before {
+            Ground::Alone | Ground::Absent | Ground::Existing { .. } | Ground::Unheard { .. } => match before {
                 Stored::Held(state) if state.is_link() => {
                     let gone = state.deleted(self.now_ms);
                     self.delete_here(code, &gone, ticket, &ground);
@@ -300,7 +373,7 @@ impl<'o> Plan<'o> {
             self.outbox.note(code, None);
         } else if gone.is_free() {
             // Nobody else has to hear of it.
-            self.codes.insert(code, (Stored::Absent, true));
+            self.set(code, Stored::Absent);
         }
     }
 
@@ -413,7 +486,7 @@ impl<'o> Plan<'o> {
         }
         let change = change_of(code, &state);
         let was_link = before.state().is_none_or(State::is_link);
-        self.codes.insert(code, (Stored::Held(state), true));
+        self.set(code, Stored::Held(state));
         if was_link || matches!(change, Change::Put(_)) {
             self.outcomes.push(Outcome::Apply { code, change, notify: None });
         }
@@ -447,7 +520,7 @@ impl<'o> Plan<'o> {
                 (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, None) => self.outbox.forget(&code),
                 (Verdict::Accepted(state), Some(echo)) if is_sent => {
                     if state != sent {
-                        self.codes.insert(code, (Stored::Held(state), true));
+                        self.set(code, Stored::Held(state));
                     }
                     self.outbox.accepted(delivery, echo);
                 }
@@ -461,7 +534,7 @@ impl<'o> Plan<'o> {
     fn put(&mut self, code: Code, state: &State, version: Version, notify: (Ticket, StoreAnswer)) {
         let state = state.with_version(version);
         let change = change_of(code, &state);
-        self.codes.insert(code, (Stored::Held(state), true));
+        self.set(code, Stored::Held(state));
         self.acknowledges = true;
         self.outcomes.push(Outcome::Apply { code, change, notify: Some(notify) });
     }

@@ -11,7 +11,7 @@ use carom_shards::{CodeHasher, CoreCount, CoreId};
 
 use super::fetchers::FetcherSetup;
 use super::writer::WriterSetup;
-use crate::link::Link;
+use crate::link::{Link, Reuse};
 use crate::mail::{Ground, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
 use crate::stats::NodeStats;
 use crate::store::links::Links;
@@ -53,6 +53,7 @@ impl TestNode {
             cores: self.cores,
             stats: Arc::clone(&self.stats),
             data_dir: data_dir.to_owned(),
+            dedupe: None,
             deliveries: None,
             #[cfg(feature = "faults")]
             faults: super::faults::Faults::default(),
@@ -101,7 +102,8 @@ impl TestNode {
 
 /// The request to create a link, for the ticket of a token at core 0.
 pub(crate) fn create(link: Link, token: u64) -> Order {
-    let request = StoreRequest::Create { link: Arc::new(link), ticket: Ticket { core: CoreId(0), token } };
+    let ticket = Ticket { core: CoreId(0), token };
+    let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket };
     Order::Client(request, Ground::Alone)
 }
 

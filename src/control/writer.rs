@@ -20,6 +20,7 @@ use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use super::disk::DiskGuard;
 use super::plan::{Conflict, Outcome, Plan, Stored, Writes};
+use super::urls;
 use crate::fleet::outbox::{Delivery, Outbox};
 use crate::fleet::{Partition, State};
 use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
@@ -52,6 +53,8 @@ pub struct WriterSetup {
     pub stats: Arc<NodeStats>,
     /// The data directory, whose disk is watched.
     pub data_dir: PathBuf,
+    /// For how long a link that was used is the answer to a request for one like it.
+    pub dedupe: Option<Duration>,
     /// Who brings changes to Redis; nobody where a node is alone.
     pub deliveries: Option<Sender<Delivery>>,
     /// Promises to break on purpose.
@@ -86,6 +89,8 @@ struct Writer {
     bundles: Vec<Vec<ToCore>>,
     record: Vec<u8>,
     outbox: Outbox,
+    /// Whether states were committed and not synced. What was there at the start may have been.
+    unsynced: bool,
     /// Whether something of the streams was left out: then all that follows is, until it is read again.
     left_out: bool,
     #[cfg(feature = "faults")]
@@ -100,6 +105,7 @@ impl Writer {
             bundles: setup.post.all().iter().map(|_| Vec::new()).collect(),
             record: Vec::new(),
             outbox: outbox_of(&setup.links).map_err(io::Error::other)?,
+            unsynced: true,
             left_out: false,
             #[cfg(feature = "faults")]
             synced: super::faults::SyncedLog::open(&setup.data_dir)?,
@@ -139,7 +145,8 @@ impl Writer {
     }
 
     fn commit(&mut self, orders: Vec<Order>) {
-        let mut plan = Plan::new(&mut self.outbox, unix_ms());
+        let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
+        let mut plan = Plan::new(&mut self.outbox, unix_ms()).with_window(window_ms);
         for order in orders {
             if !matches!(order, Order::Client(..)) {
                 self.setup.stats.fleet.orders_taken.add(1);
@@ -148,14 +155,17 @@ impl Writer {
                     continue;
                 }
             }
-            plan.add(order, |code| look_up(&self.setup.links, &self.setup.stats, code));
+            let WriterSetup { links, stats, .. } = &self.setup;
+            plan.decide(order, |code| look_up(links, stats, code), |key, which| urls::alike(links, stats, key, which));
         }
-        let acknowledges = plan.acknowledges();
+        let (acknowledges, vouches) = (plan.acknowledges(), plan.vouches());
         report(&self.setup.stats, plan.conflicts());
         let (writes, outcomes) = plan.finish();
+        self.unsynced |= !writes.states.is_empty();
+        let must_sync = acknowledges || vouches && self.unsynced;
         if let Err(error) = self.write(&writes) {
             self.fail(&error);
-        } else if !acknowledges || self.make_durable() {
+        } else if !must_sync || self.make_durable() {
             self.setup.stats.store_updates.add(writes.states.len() as u64);
             self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
             self.tell(outcomes, self.setup.links.commits());
@@ -180,6 +190,12 @@ impl Writer {
                     batch.put(code, &self.record);
                 }
                 None => batch.remove(code),
+            }
+        }
+        for (entry, used_ms) in &writes.urls {
+            match used_ms {
+                Some(used_ms) => batch.set_url(entry, *used_ms),
+                None => batch.remove_url(entry),
             }
         }
         writes.outbox.removed.iter().for_each(|&seq| batch.remove_from_outbox(seq));
@@ -216,6 +232,7 @@ impl Writer {
         self.setup.stats.commits.add(1);
         #[cfg(feature = "faults")]
         self.synced.after_sync(result.is_ok());
+        self.unsynced &= result.is_err();
         result.map_err(|error| self.fail(&error)).is_ok()
     }
 

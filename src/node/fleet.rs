@@ -141,6 +141,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
             answer_time: settings.fleet.answer_time,
             accept_without_redis: settings.fleet.accept_without_redis,
             reclaim_after,
+            dedupe: settings.dedupe,
             fingerprint: parts.fingerprint,
         }),
         links: parts.links.clone(),

@@ -1,12 +1,13 @@
 //! The links on disk: the one module that names fjall.
 //!
-//! Three keyspaces: `links` holds one record for each code under its ASCII form, `meta` the format, the fingerprint of the
-//! secret key and, for each length of code, the mark that no counter may fall below; `fleet` what a node of several must
-//! remember of the others: the outbox, and its place in each stream. A commit is visible to readers at
+//! Four keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `meta`
+//! holds the format, the fingerprint of the secret key and, for each length of code, the mark that no counter may fall
+//! below; `fleet` what a node of several must remember of the others: the outbox, and its place in each stream. A commit is visible to readers at
 //! once and durable after [`Links::sync`]. What a record means is not known here (see [`crate::record`]); who may write
 //! is the caller's business: there is one writer.
 
 mod fleet;
+mod urls;
 
 use std::ops::{Bound, Deref};
 use std::path::Path;
@@ -20,6 +21,7 @@ use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy,
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use self::urls::UrlUse;
 pub use super::error::StoreError;
 use super::journal::{self, Repair};
 use super::search::{bisect, from_position, gallop, position};
@@ -90,6 +92,7 @@ pub type StoredRecord = (Vec<u8>, Vec<u8>);
 pub struct Batch {
     inner: fjall::OwnedWriteBatch,
     links: Keyspace,
+    urls: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
 }
@@ -157,6 +160,7 @@ pub fn parts() -> Vec<Part> {
 pub struct Links {
     db: Database,
     links: Keyspace,
+    urls: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
     commits: Arc<AtomicU64>,
@@ -187,9 +191,10 @@ impl Links {
             .worker_threads(1)
             .open()?;
         let links = db.keyspace("links", link_options)?;
+        let urls = db.keyspace("urls", urls::options)?;
         let meta = db.keyspace("meta", KeyspaceCreateOptions::default)?;
         let fleet = db.keyspace("fleet", KeyspaceCreateOptions::default)?;
-        let store = Links { db, links, meta, fleet, commits: Arc::default() };
+        let store = Links { db, links, urls, meta, fleet, commits: Arc::default() };
         store.check_meta(fingerprint)?;
         Ok((store, repairs))
     }
@@ -200,6 +205,7 @@ impl Links {
                 let mut batch = self.batch();
                 batch.inner.insert(&self.meta, "format", sealed("format", FORMAT));
                 batch.inner.insert(&self.meta, "key_fingerprint", fingerprint);
+                batch.set_url_index();
                 self.commit(batch)?;
                 return self.sync();
             }
@@ -224,7 +230,13 @@ impl Links {
 
     /// An empty batch.
     pub fn batch(&self) -> Batch {
-        Batch { inner: self.db.batch(), links: self.links.clone(), meta: self.meta.clone(), fleet: self.fleet.clone() }
+        Batch {
+            inner: self.db.batch(),
+            links: self.links.clone(),
+            urls: self.urls.clone(),
+            meta: self.meta.clone(),
+            fleet: self.fleet.clone(),
+        }
     }
 
     /// Makes a batch visible to readers. It is durable after the next [`Links::sync`].

@@ -22,4 +22,5 @@ mod pressure;
 mod quickstart;
 mod refusals;
 mod residency;
+mod reuse;
 mod urls;

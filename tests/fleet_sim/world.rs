@@ -7,7 +7,7 @@ use carom::fleet::follow::Position;
 use carom::fleet::outbox::Delivery;
 use carom::fleet::rules::Verdict;
 use carom::fleet::{Partition, State, lease, rules};
-use carom::link::{Link, Origin, Version};
+use carom::link::{Link, Origin, Reuse, Version};
 use carom::mail::{Delivered, Ground, Order, StoreRequest, Ticket};
 use carom_shards::{CoreId, Policy};
 
@@ -258,7 +258,7 @@ impl World {
         let heard = self.call(node, &Command::Claim(index, state.clone()));
         note!(self, "request {token}: node {node} creates code {index}, claim {claim:x}: {}", brief(&heard));
         let ground = self.ground(index, Some(state), heard);
-        let request = StoreRequest::Create { link, ticket: Ticket { core: CoreId(0), token } };
+        let request = StoreRequest::Create { link, reuse: Reuse::Never, ticket: Ticket { core: CoreId(0), token } };
         self.nodes[node].gateway.push_back(Order::Client(request, ground));
         true
     }

@@ -8,8 +8,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use carom_shards::Code;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use super::{Shared, note_trouble};
+use super::{Shared, note_trouble, reuse};
 use crate::fleet::State;
 use crate::fleet::rules::Verdict;
 use crate::limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
@@ -33,8 +32,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let (redis, claims) = (shared.redis()?, Claims::new()?);
-    let gateway = Gateway { redis, shared: shared.clone(), writer, claims, asked: HashMap::new() };
-    let thread = std::thread::Builder::new().name("redis-ask".to_owned()).spawn(move || gateway.run(&receiver))?;
+    let (reuse, searching) = reuse::start(shared, writer.clone())?;
+    let gateway = Gateway { redis, shared: shared.clone(), writer, claims, reuse, asked: HashMap::new() };
+    let run = move || {
+        gateway.run(&receiver);
+        searching.join().expect("panics abort");
+    };
+    let thread = std::thread::Builder::new().name("redis-ask".to_owned()).spawn(run)?;
     Ok((sender, thread))
 }
 
@@ -59,6 +63,8 @@ struct Gateway {
     redis: Redis,
     writer: SyncSender<Order>,
     claims: Claims,
+    /// To who looks for links that are there already.
+    reuse: SyncSender<StoreRequest>,
     /// What Redis has yet to answer.
     asked: HashMap<Ticket, Asked>,
 }
@@ -85,7 +91,7 @@ impl Gateway {
         let first = if self.asked.is_empty() { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
         let room = WRITE_QUEUE_LEN.saturating_sub(self.asked.len()).min(GATEWAY_BATCH);
         for order in first.into_iter().chain(receiver.try_iter().take(room)) {
-            if let Some(request) = self.prepare(order) {
+            if let Some(request) = self.prepare(order).and_then(|request| self.hand_over(request)) {
                 self.ask(request)?;
             }
         }
@@ -100,10 +106,10 @@ impl Gateway {
     /// Gives a new link its first version. Whatever is no request of a client goes on as it is.
     fn prepare(&mut self, order: Order) -> Option<StoreRequest> {
         match order {
-            Order::Client(StoreRequest::Create { link, ticket }, _) => {
+            Order::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
                 let version = Version { rev: 1, claim: self.claims.next() };
                 let link = Arc::new(Link { version, ..Arc::unwrap_or_clone(link) });
-                Some(StoreRequest::Create { link, ticket })
+                Some(StoreRequest::Create { link, reuse, ticket })
             }
             Order::Client(request, _) => Some(request),
             other => {
@@ -114,15 +120,22 @@ impl Gateway {
         }
     }
 
+    /// Gives a request away for which a link that is there already may do. If too many wait there, a new one is made.
+    fn hand_over(&self, request: StoreRequest) -> Option<StoreRequest> {
+        if !reuse::is_wanted(&request, self.shared.settings.dedupe) {
+            return Some(request);
+        }
+        match self.reuse.try_send(request) {
+            Ok(()) => None,
+            Err(TrySendError::Full(request) | TrySendError::Disconnected(request)) => Some(request),
+        }
+    }
+
     /// Begins to ask Redis about a request.
     fn ask(&mut self, request: StoreRequest) -> Result<(), Ended> {
         let deadline = Instant::now() + self.shared.settings.answer_time;
-        if !self.shared.has_same_key() {
-            return self.go_alone(request, "it is not known whether the fleet has the same key");
-        }
-        if self.shared.stats.writes_refused.load(Ordering::Acquire) {
-            // The writer says why. Redis must not have what a client is told was not done.
-            return self.go_alone(request, "the store takes no writes");
+        if let Err(why) = self.shared.may_change() {
+            return self.go_alone(request, why);
         }
         match &request {
             StoreRequest::Create { link, .. } => {
@@ -171,30 +184,31 @@ impl Gateway {
         answer: Result<Changed, Trouble>,
         change: Option<&Change>,
     ) -> Result<(), Ended> {
-        let alone = self.shared.settings.accept_without_redis && self.shared.lease_holds();
-        let ground = self.ground(answer, change, alone);
+        let ground = ground(&self.shared, answer, change);
         self.writer.send(Order::Client(request, ground)).map_err(|_| Ended)
     }
+}
 
-    fn ground(&self, answer: Result<Changed, Trouble>, change: Option<&Change>, alone: bool) -> Ground {
-        match answer {
-            Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => Ground::Accepted { state, echo },
-            Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
-                Some(Change::Claim(state) | Change::Offer(state)) => Ground::Accepted { state: state.clone(), echo },
-                Some(Change::Remove { .. }) | None => Ground::Unheard { asked: true, alone },
-            },
-            Ok(Changed { verdict: Verdict::Held(state), .. }) => {
-                if matches!(change, Some(Change::Claim(mine)) if mine.origin() == Origin::Issued) {
-                    self.shared.stats.fleet.collisions.add(1);
-                }
-                Ground::Held(state)
+/// What an answer of Redis means for the request that asked for a change.
+pub(super) fn ground(shared: &Shared, answer: Result<Changed, Trouble>, change: Option<&Change>) -> Ground {
+    let alone = shared.settings.accept_without_redis && shared.lease_holds();
+    match answer {
+        Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => Ground::Accepted { state, echo },
+        Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
+            Some(Change::Claim(state) | Change::Offer(state)) => Ground::Accepted { state: state.clone(), echo },
+            Some(Change::Remove { .. }) | None => Ground::Unheard { asked: true, alone },
+        },
+        Ok(Changed { verdict: Verdict::Held(state), .. }) => {
+            if matches!(change, Some(Change::Claim(mine)) if mine.origin() == Origin::Issued) {
+                shared.stats.fleet.collisions.add_shared(1);
             }
-            Ok(Changed { verdict: Verdict::Absent, .. }) => Ground::Absent,
-            Ok(Changed { echo: None, .. }) => Ground::Unheard { asked: true, alone },
-            Err(trouble) => {
-                note_trouble(&self.shared.stats, &trouble);
-                Ground::Unheard { asked: trouble.may_be_done(), alone }
-            }
+            Ground::Held(state)
+        }
+        Ok(Changed { verdict: Verdict::Absent, .. }) => Ground::Absent,
+        Ok(Changed { echo: None, .. }) => Ground::Unheard { asked: true, alone },
+        Err(trouble) => {
+            note_trouble(&shared.stats, &trouble);
+            Ground::Unheard { asked: trouble.may_be_done(), alone }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The threads that speak to Redis, for a node that shares its code space with others. What they do is decided in
 //! [`crate::fleet`] and in [`super::plan`]; here it is carried out, with bounds on time and memory.
 //!
-//! * [`gateway`] asks Redis about every change that a client wants, before the writer decides it;
+//! * [`gateway`] asks Redis about every change that a client wants, before the writer decides it; `reuse` finds out whether
+//!   a link that is there already will do;
 //! * [`follower`] reads the streams, brings the outbox to Redis, and compares everything where a place was lost;
 //! * [`beat`] says that this node is there, hears of the others, and takes over from those that have gone;
 //! * [`look`] asks for codes that a core does not know;
@@ -14,6 +15,7 @@ pub mod counter;
 pub mod follower;
 pub mod gateway;
 pub mod look;
+mod reuse;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,6 +47,8 @@ pub struct FleetSettings {
     pub accept_without_redis: bool,
     /// After how long of silence a node's counter values are taken over.
     pub reclaim_after: Duration,
+    /// For how long a link that was used is the answer to a request for one like it.
+    pub dedupe: Option<Duration>,
     /// The fingerprint of the secret key.
     pub fingerprint: String,
 }
@@ -80,6 +84,21 @@ impl Shared {
     /// Whether the fleet is known to have the same secret key, so that anything may be shared.
     pub fn has_same_key(&self) -> bool {
         self.stats.fleet.same_key.load(Ordering::Acquire)
+    }
+
+    /// Whether Redis may be asked for a change that a client wants.
+    ///
+    /// # Errors
+    /// Why not.
+    fn may_change(&self) -> Result<(), &'static str> {
+        if !self.has_same_key() {
+            return Err("it is not known whether the fleet has the same key");
+        }
+        if self.stats.writes_refused.load(Ordering::Acquire) {
+            // The writer says why. Redis must not have what a client is told was not done.
+            return Err("the store takes no writes");
+        }
+        Ok(())
     }
 
     fn redis(&self) -> io::Result<Redis> {

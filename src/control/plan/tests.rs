@@ -3,6 +3,7 @@
 use super::*;
 use crate::fleet::EntryId;
 use crate::fleet::outbox::Delivery;
+use crate::link::Reuse;
 use carom_shards::{CoreId, Policy};
 use proptest::prelude::*;
 
@@ -34,7 +35,8 @@ fn code() -> Code {
 }
 
 fn create(code: &str, origin: Origin, token: u64) -> Order {
-    let request = StoreRequest::Create { link: Arc::new(link(code, origin)), ticket: ticket(token) };
+    let request =
+        StoreRequest::Create { link: Arc::new(link(code, origin)), reuse: Reuse::Never, ticket: ticket(token) };
     Order::Client(request, Ground::Alone)
 }
 
@@ -45,7 +47,7 @@ fn delete(code: &str, token: u64) -> Order {
 
 fn create_on(ground: Ground, of: &State) -> Order {
     let State::Link(link) = of else { panic!("only links are made") };
-    Order::Client(StoreRequest::Create { link: Arc::clone(link), ticket: ticket(1) }, ground)
+    Order::Client(StoreRequest::Create { link: Arc::clone(link), reuse: Reuse::Never, ticket: ticket(1) }, ground)
 }
 
 fn delete_on(ground: Ground) -> Order {

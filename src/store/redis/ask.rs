@@ -14,7 +14,7 @@ use crate::fleet::members::NodeId;
 use crate::fleet::rules::Verdict;
 use crate::fleet::state::HEAD_LEN;
 use crate::fleet::{Echo, PARTITIONS, Partition, State};
-use crate::link::{Origin, Version};
+use crate::link::{Origin, UrlKey, Version};
 use crate::record::Tombstone;
 
 /// How long the lock of who takes over leases is held at most.
@@ -43,6 +43,17 @@ pub struct Changed {
     pub verdict: Verdict,
     /// Where it comes by; for what was there already, an entry behind that.
     pub echo: Option<Echo>,
+}
+
+/// A question which code stands for a long URL now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recent {
+    /// The URL, and how to redirect there.
+    pub key: UrlKey,
+    /// The code that stands for it if none does yet.
+    pub code: Code,
+    /// What Redis has said before and is wrong; empty before that.
+    pub wrong: Vec<u8>,
 }
 
 /// What a node tells with its heartbeat.
@@ -163,6 +174,27 @@ impl Redis {
         let tickets: Vec<Ticket> = codes.iter().map(|code| self.put_state(code, deadline)).collect();
         let answers = self.await_all(&tickets, deadline).into_iter().map(Answer);
         codes.iter().zip(answers).map(|(code, answer)| answer.state(*code)).collect()
+    }
+
+    /// Which code stands for each long URL now, as Redis has it: what nobody can read as a code is no code. Each begins its
+    /// window anew.
+    pub fn recent(&mut self, asked: &[Recent], window: Duration, within: Duration) -> Vec<Result<Vec<u8>, Trouble>> {
+        let millis = window.as_millis().to_string().into_bytes();
+        let questions: Vec<_> = asked
+            .iter()
+            .map(|Recent { key: UrlKey(hash), code, wrong }| {
+                // Hashes spread over the partitions as codes do, and so over the masters of a cluster.
+                let place = Place::Partition(Partition((hash % u64::from(PARTITIONS)) as u8));
+                let keys = vec![format!("{}:u:{hash:016x}", tag(&self.settings, &place))];
+                let arguments = vec![code.to_string().into_bytes(), millis.clone(), wrong.clone()];
+                (place, Question::Script(Script::Recent, keys, arguments))
+            })
+            .collect();
+        let answer = |value| match value {
+            Value::BulkString(code) => Ok(code),
+            _ => Err(nonsense("which code stands for a long URL")),
+        };
+        self.ask_all(questions, within).into_iter().map(|value| answer(value?)).collect()
     }
 
     /// The versions of codes and nothing else of them, as the first bytes of their states.

@@ -31,7 +31,7 @@ use self::server::{Approach, Said, Server, Unsaid};
 use self::topology::{Search, Told, Topology};
 use crate::fleet::Partition;
 
-pub use self::ask::{Answer, Beat, Change, Changed, Heard, Scan};
+pub use self::ask::{Answer, Beat, Change, Changed, Heard, Recent, Scan};
 
 /// Times that a question is put within its time, because another server has what it is about.
 const ROUNDS: usize = 4;

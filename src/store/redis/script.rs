@@ -13,6 +13,7 @@ pub(super) enum Script {
     Lease,
     Beat,
     Reclaim,
+    Recent,
 }
 
 /// How many there are.
@@ -22,7 +23,7 @@ pub(super) const COUNT: usize = Script::ALL.len();
 static NAMES: [OnceLock<Vec<u8>>; COUNT] = [const { OnceLock::new() }; COUNT];
 
 impl Script {
-    const ALL: [Script; 4] = [Script::Change, Script::Lease, Script::Beat, Script::Reclaim];
+    const ALL: [Script; 5] = [Script::Change, Script::Lease, Script::Beat, Script::Reclaim, Script::Recent];
 
     const fn text(self) -> &'static str {
         match self {
@@ -30,6 +31,7 @@ impl Script {
             Script::Lease => include_str!("lease.lua"),
             Script::Beat => include_str!("beat.lua"),
             Script::Reclaim => include_str!("reclaim.lua"),
+            Script::Recent => include_str!("recent.lua"),
         }
     }
 

@@ -9,6 +9,7 @@ mod outage;
 mod proxy;
 mod redis;
 mod residency;
+mod reuse;
 mod rules;
 mod script;
 mod sharing;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use carom::fleet::lease::{self, Counter};
 use carom::fleet::rules::{self, Verdict};
 use carom::fleet::state::State;
-use carom::link::{Link, Origin, Version};
-use carom::store::redis::{Address, Change, Redis, RedisSettings};
+use carom::link::{Link, Origin, UrlKey, Version};
+use carom::store::redis::{Address, Change, Recent, Redis, RedisSettings};
 use carom_shards::{Code, CodeLength, Policy};
 
 use super::redis::Server;
@@ -96,6 +96,40 @@ fn the_lease_script_and_the_rule_give_the_same_values() {
     let expected = lease::lease(&mut counter, 0, 5, 1_000, &name);
     assert!(expected.moved);
     assert_eq!(redis.lease(length, 5, (0, 1_000), "n", WITHIN).unwrap().0, expected);
+}
+
+#[test]
+fn the_script_for_long_urls_names_one_code_and_renews_it() {
+    const WINDOW: Duration = Duration::from_secs(100);
+    let server = Server::start();
+    let mut redis = connect(&server);
+    let ask = |redis: &mut Redis, code: &str, wrong: &str| {
+        let (code, wrong) = (Code::parse(code.as_bytes()).unwrap(), wrong.as_bytes().to_vec());
+        let answer = redis.recent(&[Recent { key: UrlKey(0x1f), code, wrong }], WINDOW, WITHIN).remove(0).unwrap();
+        String::from_utf8(answer).unwrap()
+    };
+    let entry = "{test:1f}:u:000000000000001f";
+    let left = || server.command(&["PTTL", entry]).to_number();
+    assert_eq!(ask(&mut redis, "a", ""), "a", "nobody was there");
+    assert!(left() > 90_000);
+    for _ in 0..2 {
+        server.command(&["PEXPIRE", entry, "5000"]);
+        assert_eq!(ask(&mut redis, "b", ""), "a");
+        assert!(left() > 90_000, "it was renewed");
+    }
+    assert_eq!(ask(&mut redis, "b", "c"), "a", "another one was found to be wrong");
+    assert_eq!(ask(&mut redis, "b", "a"), "b");
+    assert_eq!(ask(&mut redis, "c", "a"), "b", "somebody was faster");
+    assert!(left() > 90_000);
+    server.command(&["DEL", entry]);
+    assert_eq!(ask(&mut redis, "d", "b"), "d");
+    // All of a turn at once, and each by itself.
+    let asked: Vec<Recent> = (0..200)
+        .map(|number| Recent { key: UrlKey(number), code: Code::parse(b"e").unwrap(), wrong: Vec::new() })
+        .collect();
+    let answers = redis.recent(&asked, WINDOW, WITHIN);
+    let others = answers.iter().filter(|answer| answer.as_deref() != Ok(b"e")).count();
+    assert_eq!((answers.len(), others), (200, 1));
 }
 
 #[test]

@@ -1,0 +1,191 @@
+//! The index of long URLs: which codes lead to the same place in the same way, and when each of them was last used.
+//!
+//! An entry is written and removed in the commit that changes its link. What is found here is a hint all the same: a key is
+//! a hash, and a damaged link leaves its entry behind. Whoever asks looks at the links themselves.
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
+
+use super::{Batch, Links, StoreError, sealed, unsealed};
+use crate::link::{UrlEntry, UrlKey};
+
+/// Where it is noted that every link has its entry.
+const MARK: &str = "urls";
+
+/// The form of the entries.
+const FORMAT: u64 = 1;
+
+/// Key and time of creation, before the code.
+const HEAD_LEN: usize = 16;
+
+/// A memtable, bytes. An entry takes a third of what a link does.
+const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// A data block, bytes. Each look-up reads one or two, at random places.
+const BLOCK_BYTES: u32 = 4 * 1024;
+
+pub(super) fn options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES)
+        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+        // Hashes do not become smaller.
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+        // Look-ups are of ranges, which filters say nothing about.
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
+}
+
+/// An entry, and when its link was last used, in milliseconds since 1970 UTC.
+pub type UrlUse = (UrlEntry, u64);
+
+impl Batch {
+    /// Notes when a link was last used; that it was made is a use.
+    pub fn set_url(&mut self, entry: &UrlEntry, used_ms: u64) {
+        let (key, len) = key_of(entry);
+        self.inner.insert(&self.urls, &key[..len], used_ms.to_le_bytes());
+    }
+
+    /// Removes the entry of a link.
+    pub fn remove_url(&mut self, entry: &UrlEntry) {
+        let (key, len) = key_of(entry);
+        self.inner.remove(&self.urls, Slice::from(&key[..len]));
+    }
+
+    /// Notes that every link has its entry.
+    pub fn set_url_index(&mut self) {
+        self.inner.insert(&self.meta, MARK, sealed(MARK, FORMAT));
+    }
+}
+
+impl Links {
+    /// Whether every link has its entry. A store that an earlier version made has none.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn has_url_index(&self) -> Result<bool, StoreError> {
+        let stored = self.meta.get(MARK)?;
+        Ok(stored.is_some_and(|stored| unsealed(MARK, &stored).is_ok_and(|format| format == FORMAT)))
+    }
+
+    /// Makes the store like one of an earlier version, for tests.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    #[doc(hidden)]
+    pub fn forget_url_index(&self) -> Result<(), StoreError> {
+        let mut batch = self.batch();
+        for guard in self.urls.iter() {
+            batch.inner.remove(&self.urls, guard.key()?);
+        }
+        batch.inner.remove(&self.meta, MARK);
+        self.commit(batch)?;
+        self.sync()
+    }
+
+    /// So many entries of a key at most, the oldest first.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn oldest_urls(&self, key: UrlKey, count: usize) -> Result<Vec<UrlUse>, StoreError> {
+        self.urls.prefix(key.0.to_be_bytes()).take(count).filter_map(|guard| read(guard).transpose()).collect()
+    }
+
+    /// So many entries of a key at most, the newest first.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn newest_urls(&self, key: UrlKey, count: usize) -> Result<Vec<UrlUse>, StoreError> {
+        self.urls.prefix(key.0.to_be_bytes()).rev().take(count).filter_map(|guard| read(guard).transpose()).collect()
+    }
+
+    /// Adds many entries durably and without the journal: an import's way in, before it adds the links. They may be there
+    /// already, if an import was cut off between the two. Nobody else may write meanwhile.
+    ///
+    /// # Errors
+    /// After one, none of them is in the store.
+    pub fn ingest_urls(&self, mut entries: Vec<UrlUse>) -> Result<(), StoreError> {
+        // The order of the entries is not that of their keys: codes are compared in another way.
+        let mut keys: Vec<_> = entries.drain(..).map(|(entry, used_ms)| (key_of(&entry), used_ms)).collect();
+        keys.sort_unstable();
+        keys.dedup_by(|(a, _), (b, _)| a == b);
+        let mut ingestion = self.urls.start_ingestion()?;
+        for ((key, len), used_ms) in keys {
+            ingestion.write(&key[..len], used_ms.to_le_bytes())?;
+        }
+        Ok(ingestion.finish()?)
+    }
+}
+
+/// The stored form of an entry and its length. Shorter ones are filled with zeros, so that they compare as they should.
+fn key_of(entry: &UrlEntry) -> ([u8; HEAD_LEN + CODE_LEN_MAX], usize) {
+    let mut key = [0; HEAD_LEN + CODE_LEN_MAX];
+    key[..8].copy_from_slice(&entry.key.0.to_be_bytes());
+    key[8..HEAD_LEN].copy_from_slice(&entry.created_ms.to_be_bytes());
+    let mut ascii = [0; CODE_LEN_MAX];
+    let code = entry.code.ascii(&mut ascii);
+    let len = HEAD_LEN + code.len();
+    key[HEAD_LEN..len].copy_from_slice(code);
+    (key, len)
+}
+
+/// An entry; `None` for what is none.
+fn read(guard: fjall::Guard) -> Result<Option<UrlUse>, StoreError> {
+    let (key, value) = guard.into_inner()?;
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
+    let entry = |key: &[u8]| {
+        let (head, code) = key.split_at_checked(HEAD_LEN)?;
+        let key = UrlKey(number(&head[..8])?);
+        Some(UrlEntry { key, created_ms: number(&head[8..])?, code: Code::parse(code).ok()? })
+    };
+    Ok(entry(&key).zip((*value).try_into().ok().map(u64::from_le_bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(key: u64, created_ms: u64, code: &str) -> UrlEntry {
+        UrlEntry { key: UrlKey(key), created_ms, code: Code::parse(code.as_bytes()).unwrap() }
+    }
+
+    fn codes(found: Vec<UrlUse>) -> Vec<String> {
+        found.into_iter().map(|(entry, _)| entry.code.to_string()).collect()
+    }
+
+    #[test]
+    fn links_of_a_key_stand_in_the_order_of_their_age() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        assert!(links.has_url_index().unwrap(), "a new store has nothing to index");
+        let mut batch = links.batch();
+        for (number, name) in ["b", "a", "ab"].iter().enumerate() {
+            batch.set_url(&entry(7, 300 - 100 * (number as u64 / 2), name), number as u64);
+        }
+        batch.set_url(&entry(8, 1, "other"), 1);
+        batch.set_url(&entry(6, 1, "other"), 1);
+        links.commit(batch).unwrap();
+        assert_eq!(codes(links.oldest_urls(UrlKey(7), 9).unwrap()), ["ab", "a", "b"]);
+        assert_eq!(codes(links.newest_urls(UrlKey(7), 2).unwrap()), ["b", "a"]);
+        assert_eq!(links.newest_urls(UrlKey(7), 1).unwrap(), [(entry(7, 300, "b"), 0)]);
+        let mut batch = links.batch();
+        batch.remove_url(&entry(7, 300, "a"));
+        batch.set_url(&entry(7, 300, "b"), 99);
+        links.commit(batch).unwrap();
+        assert_eq!(links.newest_urls(UrlKey(7), 9).unwrap(), [(entry(7, 300, "b"), 99), (entry(7, 200, "ab"), 2)]);
+        assert_eq!(links.oldest_urls(UrlKey(9), 9).unwrap(), []);
+    }
+
+    #[test]
+    fn entries_can_be_taken_in_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let some = |used: u64| vec![(entry(2, 5, "z"), used), (entry(2, 5, "B"), used), (entry(1, 9, "abc"), used)];
+        links.ingest_urls(some(1)).unwrap();
+        links.ingest_urls(some(2)).unwrap();
+        assert_eq!(links.oldest_urls(UrlKey(2), 9).unwrap(), [(entry(2, 5, "B"), 2), (entry(2, 5, "z"), 2)]);
+        drop(links);
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        assert_eq!(links.oldest_urls(UrlKey(1), 9).unwrap(), [(entry(1, 9, "abc"), 2)]);
+    }
+}
