@@ -1,7 +1,8 @@
 //! Faults on purpose, in builds with the feature `faults` only: they show that the tests of a promise would notice if it
 //! were broken.
 //!
-//! `CAROM_FAULT=ack-before-sync` makes the writer acknowledge before it syncs. In every such build the writer also keeps
+//! `CAROM_FAULT=ack-before-sync` makes the writer acknowledge before it syncs, `CAROM_FAULT=trust-counter` makes a node of a
+//! fleet use whatever the counter in Redis gives. In every such build the writer also keeps
 //! `synced.log` in the data directory: after each sync one line with a journal's name and how many of its bytes are
 //! synced, so that [`power_loss`] can take away from a copy of the directory what a loss of power would.
 
@@ -23,12 +24,15 @@ const LOG: &str = "synced.log";
 pub struct Faults {
     /// Acknowledge first, sync later.
     pub ack_before_sync: bool,
+    /// Take values from the counter with `INCRBY` alone, and believe that they are new.
+    pub trust_counter: bool,
 }
 
 impl Faults {
     /// What the environment asks for.
     pub fn from_env() -> Faults {
-        Faults { ack_before_sync: std::env::var("CAROM_FAULT").is_ok_and(|fault| fault == "ack-before-sync") }
+        let is = |name: &str| std::env::var("CAROM_FAULT").is_ok_and(|fault| fault == name);
+        Faults { ack_before_sync: is("ack-before-sync"), trust_counter: is("trust-counter") }
     }
 }
 

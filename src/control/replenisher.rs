@@ -342,6 +342,10 @@ impl Worker {
     fn next_run(&mut self, want: u64) -> Result<Run, ReplenishError> {
         let used_up = || failed("all codes of all lengths are used up");
         let Some(fleet) = &mut self.setup.fleet else { return self.issuer.issue(want).ok_or_else(used_up) };
+        #[cfg(feature = "faults")]
+        if super::faults::Faults::from_env().trust_counter {
+            return fleet.counter.lease_unguarded(self.issuer.length(), want).map_err(failed);
+        }
         for _ in CodeLength::MIN.and_longer() {
             let length = self.issuer.length();
             let floor = self.setup.links.floor(length.get()).map_err(failed)?;

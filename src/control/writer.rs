@@ -528,7 +528,7 @@ mod fault_tests {
         let (data, after) = (dir.path().join("data"), dir.path().join("after"));
         fs::create_dir(&data).unwrap();
         let node = TestNode::new(&data, 1);
-        let setup = WriterSetup { faults: Faults { ack_before_sync }, ..node.writer_setup(&data) };
+        let setup = WriterSetup { faults: Faults { ack_before_sync, ..Faults::default() }, ..node.writer_setup(&data) };
         let (queue, _thread) = start(setup).unwrap();
         let codes: Vec<String> = (0..300).map(|number| format!("code{number}")).collect();
         for (token, code) in codes.iter().enumerate() {

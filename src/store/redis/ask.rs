@@ -338,6 +338,20 @@ impl Redis {
         Ok((Granted { start, mended, moved: moved != 0 }, confirmed, replicas))
     }
 
+    /// Takes values from the counter of a length as one would who trusts it. Returns the first.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    #[cfg(feature = "faults")]
+    pub fn increment(&mut self, length: CodeLength, want: u64, node: &str, within: Duration) -> Result<u64, Trouble> {
+        let increment = redis::cmd("INCRBY").arg(self.space(&format!("counter:{length}"))).arg(want).to_owned();
+        let answer = self.ask_all(vec![(Place::Space, Question::Plain(increment))], within).remove(0)?;
+        let start = text(&answer).parse::<u64>().unwrap_or(0).saturating_sub(want);
+        let lease = format!("{length}:{start}");
+        let note = redis::cmd("HSET").arg(self.space("leases")).arg(lease).arg(format!("{want}:{node}")).to_owned();
+        self.ask_all(vec![(Place::Space, Question::Plain(note))], within).remove(0).map(|_| start)
+    }
+
     /// Gives a lease back whose values are used up.
     ///
     /// # Errors

@@ -47,6 +47,29 @@ fn collisions(nodes: &[Node]) -> u64 {
     nodes.iter().map(|node| node.status()["fleet"]["collisions"].as_u64().unwrap()).sum()
 }
 
+/// Runs of counter values that were leased so far, each as its first value and the one behind its last.
+#[derive(Default)]
+struct Leases(Vec<(u64, u64)>);
+
+impl Leases {
+    /// Takes the leases out of Redis that were made since the last time. No two may have a value in common.
+    fn take(&mut self, server: &Server) -> Result<(), String> {
+        let fields = server.command(&["HGETALL", "{carom}:leases"]);
+        server.command(&["DEL", "{carom}:leases"]);
+        for lease in fields.list().chunks(2) {
+            let (name, value) = (lease[0].text(), lease[1].text());
+            let number = |text: Option<&str>| text.unwrap().parse::<u64>().unwrap();
+            let start = number(name.split(':').nth(1));
+            let end = start + number(value.split(':').next());
+            if let Some((from, to)) = self.0.iter().find(|(from, to)| start < *to && *from < end) {
+                return Err(format!("{start} to {end} ({value}) were leased, and {from} to {to} before"));
+            }
+            self.0.push((start, end));
+        }
+        Ok(())
+    }
+}
+
 fn start(fleet: &Fleet) -> Vec<Node> {
     let start = |number: usize| {
         fleet.setup(number).expect("counter_regressed").expect("redis_away").expect("codes_failed").start()
@@ -62,8 +85,10 @@ fn a_counter_that_was_set_back_by_hand() {
     let fleet = Fleet::new(2, &server.url());
     let mut nodes = start(&fleet);
     let mut seen = HashSet::new();
+    let mut leases = Leases::default();
     for round in 0..rounds(6) {
         create(&nodes, &mut seen);
+        leases.take(&server).unwrap();
         let value = ["0", "17", "-5", "nonsense"][round % 4];
         let mut before = nodes.iter().map(regressions).collect::<Vec<_>>().into_iter();
         server.command(&["SET", "{carom}:counter:7", value]);
@@ -75,6 +100,7 @@ fn a_counter_that_was_set_back_by_hand() {
         };
         nodes = nodes.into_iter().map(anew).collect();
         create(&nodes, &mut seen);
+        leases.take(&server).unwrap();
         assert_eq!(collisions(&nodes), 0, "round {round}");
         assert!(noticed || nodes.iter().any(|node| regressions(node) > 0), "nobody has noticed in round {round}");
     }
@@ -86,16 +112,20 @@ fn a_redis_that_comes_back_from_an_old_dump() {
     let fleet = Fleet::new(2, &server.url());
     let mut nodes = start(&fleet);
     let mut seen = HashSet::new();
+    let mut leases = Leases::default();
     for round in 0..rounds(4) {
         create(&nodes, &mut seen);
+        leases.take(&server).unwrap();
         server.save();
         let dump = server.copy_dump();
         create(&nodes, &mut seen);
         nodes = nodes.into_iter().map(lease_anew).collect();
         create(&nodes, &mut seen);
+        leases.take(&server).unwrap();
         server.restore_dump(&dump);
         nodes = nodes.into_iter().map(lease_anew).collect();
         create(&nodes, &mut seen);
+        leases.take(&server).unwrap();
         assert_eq!(collisions(&nodes), 0, "round {round}");
         // What the dump did not have is there again.
         for node in &nodes {
@@ -176,4 +206,29 @@ fn a_lease_that_is_put_twice_is_confirmed_by_what_came_with_the_second() {
     let (second, confirmed, replicas) = lease();
     assert_eq!((confirmed, replicas), (0, 1), "the replica stands still");
     assert!(second.start >= first.start + 100);
+}
+
+/// The control: nodes that trust the counter are caught by the same check.
+#[cfg(feature = "faults")]
+mod fault_tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_is_trusted_gives_values_twice() {
+        let server = Server::start();
+        let fleet = Fleet::new(2, &server.url());
+        let start = |number: usize| {
+            let setup = fleet.setup(number).env("CAROM_FAULT", "trust-counter");
+            setup.expect("CAROM_FAULT has no meaning").expect("codes_failed").start()
+        };
+        let nodes: Vec<Node> = (0..2).map(start).collect();
+        nodes.iter().for_each(settle);
+        let mut leases = Leases::default();
+        leases.take(&server).unwrap();
+        server.command(&["SET", "{carom}:counter:7", "0"]);
+        let nodes: Vec<Node> = nodes.into_iter().map(lease_anew).collect();
+        let caught = leases.take(&server).unwrap_err();
+        assert!(caught.contains("before"), "{caught}");
+        nodes.into_iter().for_each(|node| _ = node.terminate());
+    }
 }
