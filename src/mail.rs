@@ -157,6 +157,8 @@ pub struct LookUp {
     pub since: Instant,
     /// Whether the store could not say if it has the code: then nobody may say that there is none.
     pub in_doubt: bool,
+    /// Whether Redis did not know it a moment ago.
+    pub was_unknown: bool,
 }
 
 /// What a [`LookUp`] has found.
@@ -300,6 +302,8 @@ pub enum ToCore {
     },
     /// Links of the core, read back at start.
     Load(LoadBatch),
+    /// Some records cannot be read back: not all codes are known.
+    LoadDamaged,
     /// All links have been read back.
     LoadDone,
     /// What a look-up has found.

@@ -57,6 +57,13 @@ impl CodeFilter {
         (codes.max(CODES_MIN) * BITS_PER_CODE / 8) as u64
     }
 
+    /// Bytes that the next layer will take, once the present one is three quarters full; before that nothing.
+    pub fn bytes_ahead(&self) -> u64 {
+        let last = self.layers.last().expect("there is a layer from the start");
+        let bits = (BITS_PER_CODE + self.layers.len()) as u64;
+        if last.room < last.capacity / 4 { 2 * last.capacity as u64 * bits / 8 } else { 0 }
+    }
+
     /// Adds the code of a hash.
     pub fn insert(&mut self, hash: CodeHash) {
         let mixed = mix(hash);

@@ -51,7 +51,12 @@ impl Context {
             Some(slug) => {
                 let reuse = if create.find { Reuse::Any } else { Reuse::Never };
                 let link = Arc::new(link_of(create, slug, Origin::Custom));
-                match self.insert(&link, reuse).await? {
+                let inserted = match self.insert(&link, reuse).await? {
+                    // What was found may have been deleted before it was given as the answer.
+                    Inserted::Taken if reuse == Reuse::Any => self.insert(&link, Reuse::Never).await?,
+                    inserted => inserted,
+                };
+                match inserted {
                     Inserted::Made => Ok(link),
                     Inserted::Existing { link: existing, .. } => Ok(existing),
                     Inserted::Taken => Err(Problem::slug_taken(&slug.to_string())),

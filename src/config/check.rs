@@ -15,6 +15,9 @@ use crate::exit::Reason;
 /// The least memory for links that one core can work with, bytes.
 const MEMORY_LIMIT_MIN: u64 = 512 << 10;
 
+/// The most that one core can use: what it can address, bytes.
+const MEMORY_LIMIT_MAX: u64 = 32 << 30;
+
 /// Reads the raw settings and gathers what is wrong with them.
 pub(super) struct Checker<'a> {
     pub(super) raw: &'a Raw,
@@ -154,11 +157,16 @@ impl<'a> Checker<'a> {
             (false, None) => return Some(Residency::All),
             (true, Some(limit)) => {
                 let least = cores.map_or(1, |cores| cores.cpus.len() as u64) * MEMORY_LIMIT_MIN;
-                if limit >= least {
+                let most = least / MEMORY_LIMIT_MIN * MEMORY_LIMIT_MAX;
+                if (least..=most).contains(&limit) {
                     return Some(Residency::Hot { memory_limit: limit });
                 }
                 let right = format!("allow at least {}KiB, or run fewer cores", least >> 10);
-                (Key::LinksMemoryLimit, Wrong::new("is too little for so many cores", right))
+                let too_much = format!("allow at most {}, or run more cores", value::show_size(most));
+                match limit < least {
+                    true => (Key::LinksMemoryLimit, Wrong::new("is too little for so many cores", right)),
+                    false => (Key::LinksMemoryLimit, Wrong::new("is more than so many cores can use", too_much)),
+                }
             }
             (true, None) if !self.raw.of(Key::LinksMemoryLimit).is_empty() => return None,
             (true, None) => {

@@ -212,6 +212,7 @@ fn a_limit_of_memory_and_the_residency_that_needs_it_come_together() {
         ("residency = \"hot\"\nmemory_limit = \"4 KiB\"", "at least 512KiB"),
         ("residency = \"hot\"\nmemory_limit = \"many\"", "such as 512MiB"),
         ("residency = \"hot\"\nmemory_limit = \"99999999TiB\"", "too large"),
+        ("residency = \"hot\"\nmemory_limit = \"100TiB\"", "allow at most"),
     ] {
         let errors = from_file(&format!("[links]\n{text}\n")).unwrap_err();
         assert!(errors.to_string().contains(wrong), "{text}: {errors}");

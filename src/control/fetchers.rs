@@ -13,7 +13,7 @@ use std::time::Instant;
 use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
-use crate::limits::{FETCH_QUEUE_LEN, FETCHERS};
+use crate::limits::{FETCH_QUEUE_LEN, FETCH_TIME_MAX, FETCHERS};
 use crate::mail::{LookUp, LookUpQueue, LookedUp, Post, ToCore};
 use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
@@ -58,7 +58,12 @@ impl FetcherSetup {
         // One waits in the channel and the others for the lock: whoever comes first takes the next.
         let next = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         while let Ok(look_up) = next() {
-            self.fetch(look_up);
+            if look_up.since.elapsed() < FETCH_TIME_MAX {
+                self.fetch(look_up);
+            } else {
+                // The client has been told; others still wait.
+                self.tell(&look_up, LookedUp::Unknown);
+            }
         }
     }
 
@@ -77,11 +82,16 @@ impl FetcherSetup {
             self.post.to(core).post(ToCore::Fetched { code: look_up.code, link, as_of });
         }
         if matches!(found, LookedUp::Missing | LookedUp::Unknown)
+            && !look_up.was_unknown
             && let Some(redis) = &self.redis
             && redis.try_send(LookUp { since: Instant::now(), in_doubt: found == LookedUp::Unknown, ..look_up }).is_ok()
         {
             return;
         }
+        self.tell(&look_up, found);
+    }
+
+    fn tell(&self, look_up: &LookUp, found: LookedUp) {
         self.post.to(look_up.core).post(ToCore::LookedUp { code: look_up.code, token: look_up.token, found });
     }
 
@@ -137,7 +147,16 @@ mod tests {
         let (queue, threads) = start(&node.fetcher_setup()).unwrap();
         for (token, code) in [(0, "abc"), (1, "moved"), (2, "gone"), (3, "never")] {
             let code = Code::parse(code.as_bytes()).unwrap();
-            queue.send(LookUp { code, core: CoreId(0), token, since: Instant::now(), in_doubt: false }).unwrap();
+            queue
+                .send(LookUp {
+                    code,
+                    core: CoreId(0),
+                    token,
+                    since: Instant::now(),
+                    in_doubt: false,
+                    was_unknown: false,
+                })
+                .unwrap();
         }
         let mut found = vec![LookedUp::Unknown; 4];
         let mut kept = 0;

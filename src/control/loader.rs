@@ -78,6 +78,9 @@ pub fn load(
         report.damaged.extend(result?);
     }
     for mailbox in post.all() {
+        if !report.damaged.is_empty() {
+            mailbox.post(ToCore::LoadDamaged);
+        }
         mailbox.post(ToCore::LoadDone);
     }
     report.time = start.elapsed();

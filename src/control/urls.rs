@@ -7,7 +7,7 @@ use carom_shards::Code;
 use super::progress::rate;
 use crate::fleet::State;
 use crate::limits::{ALIKE_LOOKED_AT, INDEX_BATCH};
-use crate::link::{Link, UrlEntry, UrlKey};
+use crate::link::{Link, Origin, UrlEntry, UrlKey};
 use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
 use crate::store::links::{Links, StoreError, UrlUse, parts};
@@ -49,8 +49,13 @@ pub fn find(links: &Links, stats: &NodeStats, link: &Link, which: Alike, now_ms:
         let stored = links.get(code).ok().flatten();
         stored
             .and_then(|value| State::from_value(*code, &value))
-            .is_some_and(|state| is_live_like(&state, link, now_ms))
+            .is_some_and(|state| is_live_like(&state, link, now_ms) && may_stand_for(&state, which))
     })
+}
+
+/// Within a window a URL has one code, whatever slugs are chosen for it meanwhile.
+fn may_stand_for(state: &State, which: Alike) -> bool {
+    which == Alike::Oldest || state.origin() == Origin::Issued
 }
 
 /// Whether a state is a link that is like this one and can be followed now.

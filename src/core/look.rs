@@ -50,14 +50,15 @@ impl Looks {
         node: &NodeStats,
     ) -> bool {
         match found {
-            Found::Elsewhere => self.ask_store(code, token, stats, node),
+            Found::Elsewhere => self.ask_store(code, token, tick, stats, node),
             Found::Missing => self.ask_redis(code, token, tick, stats, node),
             Found::Link { .. } | Found::Gone | Found::Damaged => false,
         }
     }
 
-    fn ask_store(&self, code: Code, token: u64, stats: &CoreStats, node: &NodeStats) -> bool {
-        let asked = self.store.as_ref().is_some_and(|queue| queue.try_send(self.question(code, token)).is_ok());
+    fn ask_store(&self, code: Code, token: u64, tick: u32, stats: &CoreStats, node: &NodeStats) -> bool {
+        let question = LookUp { was_unknown: self.was_unknown(&code, tick), ..self.question(code, token) };
+        let asked = self.store.as_ref().is_some_and(|queue| queue.try_send(question).is_ok());
         if asked {
             stats.fetches.add(1);
         } else {
@@ -67,14 +68,12 @@ impl Looks {
     }
 
     fn question(&self, code: Code, token: u64) -> LookUp {
-        LookUp { code, core: self.me, token, since: Instant::now(), in_doubt: false }
+        LookUp { code, core: self.me, token, since: Instant::now(), in_doubt: false, was_unknown: false }
     }
 
     fn ask_redis(&mut self, code: Code, token: u64, tick: u32, stats: &CoreStats, node: &NodeStats) -> bool {
         let Some(queue) = &self.redis else { return false };
-        let (place, tag) = place_of(self.hasher.hash(&code));
-        let (unknown, until) = self.unknown[place];
-        if unknown == tag && tick < until {
+        if self.was_unknown(&code, tick) {
             return false;
         }
         let asked = queue.try_send(self.question(code, token)).is_ok();
@@ -84,6 +83,12 @@ impl Looks {
             node.fleet.look_ups_left_out.add_shared(1);
         }
         asked
+    }
+
+    fn was_unknown(&self, code: &Code, tick: u32) -> bool {
+        let (place, tag) = place_of(self.hasher.hash(code));
+        let (unknown, until) = self.unknown[place];
+        unknown == tag && tick < until
     }
 
     /// Remembers that a code was found nowhere.

@@ -116,17 +116,26 @@ impl Residents {
         }
     }
 
-    /// Prepares for about so many links to be read back at start. Returns whether there is room to know their codes.
-    pub(super) fn expect(&mut self, links: usize) -> bool {
+    /// Prepares for about so many links to be read back at start.
+    pub(super) fn expect(&mut self, links: usize) {
         match self {
-            Residents::All(map) => {
-                map.expect(links);
-                true
-            }
-            Residents::Hot(hot) => {
-                *hot = HotSet::new(hot.hasher, hot.share, links);
-                hot.codes.is_some()
-            }
+            Residents::All(map) => map.expect(links),
+            Residents::Hot(hot) => *hot = HotSet::new(hot.hasher, hot.share, links),
+        }
+    }
+
+    /// Some records could not be read, so every code may be in the store.
+    pub(super) fn doubt_codes(&mut self) {
+        if let Residents::Hot(hot) = self {
+            hot.codes = None;
+        }
+    }
+
+    /// Whether it is known which codes exist nowhere.
+    pub(super) fn knows_codes(&self) -> bool {
+        match self {
+            Residents::All(_) => true,
+            Residents::Hot(hot) => hot.codes.is_some(),
         }
     }
 
@@ -177,9 +186,11 @@ impl HotSet {
     fn new(hasher: CodeHasher, share: u64, codes: usize) -> HotSet {
         // A quarter more than there are, so that the filter is of one piece for a while.
         let codes = (codes + codes / 4).max((share / BYTES_PER_CODE) as usize);
-        let fits = CodeFilter::bytes_for(codes) <= share / FILTER_SHARE;
-        let codes = fits.then(|| CodeFilter::for_about(codes));
         let changed = vec![0; SLOTS].into_boxed_slice();
+        let filter = CodeFilter::bytes_for(codes);
+        let beside = share.saturating_sub(filter + size_of_val(&*changed) as u64);
+        let fits = filter <= share / FILTER_SHARE && beside >= CachedLinks::LIMIT_BYTES_MIN;
+        let codes = fits.then(|| CodeFilter::for_about(codes));
         let taken = codes.as_ref().map_or(0, CodeFilter::memory_bytes) + size_of_val(&*changed) as u64;
         HotSet { hasher, share, links: CachedLinks::new(hasher, share.saturating_sub(taken)), codes, changed }
     }
@@ -221,11 +232,19 @@ impl HotSet {
 
     fn add_code(&mut self, hash: CodeHash) {
         let Some(codes) = &mut self.codes else { return };
-        let before = codes.memory_bytes();
         codes.insert(hash);
-        let taken = codes.memory_bytes();
-        if taken > before {
-            self.links.lower_limit(self.share.saturating_sub(taken + size_of_val(&*self.changed) as u64));
+        // Links make room for the next layer of the filter well before it is needed; where it would be too large, all
+        // codes may be in the store from now on.
+        let ahead = codes.bytes_ahead();
+        if ahead == 0 {
+            return;
+        }
+        let wanted = codes.memory_bytes() + ahead;
+        let beside = self.share.saturating_sub(wanted + size_of_val(&*self.changed) as u64);
+        if wanted > self.share / FILTER_SHARE || beside < CachedLinks::LIMIT_BYTES_MIN {
+            self.codes = None;
+        } else {
+            self.links.lower_limit(beside);
         }
     }
 
@@ -262,7 +281,7 @@ mod tests {
     #[test]
     fn a_code_is_in_memory_or_in_the_store_or_nowhere() {
         let mut residents = Residents::new(CodeHasher::new(3), Share::Bytes(1 << 20));
-        assert!(residents.expect(20_000));
+        residents.expect(20_000);
         let target = "x".repeat(200);
         for number in 0..20_000 {
             let (code, hash) = code(number);
@@ -308,13 +327,21 @@ mod tests {
     #[test]
     fn more_codes_than_expected_take_room_from_links_and_too_many_are_not_known_at_all() {
         let mut residents = Residents::new(CodeHasher::new(3), Share::Bytes(2 << 20));
-        for number in 0..200_000 {
+        for number in 0..2_000_000 {
             let (code, hash) = code(number);
             residents.put(&code, hash, entry("https://example.org/"), 1).unwrap();
+            assert!(residents.memory_bytes() <= 2 << 20, "{} after {number}", residents.memory_bytes());
+            assert!(residents.knows_codes() || number > 300_000, "{number}");
         }
-        assert!(residents.memory_bytes() <= 2 << 20, "{}", residents.memory_bytes());
-        assert!(residents.len() > 1_000);
-        assert!(!residents.expect(1_000_000));
+        assert!(residents.len() > 1_000 && !residents.knows_codes());
+        // The least that a core can work with.
+        let mut small = Residents::new(CodeHasher::new(3), Share::Bytes(512 << 10));
+        for codes in [0, 100_000, 139_000, 1_000_000] {
+            small.expect(codes);
+            assert!(small.memory_bytes() <= 512 << 10, "{codes}");
+        }
+        residents.expect(1_000_000);
+        assert!(!residents.knows_codes());
         let (code, hash) = code(5);
         assert_eq!(residents.get(&code, hash), Resident::Elsewhere);
     }

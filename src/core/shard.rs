@@ -1,5 +1,6 @@
 //! The links of one core, and how changes reach them.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, MapFull, owner};
@@ -29,6 +30,8 @@ pub(super) struct Shard {
     cores: CoreCount,
     hasher: CodeHasher,
     links: Residents,
+    /// Whether it has been said that not all codes are known.
+    in_doubt: Cell<bool>,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
 }
@@ -42,7 +45,7 @@ impl Shard {
         stats: Arc<CoreStats>,
         node: Arc<NodeStats>,
     ) -> Shard {
-        Shard { me, cores, hasher, links: Residents::new(hasher, share), stats, node }
+        Shard { me, cores, hasher, links: Residents::new(hasher, share), in_doubt: Cell::default(), stats, node }
     }
 
     /// The same with memory for hardly any links.
@@ -107,10 +110,7 @@ impl Shard {
 
     /// Prepares for about so many links to be read back at start.
     pub(super) fn begin_load(&mut self, links: usize) {
-        if !self.links.expect(links) {
-            let text = "links.memory_limit is too low for this many links: unknown codes are looked for on disk";
-            self.node.alarms.raise("memory_limit_low", text.to_owned());
-        }
+        self.links.expect(links);
     }
 
     /// Takes links that were read back at start.
@@ -143,6 +143,12 @@ impl Shard {
             }
         }
         self.count();
+    }
+
+    /// Some records could not be read back: a code without a link may have one. The alarm for that is raised elsewhere.
+    pub(super) fn doubt_codes(&mut self) {
+        self.in_doubt.set(true);
+        self.links.doubt_codes();
     }
 
     /// All links have been read back.
@@ -183,6 +189,10 @@ impl Shard {
     }
 
     fn count(&self) {
+        if !self.links.knows_codes() && !self.in_doubt.replace(true) {
+            let text = "links.memory_limit is too low for this many links: unknown codes are looked for on disk";
+            self.node.alarms.raise("memory_limit_low", text.to_owned());
+        }
         self.stats.links.set(self.links.len() as u64);
         self.stats.link_bytes.set(self.links.link_bytes());
         self.stats.map_bytes.set(self.links.memory_bytes());

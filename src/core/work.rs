@@ -478,6 +478,11 @@ impl Work {
                     data.shard.keep(&code, link.as_deref(), as_of);
                 }
             }
+            ToCore::LoadDamaged => {
+                if let Some(data) = &mut self.data {
+                    data.shard.doubt_codes();
+                }
+            }
             ToCore::CodesReady => {
                 self.desk.bring_codes();
             }

@@ -16,8 +16,9 @@ use carom_shards::Code;
 use super::{Shared, note_trouble};
 use crate::fleet::State;
 use crate::limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
-use crate::link::{Link, Version};
+use crate::link::Version;
 use crate::mail::{LookUp, LookedUp, Order, ToCore};
+use crate::store::links::StoreError;
 use crate::store::redis::{Answer, Redis, Ticket};
 
 /// Less than this is not enough for a question.
@@ -59,10 +60,13 @@ impl Looker {
     }
 
     /// Whether this node knows of a delete that Redis does not, or not any more.
-    fn is_known_to_be_gone(&self, code: &Code, theirs: Version) -> bool {
-        let Ok(Some(value)) = self.shared.links.get(code) else { return false };
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    fn is_known_to_be_gone(&self, code: &Code, theirs: Version) -> Result<bool, StoreError> {
+        let Some(value) = self.shared.links.get(code)? else { return Ok(false) };
         let mine = State::from_value(*code, &value).filter(|mine| !mine.is_link());
-        mine.is_some_and(|gone| gone.version().claim == theirs.claim || gone.version().rev >= theirs.rev)
+        Ok(mine.is_some_and(|gone| gone.version().claim == theirs.claim || gone.version().rev >= theirs.rev))
     }
 
     /// Begins to look these up.
@@ -72,7 +76,7 @@ impl Looker {
             // The way to this thread and back takes some of the time, too.
             let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
             if is_late || !self.shared.has_same_key() {
-                self.tell(&look_up, None);
+                self.tell(&look_up, &LookedUp::Missing);
             } else {
                 by_code.entry(look_up.code).or_default().push(look_up);
             }
@@ -90,18 +94,22 @@ impl Looker {
         for (ticket, answer) in answers {
             let Some(look_ups) = self.asked.remove(&ticket) else { continue };
             let Some(&LookUp { code, .. }) = look_ups.first() else { continue };
-            let link = match answer.state(code) {
-                Ok(Some(State::Link(link))) if !self.is_known_to_be_gone(&code, link.version) => {
-                    states.push((code, State::Link(Arc::clone(&link))));
-                    Some(link)
-                }
-                Ok(_) => None,
+            let found = match answer.state(code) {
+                Ok(Some(State::Link(link))) => match self.is_known_to_be_gone(&code, link.version) {
+                    Ok(false) => {
+                        states.push((code, State::Link(Arc::clone(&link))));
+                        LookedUp::Link(link)
+                    }
+                    Ok(true) => LookedUp::Missing,
+                    Err(_) => LookedUp::Unknown,
+                },
+                Ok(_) => LookedUp::Missing,
                 Err(trouble) => {
                     note_trouble(&self.shared.stats, &trouble);
-                    None
+                    LookedUp::Missing
                 }
             };
-            look_ups.iter().for_each(|look_up| self.tell(look_up, link.as_ref()));
+            look_ups.iter().for_each(|look_up| self.tell(look_up, &found));
         }
         self.shared.stats.fleet.look_up_hits.add(states.len() as u64);
         if !states.is_empty() {
@@ -110,13 +118,10 @@ impl Looker {
         }
     }
 
-    fn tell(&self, look_up: &LookUp, link: Option<&Arc<Link>>) {
+    fn tell(&self, look_up: &LookUp, found: &LookedUp) {
         let LookUp { code, core, token, in_doubt, .. } = *look_up;
-        let found = match link {
-            Some(link) => LookedUp::Link(Arc::clone(link)),
-            None if in_doubt => LookedUp::Unknown,
-            None => LookedUp::Missing,
-        };
-        self.shared.post.to(core).post(ToCore::LookedUp { code, token, found });
+        // Where the store may have it, nobody else can say that there is none.
+        let found = if in_doubt && *found == LookedUp::Missing { &LookedUp::Unknown } else { found };
+        self.shared.post.to(core).post(ToCore::LookedUp { code, token, found: found.clone() });
     }
 }

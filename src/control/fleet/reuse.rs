@@ -34,31 +34,23 @@ const FIRST_WAIT: Duration = Duration::from_millis(2);
 
 /// What was sent to the writer a moment ago, and may not be in the store yet.
 #[derive(Default)]
-struct Making {
-    young: HashMap<UrlKey, Code>,
-    old: HashMap<UrlKey, Code>,
-    since: Option<Instant>,
-}
+struct Making(HashMap<UrlKey, (Code, Instant)>);
 
 impl Making {
     fn code(&self, key: UrlKey) -> Option<Code> {
-        self.young.get(&key).or_else(|| self.old.get(&key)).copied()
+        self.0.get(&key).filter(|(_, since)| since.elapsed() < MAKING_KEPT).map(|(code, _)| *code)
     }
 
     fn add(&mut self, key: UrlKey, code: Code) {
-        self.young.insert(key, code);
+        self.0.insert(key, (code, Instant::now()));
     }
 
     fn forget(&mut self, key: UrlKey) {
-        self.young.remove(&key);
-        self.old.remove(&key);
+        self.0.remove(&key);
     }
 
     fn age(&mut self) {
-        if self.since.is_none_or(|since| since.elapsed() > MAKING_KEPT) {
-            self.old = std::mem::take(&mut self.young);
-            self.since = Some(Instant::now());
-        }
+        self.0.retain(|_, (_, since)| since.elapsed() < MAKING_KEPT);
     }
 }
 
@@ -130,6 +122,7 @@ impl Searcher {
             for (request, existing) in requests.into_iter().zip(existing) {
                 // In the order in which they came: who waits for the link of another request comes behind it.
                 let ground = existing.or_else(|| claimed.next()).expect("whatever is open was claimed");
+                self.reuser.note(&request, &ground);
                 if self.writer.send(Order::Client(request, ground)).is_err() {
                     return;
                 }
@@ -141,7 +134,11 @@ impl Searcher {
     fn claim(&mut self, claims: &[(Code, Change)]) -> Vec<Ground> {
         let answers = match self.shared.may_change() {
             Ok(()) => self.redis.change(claims, self.shared.settings.answer_time),
-            Err(why) => claims.iter().map(|_| Err(Trouble::Away { what: why.to_owned(), asked: false })).collect(),
+            Err(why) => {
+                // A store that takes no writes makes no links, and nobody may wait for one.
+                self.reuser.making.0.clear();
+                claims.iter().map(|_| Err(Trouble::Away { what: why.to_owned(), asked: false })).collect()
+            }
         };
         let grounds = claims.iter().zip(answers);
         grounds.map(|((_, change), answer)| ground(&self.shared, answer, Some(change))).collect()
@@ -169,6 +166,8 @@ impl Reuser {
         if searches.is_empty() {
             return grounds;
         }
+        // The time of Redis begins when it is asked, whatever the store took.
+        turn.begin = Instant::now();
         for _ in 0..ROUNDS {
             if shared.has_same_key() {
                 turn.ask(&mut searches);
@@ -185,6 +184,18 @@ impl Reuser {
             self.end(search, &mut grounds);
         }
         grounds
+    }
+
+    /// Forgets a link that will not be made after all.
+    fn note(&mut self, request: &StoreRequest, ground: &Ground) {
+        let will_be = match ground {
+            Ground::Accepted { .. } | Ground::Existing { .. } | Ground::Alone => true,
+            Ground::Unheard { alone, .. } => *alone,
+            Ground::Held(_) | Ground::Absent => false,
+        };
+        if let (StoreRequest::Create { link, .. }, false) = (request, will_be) {
+            self.making.forget(link.url_key());
+        }
     }
 
     /// What is to be searched for, and what this node knows.
