@@ -105,6 +105,8 @@ pub struct FleetSource {
     pub counter: FleetCounter,
     /// Runs that were taken over from nodes that have gone.
     pub reclaimed: Receiver<Run>,
+    /// Whether what an earlier process had leased is still this node's.
+    pub keeps_rows: bool,
 }
 
 /// A running replenisher.
@@ -170,7 +172,8 @@ pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
         let index = row.core.index() % supplies.len();
         supplies[index].rows.push_back(row);
     }
-    let worker = Worker { setup, issuer, supplies, next_id, asked: Arc::clone(&asked), stop: Arc::clone(&stop) };
+    let worker =
+        Worker { setup, issuer, supplies, next_id, asked: Arc::clone(&asked), stop: Arc::clone(&stop), given_up: 0 };
     let thread =
         std::thread::Builder::new().name("replenish".to_owned()).spawn(move || worker.run()).map_err(failed)?;
     let bell = RefillBell { asked, thread: thread.thread().clone() };
@@ -192,15 +195,21 @@ fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<Row>), ReplenishError
     if damaged > 0 {
         tracing::warn!(damaged, "rows of the id table are damaged; their codes stay unused");
     }
+    let keeps_rows = setup.fleet.as_ref().is_none_or(|fleet| fleet.keeps_rows);
     let mut kept = Vec::new();
     for row in rows {
         // An id table that missed a lease may have missed used codes too. Each would be refused when it is inserted, but
         // that costs a create one try after another.
-        if table_is_old || row.run.length < setup.length || row.cursor == row.codes.len() {
+        if !keeps_rows || table_is_old || row.run.length < setup.length || row.cursor == row.codes.len() {
             setup.ids.remove(row.id).map_err(failed)?;
         } else {
             kept.push(row);
         }
+    }
+    if let Some(fleet) = &setup.fleet {
+        // From here on the time of each heartbeat is written down, which a next process would go by.
+        setup.ids.flush().map_err(failed)?;
+        fleet.counter.resumed();
     }
     Ok((issuer, kept))
 }
@@ -230,6 +239,8 @@ struct Worker {
     next_id: u64,
     asked: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
+    /// How often what others may have taken over was thrown away.
+    given_up: u32,
 }
 
 impl Worker {
@@ -240,8 +251,14 @@ impl Worker {
             self.publish();
             let mut supplies = std::mem::take(&mut self.supplies);
             let mut worst = None;
+            let losses = self.setup.fleet.as_ref().map_or(0, |fleet| fleet.counter.losses());
+            let gives_up = losses != std::mem::replace(&mut self.given_up, losses);
+            if let Some(fleet) = self.setup.fleet.as_ref().filter(|_| gives_up) {
+                fleet.reclaimed.try_iter().for_each(drop);
+            }
             for supply in &mut supplies {
-                if let Err(error) = self.supply(supply) {
+                let given_up = if gives_up { self.give_up(supply) } else { Ok(()) };
+                if let Err(error) = given_up.and_then(|()| self.supply(supply)) {
                     self.setup.core_stats[supply.core.index()].refill_errors.add(1);
                     worst = Some(error);
                 }
@@ -261,6 +278,13 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Throws away what another node may have taken over by now: it would make links alone with these codes, and lose them
+    /// to this node. What is in the queues of the cores cannot be called back.
+    fn give_up(&self, supply: &mut Supply) -> Result<(), ReplenishError> {
+        let rows = std::mem::take(&mut supply.rows);
+        rows.iter().try_for_each(|row| self.setup.ids.remove(row.id).map_err(failed))
     }
 
     /// Gives one core what it lacks.

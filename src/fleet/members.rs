@@ -17,11 +17,19 @@ pub type NodeId = String;
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     seen: HashMap<NodeId, (u64, Duration)>,
+    /// When heartbeats were last taken.
+    heard: Option<Duration>,
 }
 
 impl Members {
-    /// Takes the heartbeats that are in Redis now.
-    pub fn observe(&mut self, beats: &[(NodeId, u64)], now: Duration) {
+    /// Takes the heartbeats that are in Redis now. `after` is how long a node is silent before it counts as gone: where
+    /// nothing was heard for a quarter of that, because Redis was away or this process was suspended, nobody's silence
+    /// of that time can be told from the own, and all are watched anew.
+    pub fn observe(&mut self, beats: &[(NodeId, u64)], now: Duration, after: Duration) {
+        if self.heard.is_some_and(|heard| now.saturating_sub(heard) >= after / 4) {
+            self.seen.clear();
+        }
+        self.heard = Some(now);
         self.seen.retain(|node, _| beats.iter().any(|(name, _)| name == node));
         for (node, beat) in beats {
             let seen = self.seen.entry(node.clone()).or_insert((*beat, now));
@@ -29,11 +37,6 @@ impl Members {
                 *seen = (*beat, now);
             }
         }
-    }
-
-    /// Redis was not heard for a while: who was silent meanwhile cannot be told.
-    pub fn begin_anew(&mut self) {
-        self.seen.clear();
     }
 
     /// Nodes whose heartbeat has not changed for so long, with that heartbeat: whoever acts on it makes sure that it is
@@ -60,30 +63,55 @@ pub struct Lease {
     confirmed: Option<Duration>,
     /// After how long others may take them.
     after: Duration,
-    /// Whether it was silent for too long: what it has leased before is not its own any more.
-    lost: bool,
+    /// How often it was silent for too long: what it had leased before is not its own any more.
+    losses: u32,
 }
 
 impl Lease {
     /// Before the first heartbeat, unless one of an earlier process of the same boot is known.
     pub fn new(confirmed: Option<Duration>, after: Duration) -> Lease {
-        Lease { confirmed, after, lost: false }
+        Lease { confirmed, after, losses: 0 }
     }
 
-    /// Redis has confirmed a heartbeat that was sent then.
-    pub fn confirm(&mut self, sent: Duration) {
-        self.lost |= self.confirmed.is_some() && !self.holds(sent);
+    /// At the start of a process, from when an earlier one of the same boot is known to have heard from Redis. What that
+    /// one had leased is still this node's own only if the lease [has begun](Lease::has_begun); else it must be gone
+    /// before the first heartbeat.
+    pub fn resume(heard: Option<Duration>, now: Duration, after: Duration) -> Lease {
+        let earlier = Lease::new(heard.filter(|heard| *heard <= now), after);
+        if earlier.holds(now) { earlier } else { Lease::new(None, after) }
+    }
+
+    /// Whether a heartbeat was confirmed. Before that, what is leased may be taken at once by who has watched an earlier
+    /// process for long.
+    pub fn has_begun(&self) -> bool {
+        self.confirmed.is_some()
+    }
+
+    /// Redis has confirmed a heartbeat that was sent then, and the answer was heard now. When Redis took it nobody knows:
+    /// a process may be suspended before it sends what it has begun. So the silence before it may have been as long as
+    /// until now, while the new one began when it was sent at the earliest.
+    pub fn confirm(&mut self, sent: Duration, now: Duration) {
+        self.losses += u32::from(self.confirmed.is_some() && !self.is_fresh(now));
         self.confirmed = self.confirmed.max(Some(sent));
     }
 
     /// Whether this node was silent for so long that others may have taken what it had leased before.
     pub fn is_lost(&self) -> bool {
-        self.lost
+        self.losses > 0
+    }
+
+    /// How often that was so. After the first time nothing is used alone any more, but with each more of it is lost.
+    pub fn losses(&self) -> u32 {
+        self.losses
     }
 
     /// Whether what was leased may be used. A tenth of the time is left for clocks that do not run alike.
     pub fn holds(&self, now: Duration) -> bool {
-        !self.lost && self.confirmed.is_some_and(|sent| now.saturating_sub(sent) < self.after / 10 * 9)
+        !self.is_lost() && self.is_fresh(now)
+    }
+
+    fn is_fresh(&self, now: Duration) -> bool {
+        self.confirmed.is_some_and(|sent| now.saturating_sub(sent) < self.after / 10 * 9)
     }
 }
 
@@ -102,27 +130,47 @@ mod tests {
         let mut members = Members::default();
         let beats = |a: u64, b: u64| [("a".to_owned(), a), ("b".to_owned(), b)];
         // Whatever the heartbeats say: only that they change matters.
-        members.observe(&beats(9_000_000, 1), at(0));
-        members.observe(&beats(5, 1), at(60));
+        [0, 20, 40].iter().for_each(|&now| members.observe(&beats(9_000_000, 1), at(now), AFTER));
+        [60, 80].iter().for_each(|&now| members.observe(&beats(5, 1), at(now), AFTER));
         assert_eq!(members.gone(at(99), AFTER), []);
         assert_eq!(members.gone(at(100), AFTER), [("b".to_owned(), 1)]);
-        members.observe(&beats(5, 2), at(101));
+        members.observe(&beats(5, 2), at(101), AFTER);
         assert_eq!(members.gone(at(159), AFTER), []);
-        members.begin_anew();
-        assert_eq!(members.gone(at(900), AFTER), []);
+        members.observe(&beats(5, 2), at(126), AFTER);
+        assert_eq!(members.gone(at(225), AFTER), [], "who was silent while nobody was heard cannot be told");
+        assert_eq!(members.gone(at(226), AFTER).len(), 2);
     }
 
     #[test]
     fn a_node_gives_up_before_others_may_take() {
         let mut lease = Lease::new(None, AFTER);
         assert!(!lease.holds(at(0)));
-        lease.confirm(at(10));
+        lease.confirm(at(10), at(10));
         assert!(lease.holds(at(99)) && !lease.holds(at(100)));
-        lease.confirm(at(200));
+        lease.confirm(at(200), at(200));
         assert!(lease.is_lost() && !lease.holds(at(201)), "what came back late has lost it");
+        lease.confirm(at(202), at(202));
+        assert_eq!(lease.losses(), 1);
+        lease.confirm(at(300), at(300));
+        assert_eq!(lease.losses(), 2, "what was leased since is lost as well");
+        let mut lease = Lease::new(Some(at(10)), AFTER);
+        lease.confirm(at(60), at(110));
+        assert!(lease.is_lost(), "it was begun in time, but may have been sent too late");
         let mut members = Members::default();
         // Redis takes the heartbeat at some moment after it was sent, and the observer sees it later still.
-        members.observe(&[("a".to_owned(), 1)], at(10));
+        members.observe(&[("a".to_owned(), 1)], at(10), AFTER);
         assert_eq!(members.gone(at(109), AFTER), []);
+    }
+
+    #[test]
+    fn a_process_has_what_an_earlier_one_leased_only_while_that_is_fresh() {
+        let fresh = Lease::resume(Some(at(10)), at(99), AFTER);
+        assert!(fresh.has_begun() && fresh.holds(at(99)) && !fresh.holds(at(100)));
+        for (heard, now) in [(None, 5), (Some(at(10)), 100), (Some(at(10)), 9)] {
+            let mut lease = Lease::resume(heard, at(now), AFTER);
+            assert!(!lease.has_begun() && !lease.holds(at(now)));
+            lease.confirm(at(200), at(200));
+            assert!(lease.holds(at(201)), "nothing of before is left that could be lost");
+        }
     }
 }

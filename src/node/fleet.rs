@@ -133,6 +133,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
     let failed = |what: &dyn std::fmt::Display| Exit::new(Reason::ThreadEnded, format!("the fleet's threads: {what}"));
     let reclaim_after = settings.fleet.reclaim_after;
     let heard = parts.links.heard(&boot_id()).map_err(|error| super::store_exit(&error))?;
+    let lease = Lease::resume(heard, since_boot(), reclaim_after);
     parts.stats.fleet.configured.store(true, Ordering::Release);
     let shared = Shared {
         settings: Arc::new(FleetSettings {
@@ -147,7 +148,8 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
         links: parts.links.clone(),
         post: parts.post.clone(),
         stats: Arc::clone(parts.stats),
-        lease: Arc::new(Mutex::new(Lease::new(heard.filter(|heard| *heard <= since_boot()), reclaim_after))),
+        lease: Arc::new(Mutex::new(lease)),
+        is_resumed: Arc::new(AtomicBool::new(false)),
         stop: Arc::new(AtomicBool::new(false)),
     };
     let lengths: Vec<CodeLength> = settings.code_length.and_longer().collect();
@@ -158,7 +160,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
         fleet: started.fleet,
         gateway: started.gateway,
         look_ups: started.look_ups,
-        source: FleetSource { counter, reclaimed: started.reclaimed },
+        source: FleetSource { counter, reclaimed: started.reclaimed, keeps_rows: lease.has_begun() },
     }))
 }
 

@@ -163,7 +163,11 @@ impl IdTable {
         Ok(Counter(self.db.get(counter_key(length))?.and_then(|value| number(&value)).unwrap_or(0)))
     }
 
-    fn flush(&self) -> Result<(), IdError> {
+    /// Makes everything durable that was changed so far.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn flush(&self) -> Result<(), IdError> {
         self.db.flush()?;
         Ok(())
     }

@@ -38,7 +38,6 @@ pub(super) fn start(shared: &Shared, lengths: Vec<CodeLength>, taken: Sender<Run
         members: Members::default(),
         taken,
         written_down: None,
-        was_away: false,
     };
     std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())
 }
@@ -61,7 +60,6 @@ struct Heart {
     members: Members,
     taken: Sender<Run>,
     written_down: Option<Instant>,
-    was_away: bool,
 }
 
 impl Heart {
@@ -101,7 +99,6 @@ impl Heart {
                     "redis_away",
                     format!("{trouble}; redirects go on, new links are kept here and brought to Redis when it is back"),
                 );
-                self.was_away = true;
                 false
             }
         }
@@ -140,27 +137,23 @@ impl Heart {
 
     fn hear(&mut self, heard: &Heard, sent: Duration, seen: &[(CodeLength, u64)]) {
         let stats = &self.shared.stats;
-        if std::mem::take(&mut self.was_away) {
-            // Who was silent while nobody could be heard cannot be told.
-            self.members.begin_anew();
-        }
         stats.fleet.connected.store(true, Ordering::Release);
         stats.fleet.same_key.store(true, Ordering::Release);
         stats.alarms.clear("other_key");
         stats.alarms.clear("redis_away");
         stats.alarms.clear("redis_refuses");
-        self.confirm_lease(sent);
         let now = since_boot();
-        self.members.observe(&heard.beats, now);
+        self.confirm_lease(sent, now);
+        self.members.observe(&heard.beats, now, self.shared.settings.reclaim_after);
         self.keep(heard, sent, seen);
         self.show(heard, now);
         self.take_over(now);
     }
 
     /// What was leased may be used for another while, unless others may have taken it meanwhile.
-    fn confirm_lease(&self, sent: Duration) {
+    fn confirm_lease(&self, sent: Duration, now: Duration) {
         let mut lease = self.shared.lease.lock().unwrap_or_else(PoisonError::into_inner);
-        lease.confirm(sent);
+        lease.confirm(sent, now);
         if lease.is_lost() {
             let text = "this node was silent for so long that others may have taken over its codes: when Redis is away the next \
                         time, it makes no links alone; restart it";
@@ -178,7 +171,10 @@ impl Heart {
                 batch.set_floor(length.get(), *floor);
             }
         }
-        if self.written_down.is_none_or(|at| at.elapsed() >= WRITE_DOWN_EVERY) {
+        // The next process goes by this when it decides what is still its own: nothing may be, while codes of an earlier
+        // one are yet to be thrown away, or when this one came back too late.
+        let is_own = self.shared.is_resumed.load(Ordering::Acquire) && !self.shared.lease().is_lost();
+        if is_own && self.written_down.is_none_or(|at| at.elapsed() >= WRITE_DOWN_EVERY) {
             batch.set_heard(&boot_id(), sent);
             self.written_down = Some(Instant::now());
         }

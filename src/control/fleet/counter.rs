@@ -1,7 +1,8 @@
 //! Counter values from Redis, for the replenisher.
 
 use std::io;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use carom_shards::{CodeLength, Counter, Run};
 
@@ -18,6 +19,7 @@ pub struct FleetCounter {
     redis: Redis,
     /// Whether this node has been part of the fleet before. A counter below what a newcomer brings along is no surprise.
     was_here: bool,
+    made: Instant,
 }
 
 impl FleetCounter {
@@ -27,7 +29,7 @@ impl FleetCounter {
     /// When the certificates cannot be used.
     pub fn new(shared: &Shared) -> io::Result<FleetCounter> {
         let was_here = shared.links.is_of_fleet().map_err(io::Error::other)?;
-        Ok(FleetCounter { redis: shared.redis()?, shared: shared.clone(), was_here })
+        Ok(FleetCounter { redis: shared.redis()?, shared: shared.clone(), was_here, made: Instant::now() })
     }
 
     /// Leases `want` values of a length, all of them above what this node has seen.
@@ -35,6 +37,7 @@ impl FleetCounter {
     /// # Errors
     /// Why there are none now; values may be lost then, which costs nothing.
     pub fn lease(&mut self, length: CodeLength, want: u64, seen: u64) -> Result<Run, String> {
+        self.wait_for_a_heartbeat()?;
         let stats = &self.shared.stats;
         let about = (seen, margin(length));
         let leased = self.redis.lease(length, want, about, &self.shared.settings.node, LEASE_TIME);
@@ -70,6 +73,28 @@ impl FleetCounter {
         let start = self.redis.increment(length, want, &self.shared.settings.node, LEASE_TIME);
         let start = start.map_err(|trouble| trouble.to_string())?;
         Ok(Run { length, start: Counter(start), len: want })
+    }
+
+    /// What is leased before the first heartbeat would be taken at once by a node that has watched the silence of an
+    /// earlier process for long enough. That heartbeat is on its way when the node starts.
+    fn wait_for_a_heartbeat(&self) -> Result<(), String> {
+        while !self.shared.lease().has_begun() {
+            if self.made.elapsed() >= LEASE_TIME {
+                return Err("Redis has not answered a heartbeat yet".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// How often others may have taken what this node had leased before.
+    pub fn losses(&self) -> u32 {
+        self.shared.lease().losses()
+    }
+
+    /// No code is left of an earlier process that may be another node's.
+    pub fn resumed(&self) {
+        self.shared.is_resumed.store(true, Ordering::Release);
     }
 
     /// Gives a lease back whose values are used up. That it may not arrive costs nothing: whoever takes it over finds all

@@ -66,6 +66,8 @@ pub struct Shared {
     pub stats: Arc<NodeStats>,
     /// Whether leased counter values may still be used without asking.
     pub lease: Arc<Mutex<Lease>>,
+    /// Set when no code is left of an earlier process that may be another node's by now.
+    pub is_resumed: Arc<AtomicBool>,
     /// Set when the node is on its way out.
     pub stop: Arc<AtomicBool>,
 }
@@ -78,7 +80,12 @@ impl Shared {
 
     /// Whether leased counter values may be used without asking.
     pub fn lease_holds(&self) -> bool {
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner).holds(beat::since_boot())
+        self.lease().holds(beat::since_boot())
+    }
+
+    /// The lease as it is now.
+    fn lease(&self) -> Lease {
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the fleet is known to have the same secret key, so that anything may be shared.
