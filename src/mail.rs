@@ -17,6 +17,7 @@ use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
 use crate::link::{Link, Reuse};
+use crate::record::DamagedRange;
 use crate::stats::LatencySummary;
 
 /// Who waits for an answer: a core (the one that serves the admin listener counts as one more) and the number it gave to
@@ -302,8 +303,8 @@ pub enum ToCore {
     },
     /// Links of the core, read back at start.
     Load(LoadBatch),
-    /// Some records cannot be read back: not all codes are known.
-    LoadDamaged,
+    /// These records cannot be read back.
+    LoadDamaged(Arc<[DamagedRange]>),
     /// All links have been read back.
     LoadDone,
     /// What a look-up has found.

@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -317,6 +318,37 @@ fn origin(bytes: &[u8]) -> Option<Origin> {
         [1] => Some(Origin::Issued),
         [2] => Some(Origin::Custom),
         _ => None,
+    }
+}
+
+/// Codes whose records a scan could not read, because a block of a file is damaged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DamagedRange {
+    /// The last code before that could be read, or the start of the scanned part.
+    pub after: String,
+    /// The first code behind that could be read; `None` where there was none to the end of the scanned part.
+    pub before: Option<String>,
+}
+
+impl DamagedRange {
+    /// Whether the record of this code may be one of those.
+    pub fn may_hold(&self, code: &Code) -> bool {
+        let mut ascii = [0; CODE_LEN_MAX];
+        let (key, after) = (code.ascii(&mut ascii), self.after.as_bytes());
+        let ends_behind = match &self.before {
+            Some(before) => key < before.as_bytes(),
+            None => key.first() == after.first(),
+        };
+        key >= after && ends_behind
+    }
+}
+
+impl fmt::Display for DamagedRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.before {
+            Some(before) => write!(f, "codes after {} and before {before}", self.after),
+            None => write!(f, "codes after {} with the same first character", self.after),
+        }
     }
 }
 

@@ -172,6 +172,13 @@ mod tests {
         }
         assert_eq!(kept, 2);
         assert_eq!(found, [LookedUp::Link(Arc::new(stored)), LookedUp::Damaged, LookedUp::Missing, LookedUp::Missing]);
+        // Whoever asked so long ago has been told that the link is unavailable.
+        let long_ago = Instant::now().checked_sub(FETCH_TIME_MAX).unwrap();
+        let abc = Code::parse(b"abc").unwrap();
+        let late =
+            LookUp { code: abc, core: CoreId(0), token: 9, since: long_ago, in_doubt: false, was_unknown: false };
+        queue.send(late).unwrap();
+        assert!(matches!(node.next_mail(), ToCore::LookedUp { token: 9, found: LookedUp::Unknown, .. }));
         drop(queue);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }

@@ -77,9 +77,10 @@ pub fn load(
     for result in results {
         report.damaged.extend(result?);
     }
+    let damaged: Arc<[DamagedRange]> = report.damaged.as_slice().into();
     for mailbox in post.all() {
-        if !report.damaged.is_empty() {
-            mailbox.post(ToCore::LoadDamaged);
+        if !damaged.is_empty() {
+            mailbox.post(ToCore::LoadDamaged(Arc::clone(&damaged)));
         }
         mailbox.post(ToCore::LoadDone);
     }

@@ -51,8 +51,13 @@ impl Looks {
     ) -> bool {
         match found {
             Found::Elsewhere => self.ask_store(code, token, tick, stats, node),
-            Found::Missing => self.ask_redis(code, token, tick, stats, node),
-            Found::Link { .. } | Found::Gone | Found::Damaged => false,
+            Found::Missing => self.ask_redis(self.question(code, token), tick, stats, node),
+            // Redis may have what the disk has lost. It cannot say that there is no such link.
+            Found::Damaged => {
+                let question = LookUp { in_doubt: true, ..self.question(code, token) };
+                self.ask_redis(question, tick, stats, node)
+            }
+            Found::Link { .. } | Found::Gone => false,
         }
     }
 
@@ -71,12 +76,12 @@ impl Looks {
         LookUp { code, core: self.me, token, since: Instant::now(), in_doubt: false, was_unknown: false }
     }
 
-    fn ask_redis(&mut self, code: Code, token: u64, tick: u32, stats: &CoreStats, node: &NodeStats) -> bool {
+    fn ask_redis(&self, question: LookUp, tick: u32, stats: &CoreStats, node: &NodeStats) -> bool {
         let Some(queue) = &self.redis else { return false };
-        if self.was_unknown(&code, tick) {
+        if self.was_unknown(&question.code, tick) {
             return false;
         }
-        let asked = queue.try_send(self.question(code, token)).is_ok();
+        let asked = queue.try_send(question).is_ok();
         if asked {
             stats.looked_up.add(1);
         } else {

@@ -124,13 +124,6 @@ impl Residents {
         }
     }
 
-    /// Some records could not be read, so every code may be in the store.
-    pub(super) fn doubt_codes(&mut self) {
-        if let Residents::Hot(hot) = self {
-            hot.codes = None;
-        }
-    }
-
     /// Whether it is known which codes exist nowhere.
     pub(super) fn knows_codes(&self) -> bool {
         match self {

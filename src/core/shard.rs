@@ -8,7 +8,7 @@ use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, MapFull
 use super::residents::{Resident, Residents, Share};
 use crate::link::Link;
 use crate::mail::{Change, LoadBatch};
-use crate::record::{self, RecordRef};
+use crate::record::{self, DamagedRange, RecordRef};
 use crate::stats::{CoreStats, NodeStats};
 use crate::wire::answer::Found;
 
@@ -32,6 +32,8 @@ pub(super) struct Shard {
     links: Residents,
     /// Whether it has been said that not all codes are known.
     in_doubt: Cell<bool>,
+    /// What could not be read back at start; nearly always nothing.
+    damaged: Arc<[DamagedRange]>,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
 }
@@ -45,7 +47,16 @@ impl Shard {
         stats: Arc<CoreStats>,
         node: Arc<NodeStats>,
     ) -> Shard {
-        Shard { me, cores, hasher, links: Residents::new(hasher, share), in_doubt: Cell::default(), stats, node }
+        Shard {
+            me,
+            cores,
+            hasher,
+            links: Residents::new(hasher, share),
+            in_doubt: Cell::default(),
+            damaged: Arc::default(),
+            stats,
+            node,
+        }
     }
 
     /// The same with memory for hardly any links.
@@ -77,6 +88,7 @@ impl Shard {
     pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> Found<'_> {
         let entry = match self.links.get(code, hash) {
             Resident::Entry(entry) => entry,
+            Resident::Nothing if self.damaged.iter().any(|range| range.may_hold(code)) => return Found::Damaged,
             Resident::Nothing => return Found::Missing,
             Resident::Elsewhere => return Found::Elsewhere,
         };
@@ -145,10 +157,9 @@ impl Shard {
         self.count();
     }
 
-    /// Some records could not be read back: a code without a link may have one. The alarm for that is raised elsewhere.
-    pub(super) fn doubt_codes(&mut self) {
-        self.in_doubt.set(true);
-        self.links.doubt_codes();
+    /// These records could not be read back: of a code without a link there it cannot be said that it has none.
+    pub(super) fn doubt(&mut self, ranges: Arc<[DamagedRange]>) {
+        self.damaged = ranges;
     }
 
     /// All links have been read back.

@@ -478,9 +478,9 @@ impl Work {
                     data.shard.keep(&code, link.as_deref(), as_of);
                 }
             }
-            ToCore::LoadDamaged => {
+            ToCore::LoadDamaged(ranges) => {
                 if let Some(data) = &mut self.data {
-                    data.shard.doubt_codes();
+                    data.shard.doubt(ranges);
                 }
             }
             ToCore::CodesReady => {

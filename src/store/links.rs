@@ -25,6 +25,7 @@ pub use self::urls::UrlUse;
 pub use super::error::StoreError;
 use super::journal::{self, Repair};
 use super::search::{bisect, from_position, gallop, position};
+pub use crate::record::DamagedRange;
 
 /// The form of this directory.
 const FORMAT: u64 = 1;
@@ -123,24 +124,6 @@ impl Batch {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
-    }
-}
-
-/// Codes whose records a scan could not read, because a block of a file is damaged.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DamagedRange {
-    /// The last code before that could be read, or the start of the scanned part.
-    pub after: String,
-    /// The first code behind that could be read; `None` where there was none to the end of the scanned part.
-    pub before: Option<String>,
-}
-
-impl fmt::Display for DamagedRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.before {
-            Some(before) => write!(f, "codes after {} and before {before}", self.after),
-            None => write!(f, "codes after {} with the same first character", self.after),
-        }
     }
 }
 

@@ -324,6 +324,15 @@ mod tests {
     }
 
     #[test]
+    fn a_slug_does_not_take_a_window_over() {
+        let mut shelf = shelf();
+        assert_eq!(shelf.create("a", "http://x/", Reuse::Recent), new("a"));
+        let slug = Link { origin: Origin::Custom, created_ms: shelf.now_ms, ..wanted("slug", "http://x/") };
+        assert_eq!(shelf.one(create(slug, Reuse::Recent, Ground::Alone, 1)), StoreAnswer::Created);
+        assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), was("a"));
+    }
+
+    #[test]
     fn what_redis_names_is_looked_at_once_more() {
         let mut shelf = shelf();
         let mut outbox = Outbox::default();

@@ -12,7 +12,7 @@ use super::cluster::Cluster;
 use super::redis::{Reply, Server};
 use super::{settle, setup};
 use crate::http::Wire;
-use crate::node::{Node, sum, wait_until};
+use crate::node::{Node, sum, wait_for, wait_until};
 
 const TARGET: &str = "https://example.org/target";
 
@@ -228,4 +228,23 @@ fn a_slug_that_exists_on_another_node_is_found() {
         assert_eq!(nodes[1].wire().create(&fields).status, 400);
     }
     assert!(matches!(server.command(&["GET", &entry_of(TARGET, &Policy::default())]), Reply::Nil), "slugs are chosen");
+}
+
+#[test]
+fn a_create_that_was_refused_leaves_nothing_that_others_wait_for() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let setup = setup(&folder.path().join("0"), 0, &server.url()).env("CAROM_LINKS_DEDUPE", "1d");
+    let node = setup.env("CAROM_FLEET_ACCEPT_WITHOUT_REDIS", "false").expect("redis_away").start();
+    settle(&node);
+    server.pause();
+    node.wire().create(&json!({"longUrl": TARGET})).problem(503, ":unavailable");
+    server.resume();
+    wait_until("Redis again", || node.status()["redis"]["connected"] == true);
+    let code = wait_for("a link", || {
+        let reply = node.wire().create(&json!({"longUrl": TARGET}));
+        (reply.status == 200).then(|| reply.code())
+    });
+    for _ in 0..5 {
+        assert_eq!(node.wire().shorten(TARGET), code);
+    }
 }
