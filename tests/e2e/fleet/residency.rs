@@ -16,7 +16,7 @@ fn nodes_find_what_they_do_not_keep_in_memory() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let setup = |number: usize| setup(&folder.path().join(format!("{number}")), number, &server.url());
-    let setups: Vec<Setup> = (0..2).map(|number| keeping(setup(number), LIMIT)).collect();
+    let setups: Vec<Setup> = (0..2).map(|number| keeping(setup(number), LIMIT).expect("redis_away")).collect();
     let nodes: Vec<Node> = setups.iter().map(Setup::start).collect();
     nodes.iter().for_each(settle);
     let mut wire = nodes[0].wire();
