@@ -156,12 +156,12 @@ impl<'a> Checker<'a> {
         let (key, wrong) = match (is_hot, limit) {
             (false, None) => return Some(Residency::All),
             (true, Some(limit)) => {
-                let least = cores.map_or(1, |cores| cores.cpus.len() as u64) * MEMORY_LIMIT_MIN;
-                let most = least / MEMORY_LIMIT_MIN * MEMORY_LIMIT_MAX;
+                let count = cores.map_or(1, |cores| cores.cpus.len() as u64);
+                let (least, most) = (count * MEMORY_LIMIT_MIN, count * MEMORY_LIMIT_MAX);
                 if (least..=most).contains(&limit) {
                     return Some(Residency::Hot { memory_limit: limit });
                 }
-                let right = format!("allow at least {}KiB, or run fewer cores", least >> 10);
+                let right = format!("allow at least {}, or run fewer cores", value::show_size(least));
                 let too_much = format!("allow at most {}, or run more cores", value::show_size(most));
                 match limit < least {
                     true => (Key::LinksMemoryLimit, Wrong::new("is too little for so many cores", right)),

@@ -24,6 +24,14 @@ pub enum Alike {
     UsedSince(u64),
 }
 
+impl Alike {
+    /// Whether a link that came by its code in this way may be the one. Within a window a URL has one code, whatever slugs
+    /// are chosen for it meanwhile.
+    pub fn admits(self, origin: Origin) -> bool {
+        self == Alike::Oldest || origin == Origin::Issued
+    }
+}
+
 /// What the index says of a key, in the order to look at it. An index that cannot be read says nothing: then a new link is
 /// made, which is never wrong.
 pub fn alike(links: &Links, stats: &NodeStats, key: UrlKey, which: Alike) -> Vec<UrlUse> {
@@ -49,13 +57,8 @@ pub fn find(links: &Links, stats: &NodeStats, link: &Link, which: Alike, now_ms:
         let stored = links.get(code).ok().flatten();
         stored
             .and_then(|value| State::from_value(*code, &value))
-            .is_some_and(|state| is_live_like(&state, link, now_ms) && may_stand_for(&state, which))
+            .is_some_and(|state| is_live_like(&state, link, now_ms) && which.admits(state.origin()))
     })
-}
-
-/// Within a window a URL has one code, whatever slugs are chosen for it meanwhile.
-fn may_stand_for(state: &State, which: Alike) -> bool {
-    which == Alike::Oldest || state.origin() == Origin::Issued
 }
 
 /// Whether a state is a link that is like this one and can be followed now.

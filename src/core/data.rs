@@ -88,8 +88,8 @@ impl Data {
         (answered, answered + taken > 0 || mesh.has_more())
     }
 
-    /// Makes a change visible that is durable with the commit of that number. Returns whom to answer what, unless other cores may hold copies of what was there
-    /// before: then that waits for [`Data::dropped`].
+    /// Makes a change visible that is durable with the commit of that number. Returns whom to answer what, unless other
+    /// cores may hold copies of what was there before: then that waits for [`Data::dropped`].
     pub(super) fn change(
         &mut self,
         change: &Change,

@@ -1,6 +1,5 @@
 //! The links of one core, and how changes reach them.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, MapFull, owner};
@@ -31,7 +30,7 @@ pub(super) struct Shard {
     hasher: CodeHasher,
     links: Residents,
     /// Whether it has been said that not all codes are known.
-    in_doubt: Cell<bool>,
+    in_doubt: bool,
     /// What could not be read back at start; nearly always nothing.
     damaged: Arc<[DamagedRange]>,
     stats: Arc<CoreStats>,
@@ -52,7 +51,7 @@ impl Shard {
             cores,
             hasher,
             links: Residents::new(hasher, share),
-            in_doubt: Cell::default(),
+            in_doubt: false,
             damaged: Arc::default(),
             stats,
             node,
@@ -199,8 +198,8 @@ impl Shard {
         })
     }
 
-    fn count(&self) {
-        if !self.links.knows_codes() && !self.in_doubt.replace(true) {
+    fn count(&mut self) {
+        if !self.links.knows_codes() && !std::mem::replace(&mut self.in_doubt, true) {
             let text = "links.memory_limit is too low for this many links: unknown codes are looked for on disk";
             self.node.alarms.raise("memory_limit_low", text.to_owned());
         }

@@ -364,14 +364,14 @@ impl Work {
             };
             match data.find(&code, self.now.unix_ms) {
                 Place::Here(found) | Place::Copy(found) => {
-                    let (token, tick, node) = (token | DESK_TOKEN, self.now.tick, &desk.counters().node);
+                    let (tick, node) = (self.now.tick, &desk.counters().node);
                     if let Some(looks) = &mut self.looks
-                        && looks.go_on(&found, code, token, tick, &self.stats, node)
+                        && looks.go_on(&found, code, token | DESK_TOKEN, tick, &self.stats, node)
                     {
                         continue;
                     }
                     count(&self.stats, &found);
-                    desk.bring_looked(token & !DESK_TOKEN, looked(&found));
+                    desk.bring_looked(token, looked(&found));
                 }
                 Place::There { owner, hash, .. } => {
                     self.stats.forwarded_out.add(1);
@@ -403,7 +403,8 @@ impl Work {
         worked
     }
 
-    /// Gives an answer of another core, of the store or of Redis, to who asked. Returns the code if others will ask for it, too.
+    /// Gives an answer of another core, of the store or of Redis, to who asked. Returns the code if others will ask for
+    /// it, too.
     fn take_answer(
         &mut self,
         token: u64,

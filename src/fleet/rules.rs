@@ -89,6 +89,12 @@ pub fn adopts(mine: Option<&State>, theirs: &State) -> bool {
     new.rev >= old.rev && theirs != mine
 }
 
+/// Whether a node that holds `mine` knows that the link is gone which others still have.
+pub fn is_over(mine: &State, theirs: &State) -> bool {
+    let (gone, link) = (mine.version(), theirs.version());
+    !mine.is_link() && (gone.claim == link.claim || gone.rev >= link.rev)
+}
+
 /// Whether two states of one code are links that cannot both be right: one of them was given to somebody in vain.
 pub fn is_conflict(mine: &State, theirs: &State) -> bool {
     let (State::Link(link), old, new) = (mine, mine.version(), theirs.version()) else { return false };
@@ -141,6 +147,14 @@ pub(crate) mod tests {
         assert_eq!(claim(Some(&freed), &theirs), Verdict::Accepted(again));
         let buried = link(Origin::Issued, 1, 7).deleted(5);
         assert_eq!(claim(Some(&buried), &theirs), Verdict::Held(buried));
+    }
+
+    #[test]
+    fn a_delete_ends_its_link_and_earlier_ones() {
+        let mine = link(Origin::Custom, 2, 7);
+        let (gone, later) = (mine.deleted(5), link(Origin::Custom, 4, 8));
+        assert!(is_over(&gone, &mine) && is_over(&gone, &link(Origin::Custom, 3, 8)));
+        assert!(!is_over(&gone, &later) && !is_over(&later, &mine));
     }
 
     #[test]

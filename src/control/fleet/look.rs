@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{Shared, note_trouble};
-use crate::fleet::State;
+use crate::fleet::{State, rules};
 use crate::limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
-use crate::link::Version;
 use crate::mail::{LookUp, LookedUp, Order, ToCore};
 use crate::store::links::StoreError;
 use crate::store::redis::{Answer, Redis, Ticket};
@@ -63,10 +62,9 @@ impl Looker {
     ///
     /// # Errors
     /// Where the store cannot be read.
-    fn is_known_to_be_gone(&self, code: &Code, theirs: Version) -> Result<bool, StoreError> {
+    fn is_known_to_be_gone(&self, code: &Code, theirs: &State) -> Result<bool, StoreError> {
         let Some(value) = self.shared.links.get(code)? else { return Ok(false) };
-        let mine = State::from_value(*code, &value).filter(|mine| !mine.is_link());
-        Ok(mine.is_some_and(|gone| gone.version().claim == theirs.claim || gone.version().rev >= theirs.rev))
+        Ok(State::from_value(*code, &value).is_some_and(|mine| rules::is_over(&mine, theirs)))
     }
 
     /// Begins to look these up.
@@ -95,14 +93,17 @@ impl Looker {
             let Some(look_ups) = self.asked.remove(&ticket) else { continue };
             let Some(&LookUp { code, .. }) = look_ups.first() else { continue };
             let found = match answer.state(code) {
-                Ok(Some(State::Link(link))) => match self.is_known_to_be_gone(&code, link.version) {
-                    Ok(false) => {
-                        states.push((code, State::Link(Arc::clone(&link))));
-                        LookedUp::Link(link)
+                Ok(Some(State::Link(link))) => {
+                    let theirs = State::Link(Arc::clone(&link));
+                    match self.is_known_to_be_gone(&code, &theirs) {
+                        Ok(false) => {
+                            states.push((code, theirs));
+                            LookedUp::Link(link)
+                        }
+                        Ok(true) => LookedUp::Missing,
+                        Err(_) => LookedUp::Unknown,
                     }
-                    Ok(true) => LookedUp::Missing,
-                    Err(_) => LookedUp::Unknown,
-                },
+                }
                 Ok(_) => LookedUp::Missing,
                 Err(trouble) => {
                     note_trouble(&self.shared.stats, &trouble);

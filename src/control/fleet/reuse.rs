@@ -18,7 +18,7 @@ use carom_shards::Code;
 use super::gateway::ground;
 use super::{Shared, note_trouble};
 use crate::control::urls::{self, Alike, is_live_like};
-use crate::fleet::State;
+use crate::fleet::{State, rules};
 use crate::limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
 use crate::link::{Link, Origin, Reuse, UrlKey};
 use crate::mail::{Ground, Order, StoreRequest};
@@ -204,19 +204,15 @@ impl Reuser {
         let mut known: HashMap<(UrlKey, Reuse), usize> = HashMap::new();
         for (at, request) in requests.iter().enumerate() {
             let StoreRequest::Create { link, reuse, .. } = request else { continue };
-            let key = match (reuse, link.origin) {
-                (Reuse::Any, Origin::Custom) => {
-                    let is_here = turn.state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms));
-                    if is_here {
-                        let search = Search::new(link, *reuse, link.url_key(), at);
-                        searches.push(Search { step: Step::Look(link.code), here: Some(link.code), ..search });
-                    }
-                    continue;
+            let key = link.url_key();
+            if link.origin == Origin::Custom {
+                // Only the link of that very slug will do.
+                if turn.state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms)) {
+                    let search = Search::new(link, *reuse, key, at);
+                    searches.push(Search { step: Step::Look(link.code), here: Some(link.code), ..search });
                 }
-                (Reuse::Any, Origin::Issued) => link.url_key(),
-                (Reuse::Recent, Origin::Issued) if turn.window().is_some() => link.url_key(),
-                _ => continue,
-            };
+                continue;
+            }
             if let Some(&first) = known.get(&(key, *reuse)) {
                 searches[first].requests.push(at);
                 continue;
@@ -404,7 +400,7 @@ impl Turn<'_> {
             Ok(Some(there)) if is_live_like(&there, link, self.now_ms) => match here {
                 Some(_) if is_here => Judgement::Is(None),
                 // This node knows of a delete that Redis does not, or not any more.
-                Some(gone) if !gone.is_link() && is_over(&gone, &there) => Judgement::Other,
+                Some(mine) if rules::is_over(&mine, &there) => Judgement::Other,
                 _ => Judgement::Is(Some(there)),
             },
             Ok(Some(_)) => Judgement::Other,
@@ -430,9 +426,4 @@ enum Judgement {
     Other,
     /// Redis does not say.
     Unheard,
-}
-
-/// Whether what is left of a link here is what is left of the one there, or of a later one.
-fn is_over(gone: &State, there: &State) -> bool {
-    gone.version().claim == there.version().claim || gone.version().rev >= there.version().rev
 }

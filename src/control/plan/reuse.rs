@@ -78,9 +78,8 @@ impl Plan<'_> {
         if which != Alike::Oldest {
             found.reverse();
         }
-        // Within the window it is one code, whatever slugs were chosen for the same URL meanwhile.
-        let may_stand = |found: &Arc<Link>| which == Alike::Oldest || found.origin == Origin::Issued;
-        found.into_iter().find_map(|entry| self.live_like(&entry.code, link, &look_up).filter(may_stand))
+        let admitted = |found: &Arc<Link>| which.admits(found.origin);
+        found.into_iter().find_map(|entry| self.live_like(&entry.code, link, &look_up).filter(admitted))
     }
 
     /// The link of a code, if it is like this one and can be followed now.
