@@ -169,7 +169,7 @@ impl Node {
                 stats.memory_limit.set(memory_limit);
                 let redis = look_ups.clone();
                 let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(&stats));
-                let started = fetchers::start(&FetcherSetup { links, post, hasher, cores, stats, redis });
+                let started = fetchers::start(FetcherSetup { links, post, hasher, cores, stats, redis });
                 let (queue, threads) = started.map_err(|error| thread_exit("the store's fetchers", &error))?;
                 (Some(queue), threads)
             }

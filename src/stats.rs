@@ -64,6 +64,8 @@ pub struct CoreStats {
     pub looked_up: Counter,
     /// Codes that were not in memory and were asked of the store.
     pub fetches: Counter,
+    /// Redirects whose link was not in memory, but in the store or in Redis.
+    pub fetched: Counter,
     /// Look-ups answered for other cores.
     pub forwarded_in: Counter,
     /// Doorbells rung at other cores.
@@ -99,8 +101,6 @@ pub struct NodeStats {
     pub store_errors: Counter,
     /// Records that could not be decoded.
     pub store_damaged: Counter,
-    /// Links that were not in memory and were read from the store for a client.
-    pub fetched: Counter,
     /// Codes that could not be asked of the store, because too many waited.
     pub fetches_left_out: Counter,
     /// Bytes that links may take in memory; 0 where all are kept.
@@ -216,7 +216,7 @@ pub struct LatencySummary {
     pub max: f64,
 }
 
-/// Something that a person should know of. Raised once, and again only after it was cleared.
+/// Something that a person should know of: a state that lasts until it is cleared, or an event.
 #[derive(Clone, Debug)]
 pub struct Alarm {
     /// A short fixed name, as in the runbook.
@@ -242,6 +242,17 @@ impl Alarms {
         if list.iter().any(|alarm| alarm.name == name && alarm.cleared_ms.is_none()) {
             return;
         }
+        Self::add(&mut list, name, text);
+    }
+
+    /// Raises an alarm for an event, which may happen again: each is logged, and the newest is shown.
+    pub fn happened(&self, name: &'static str, text: String) {
+        let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        list.retain(|alarm| alarm.name != name);
+        Self::add(&mut list, name, text);
+    }
+
+    fn add(list: &mut VecDeque<Alarm>, name: &'static str, text: String) {
         tracing::warn!(alarm = name, "{text}");
         if list.len() == ALARMS_KEPT {
             list.pop_front();

@@ -48,11 +48,11 @@ pub(super) async fn gather(desk: &Desk) -> Value {
         "links": sum(|core| core.links.get()),
         "cores": per_core,
         "cache": {
-            "hit": sum(|core| core.redirects.get()).saturating_sub(node.fetched.get()),
-            "miss": sum(|core| core.misses.get()) + node.fetched.get(),
+            "hit": sum(|core| core.redirects.get().saturating_sub(core.fetched.get())),
+            "miss": sum(|core| core.misses.get() + core.fetched.get()),
             "error": node.store_damaged.get(),
         },
-        "residency": describe_residency(node, sum(|core| core.map_bytes.get())),
+        "residency": describe_residency(node, sum(|core| core.map_bytes.get()), sum(|core| core.fetched.get())),
         "store": describe_store(node),
         "lock": {"get": sum(|core| core.code_waits.get()), "error": sum(|core| core.code_wait_errors.get())},
         "issuer": {
@@ -110,13 +110,13 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
 }
 
 /// Which links are in memory.
-fn describe_residency(node: &NodeStats, memory_bytes: u64) -> Value {
+fn describe_residency(node: &NodeStats, memory_bytes: u64, fetched: u64) -> Value {
     let limit = node.memory_limit.get();
     json!({
         "mode": if limit > 0 { "hot" } else { "all" },
         "memoryBytes": memory_bytes,
         "memoryLimitBytes": (limit > 0).then_some(limit),
-        "fetched": node.fetched.get(),
+        "fetched": fetched,
         "fetchesLeftOut": node.fetches_left_out.get(),
     })
 }

@@ -5,19 +5,19 @@
 //! asked for what the store does not have, or cannot give.
 
 use std::io;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
+use super::pool;
+use super::readers::{self, Read};
 use crate::limits::{FETCH_QUEUE_LEN, FETCH_TIME_MAX, FETCHERS};
 use crate::mail::{LookUp, LookUpQueue, LookedUp, Post, ToCore};
-use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
-use crate::store::links::{Links, StoreError};
+use crate::store::links::Links;
 
 /// What the fetchers work with.
 #[derive(Clone, Debug)]
@@ -40,33 +40,18 @@ pub struct FetcherSetup {
 ///
 /// # Errors
 /// Where the operating system gives no thread.
-pub fn start(setup: &FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>>)> {
-    let (sender, receiver) = sync_channel(FETCH_QUEUE_LEN);
-    let receiver = Arc::new(Mutex::new(receiver));
-    let mut threads = Vec::new();
-    for number in 0..FETCHERS {
-        let (setup, receiver) = (setup.clone(), Arc::clone(&receiver));
-        let thread =
-            std::thread::Builder::new().name(format!("store-fetch-{number}")).spawn(move || setup.serve(&receiver))?;
-        threads.push(thread);
-    }
-    Ok((sender, threads))
+pub fn start(setup: FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>>)> {
+    pool::start("store-fetch", FETCHERS, FETCH_QUEUE_LEN, move |look_up: LookUp| {
+        if look_up.since.elapsed() < FETCH_TIME_MAX {
+            setup.fetch(look_up);
+        } else {
+            // The client has been told; others still wait.
+            setup.tell(&look_up, LookedUp::Unknown);
+        }
+    })
 }
 
 impl FetcherSetup {
-    fn serve(&self, receiver: &Mutex<Receiver<LookUp>>) {
-        // One waits in the channel and the others for the lock: whoever comes first takes the next.
-        let next = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        while let Ok(look_up) = next() {
-            if look_up.since.elapsed() < FETCH_TIME_MAX {
-                self.fetch(look_up);
-            } else {
-                // The client has been told; others still wait.
-                self.tell(&look_up, LookedUp::Unknown);
-            }
-        }
-    }
-
     fn fetch(&self, look_up: LookUp) {
         // Asked for before the read: see Links::commits.
         let as_of = self.links.commits();
@@ -77,7 +62,6 @@ impl FetcherSetup {
             LookedUp::Missing | LookedUp::Unknown => None,
         };
         if let Some(link) = kept {
-            self.stats.fetched.add_shared(link.is_some().into());
             let core = owner(self.hasher.hash(&look_up.code), self.cores);
             self.post.to(core).post(ToCore::Fetched { code: look_up.code, link, as_of });
         }
@@ -96,27 +80,14 @@ impl FetcherSetup {
     }
 
     fn read(&self, code: &Code) -> LookedUp {
-        let mut ascii = [0; CODE_LEN_MAX];
-        let key = code.ascii(&mut ascii);
-        match self.links.get(code) {
-            Ok(None) => LookedUp::Missing,
-            Ok(Some(value)) => match record::decode(key, &value) {
-                Ok(RecordRef::Link(link)) => LookedUp::Link(Arc::new(link.to_link(*code))),
-                Ok(RecordRef::Tombstone(_)) => LookedUp::Missing,
-                Err(error) => {
-                    self.stats.report_damaged(key, &error);
-                    LookedUp::Damaged
-                }
-            },
-            Err(StoreError::Damaged(text)) => {
-                self.stats.report_damaged(key, &text);
+        match readers::read(&self.links, &self.stats, code) {
+            Read::Link(link) => LookedUp::Link(link),
+            Read::Nothing => LookedUp::Missing,
+            Read::Damaged(why) => {
+                self.stats.report_damaged(code.ascii(&mut [0; CODE_LEN_MAX]), &why);
                 LookedUp::Damaged
             }
-            Err(error) => {
-                self.stats.store_errors.add_shared(1);
-                tracing::error!(%error, %code, "a link could not be read");
-                LookedUp::Unknown
-            }
+            Read::Unreadable => LookedUp::Unknown,
         }
     }
 }
@@ -127,6 +98,7 @@ mod tests {
     use crate::control::plan::tests::link;
     use crate::control::testing::TestNode;
     use crate::link::Origin;
+    use crate::record;
     use carom_shards::CoreId;
 
     #[test]
@@ -144,7 +116,7 @@ mod tests {
         node.links.commit(batch).unwrap();
         let commits = node.links.commits();
 
-        let (queue, threads) = start(&node.fetcher_setup()).unwrap();
+        let (queue, threads) = start(node.fetcher_setup()).unwrap();
         for (token, code) in [(0, "abc"), (1, "moved"), (2, "gone"), (3, "never")] {
             let code = Code::parse(code.as_bytes()).unwrap();
             queue

@@ -15,6 +15,7 @@ mod import_lines;
 pub mod loader;
 pub mod ndjson;
 pub mod plan;
+mod pool;
 mod progress;
 pub mod readers;
 pub mod replenisher;

@@ -2,14 +2,15 @@
 //! wait for a disk.
 
 use std::io;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use carom_shards::Code;
 use carom_shards::code::CODE_LEN_MAX;
 
+use super::pool;
 use crate::limits::{READ_QUEUE_LEN, READERS};
+use crate::link::Link;
 use crate::mail::{Post, ReaderQueue, StoreAnswer, StoreRequest};
 use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
@@ -20,47 +21,52 @@ use crate::store::links::{Links, StoreError};
 /// # Errors
 /// Where the operating system gives no thread.
 pub fn start(links: &Links, post: &Post, stats: &Arc<NodeStats>) -> io::Result<(ReaderQueue, Vec<JoinHandle<()>>)> {
-    let (sender, receiver) = sync_channel(READ_QUEUE_LEN);
-    let receiver = Arc::new(Mutex::new(receiver));
-    let mut threads = Vec::new();
-    for number in 0..READERS {
-        let (links, post, stats, receiver) = (links.clone(), post.clone(), Arc::clone(stats), Arc::clone(&receiver));
-        let thread = std::thread::Builder::new()
-            .name(format!("store-read-{number}"))
-            .spawn(move || serve(&links, &post, &stats, &receiver))?;
-        threads.push(thread);
-    }
-    Ok((sender, threads))
-}
-
-fn serve(links: &Links, post: &Post, stats: &NodeStats, receiver: &Mutex<Receiver<StoreRequest>>) {
-    // One reader waits in the channel and the others for the lock: whoever comes first takes the next request.
-    let next = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-    while let Ok(request) = next() {
-        match request {
-            StoreRequest::Read { code, ticket } => post.answer(ticket, read(links, stats, code)),
-            StoreRequest::Create { ticket, .. } | StoreRequest::Delete { ticket, .. } => {
-                post.answer(ticket, StoreAnswer::Refused("writes are not served by the readers"));
-            }
+    let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
+    pool::start("store-read", READERS, READ_QUEUE_LEN, move |request| match request {
+        StoreRequest::Read { code, ticket } => post.answer(ticket, answer(&links, &stats, code)),
+        StoreRequest::Create { ticket, .. } | StoreRequest::Delete { ticket, .. } => {
+            post.answer(ticket, StoreAnswer::Refused("writes are not served by the readers"));
         }
-    }
+    })
 }
 
-fn read(links: &Links, stats: &NodeStats, code: Code) -> StoreAnswer {
-    stats.store_selects.add_shared(1);
-    match links.get(&code) {
-        Ok(None) => StoreAnswer::NotFound,
+/// What the store has under a code.
+pub(super) enum Read {
+    /// This link.
+    Link(Arc<Link>),
+    /// Nothing, or what is left of a link.
+    Nothing,
+    /// A record that cannot be decoded, or a block that cannot be read; and why.
+    Damaged(String),
+    /// The operating system refused to read. That was counted and logged.
+    Unreadable,
+}
+
+/// Reads the link of a code.
+pub(super) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
+    match links.get(code) {
+        Ok(None) => Read::Nothing,
         Ok(Some(value)) => match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
-            Ok(RecordRef::Link(link)) => StoreAnswer::Found(Arc::new(link.to_link(code))),
-            Ok(RecordRef::Tombstone(_)) => StoreAnswer::NotFound,
-            Err(_) => StoreAnswer::Damaged,
+            Ok(RecordRef::Link(link)) => Read::Link(Arc::new(link.to_link(*code))),
+            Ok(RecordRef::Tombstone(_)) => Read::Nothing,
+            Err(error) => Read::Damaged(error.to_string()),
         },
-        Err(StoreError::Damaged(_)) => StoreAnswer::Damaged,
+        Err(StoreError::Damaged(text)) => Read::Damaged(text),
         Err(error) => {
             stats.store_errors.add_shared(1);
             tracing::error!(%error, %code, "a record could not be read");
-            StoreAnswer::Refused("the store cannot be read at present")
+            Read::Unreadable
         }
+    }
+}
+
+fn answer(links: &Links, stats: &NodeStats, code: Code) -> StoreAnswer {
+    stats.store_selects.add_shared(1);
+    match read(links, stats, &code) {
+        Read::Link(link) => StoreAnswer::Found(link),
+        Read::Nothing => StoreAnswer::NotFound,
+        Read::Damaged(_) => StoreAnswer::Damaged,
+        Read::Unreadable => StoreAnswer::Refused("the store cannot be read at present"),
     }
 }
 

@@ -512,8 +512,11 @@ impl Work {
             LookedUp::Damaged => Found::Damaged,
             LookedUp::Unknown => Found::Elsewhere,
         };
+        let redirects = self.stats.redirects.get();
         let mut resumed = std::mem::take(&mut self.kicked);
         self.take_answer(token, &found, false, &mut resumed);
+        // None if the client has left.
+        self.stats.fetched.add(self.stats.redirects.get() - redirects);
         for slot in resumed.drain(..) {
             self.drained(slot);
         }

@@ -153,9 +153,10 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
         stop: Arc::new(AtomicBool::new(false)),
     };
     let lengths: Vec<CodeLength> = settings.code_length.and_longer().collect();
+    // Before the first heartbeat notes that this node is part of the fleet.
+    let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
     let started =
         fleet::start(&shared, parts.writer.clone(), parts.deliveries, lengths).map_err(|error| failed(&error))?;
-    let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
     Ok(Some(Joined {
         fleet: started.fleet,
         gateway: started.gateway,

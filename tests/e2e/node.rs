@@ -255,11 +255,22 @@ impl Node {
         self.drained()
     }
 
+    /// The same. Returns all that it has logged, too.
+    pub(crate) fn terminate_and_tell(mut self) -> (Setup, String) {
+        self.signal(Signal::TERM);
+        self.wait_until_drained();
+        (self.end(), self.log.whole())
+    }
+
     /// Waits for the end that was asked for, and checks it.
     pub(crate) fn drained(mut self) -> Setup {
+        self.wait_until_drained();
+        self.end()
+    }
+
+    fn wait_until_drained(&mut self) {
         let status = wait_for_end(&mut self.child);
         assert_eq!(status.code(), Some(0), "{status}, log:\n{}", self.log());
-        self.end()
     }
 
     /// Ends it with SIGKILL. Returns what is needed to start it again.

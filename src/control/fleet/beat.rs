@@ -38,6 +38,7 @@ pub(super) fn start(shared: &Shared, lengths: Vec<CodeLength>, taken: Sender<Run
         members: Members::default(),
         taken,
         written_down: None,
+        has_joined: false,
     };
     std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())
 }
@@ -60,6 +61,7 @@ struct Heart {
     members: Members,
     taken: Sender<Run>,
     written_down: Option<Instant>,
+    has_joined: bool,
 }
 
 impl Heart {
@@ -136,6 +138,7 @@ impl Heart {
     }
 
     fn hear(&mut self, heard: &Heard, sent: Duration, seen: &[(CodeLength, u64)]) {
+        self.join();
         let stats = &self.shared.stats;
         stats.fleet.connected.store(true, Ordering::Release);
         stats.fleet.same_key.store(true, Ordering::Release);
@@ -148,6 +151,28 @@ impl Heart {
         self.keep(heard, sent, seen);
         self.show(heard, now);
         self.take_over(now);
+    }
+
+    /// Notes once that this store is a fleet's, before the first code is leased: from then on its codes may not come from
+    /// its own counter.
+    fn join(&mut self) {
+        let links = &self.shared.links;
+        if self.has_joined || self.shared.stats.writes_refused.load(Ordering::Acquire) {
+            return;
+        }
+        let note = || {
+            if !links.is_of_fleet()? {
+                let mut batch = links.batch();
+                batch.join_fleet();
+                links.commit(batch)?;
+                links.sync()?;
+            }
+            Ok::<(), StoreError>(())
+        };
+        match note() {
+            Ok(()) => self.has_joined = true,
+            Err(error) => tracing::error!(%error, "that this node is part of a fleet could not be written down"),
+        }
     }
 
     /// What was leased may be used for another while, unless others may have taken it meanwhile.

@@ -1,5 +1,6 @@
 //! Counter values from Redis, for the replenisher.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,8 +18,10 @@ const LEASE_TIME: Duration = Duration::from_secs(1);
 pub struct FleetCounter {
     shared: Shared,
     redis: Redis,
-    /// Whether this node has been part of the fleet before. A counter below what a newcomer brings along is no surprise.
+    /// Whether this node was part of the fleet when it started. A counter below what a newcomer brings along is no
+    /// surprise, until it has leased values of that length once.
     was_here: bool,
+    leased: HashSet<CodeLength>,
     made: Instant,
 }
 
@@ -29,7 +32,13 @@ impl FleetCounter {
     /// When the certificates cannot be used.
     pub fn new(shared: &Shared) -> io::Result<FleetCounter> {
         let was_here = shared.links.is_of_fleet().map_err(io::Error::other)?;
-        Ok(FleetCounter { redis: shared.redis()?, shared: shared.clone(), was_here, made: Instant::now() })
+        Ok(FleetCounter {
+            redis: shared.redis()?,
+            shared: shared.clone(),
+            was_here,
+            leased: HashSet::new(),
+            made: Instant::now(),
+        })
     }
 
     /// Leases `want` values of a length, all of them above what this node has seen.
@@ -42,14 +51,15 @@ impl FleetCounter {
         let about = (seen, margin(length));
         let leased = self.redis.lease(length, want, about, &self.shared.settings.node, LEASE_TIME);
         let (granted, confirmed, replicas) = leased.map_err(|trouble| trouble.to_string())?;
-        if granted.mended > 0 && std::mem::replace(&mut self.was_here, true) {
+        let is_known = !self.leased.insert(length) || self.was_here;
+        if granted.mended > 0 && is_known {
             stats.fleet.regressions.add_shared(1);
             let text = format!(
                 "the counter of codes in Redis had been set back by {} values and was raised again; find out whether Redis \
                  lost data or was restored from an old copy",
                 granted.mended
             );
-            stats.alarms.raise("counter_regressed", text);
+            stats.alarms.happened("counter_regressed", text);
         }
         if granted.moved {
             tracing::info!(

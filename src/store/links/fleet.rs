@@ -13,7 +13,7 @@ use crate::fleet::follow::Position;
 use crate::fleet::outbox::Delivery;
 use crate::fleet::{EntryId, Partition};
 
-/// Where it is noted when the fleet was last heard of.
+/// Where it is noted when the fleet was last heard of. It is there as soon as the node has joined one.
 const HEARD: &str = "heard";
 
 impl Batch {
@@ -46,6 +46,11 @@ impl Batch {
     pub fn set_floor(&mut self, code_len: usize, value: u64) {
         let key = floor_key(code_len);
         self.inner.insert(&self.fleet, key.as_str(), sealed(&key, value));
+    }
+
+    /// Notes that this store belongs to a fleet, and that it is not known when that was last heard of.
+    pub fn join_fleet(&mut self) {
+        self.inner.insert(&self.fleet, HEARD, "");
     }
 
     /// Notes when the fleet was last heard of, as the time since this start of the machine.
@@ -170,6 +175,11 @@ mod tests {
         batch.set_position(here, &position);
         batch.set_compare(there, true);
         batch.set_floor(7, 55);
+        batch.join_fleet();
+        links.commit(batch).unwrap();
+        assert!(links.is_of_fleet().unwrap());
+        assert_eq!(links.heard("boot").unwrap().or(links.heard("").unwrap()), None);
+        let mut batch = links.batch();
         batch.set_heard("boot", Duration::from_millis(1_234));
         links.commit(batch).unwrap();
         assert_eq!(links.outbox().unwrap(), [delivery(2, "a"), delivery(300, "c")]);

@@ -38,6 +38,19 @@ fn a_node_without_a_name_draws_one_and_keeps_it() {
 }
 
 #[test]
+fn a_node_of_a_fleet_does_not_go_on_alone_by_mistake() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let node = setup(folder.path(), 0, &server.url()).start();
+    node.wire().shorten("https://example.org/");
+    // However short its life was.
+    node.kill();
+    let alone = Setup::new(folder.path()).env("CAROM_SPACE_KEY", KEY);
+    let (code, said) = alone.fail();
+    assert!(code != 0 && said.contains("belongs to a node of a fleet") && said.contains("--redis"), "{code}: {said}");
+}
+
+#[test]
 fn another_secret_key_is_refused() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
