@@ -216,7 +216,10 @@ impl Desk {
         self.look_up_times.borrow_mut().push(begin.elapsed());
         match reply {
             Some(Reply::Looked(looked)) => Some(looked),
-            _ => None,
+            _ => {
+                self.stats().unavailable.add(1);
+                None
+            }
         }
     }
 

@@ -56,6 +56,8 @@ pub struct CoreStats {
     pub redirects: Counter,
     /// Requests for codes that do not exist or are gone.
     pub misses: Counter,
+    /// Requests for links that could not be read, or not in time: neither a redirect nor a miss.
+    pub unavailable: Counter,
     /// Look-ups sent to other cores.
     pub forwarded_out: Counter,
     /// Redirects to other cores' links from the core's own copies of them.

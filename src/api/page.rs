@@ -19,5 +19,9 @@ pub(super) fn page<B>(request: &Request<B>, page: &Page) -> Answer {
     } else {
         answer(status, "text/plain; charset=utf-8", page.text)
     };
-    with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer")
+    let answer = with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer");
+    match page.retry_after() {
+        Some(seconds) => with(answer, header::RETRY_AFTER, &seconds.to_string()),
+        None => answer,
+    }
 }

@@ -87,6 +87,7 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "accepted": core.accepted.get(),
         "redirects": core.redirects.get(),
         "misses": core.misses.get(),
+        "unavailable": core.unavailable.get(),
         "badRequests": core.bad_requests.get(),
         "handedOver": core.handed_over.get(),
         "forwardedOut": core.forwarded_out.get(),

@@ -2,7 +2,8 @@
 //! were broken.
 //!
 //! `CAROM_FAULT=ack-before-sync` makes the writer acknowledge before it syncs, `CAROM_FAULT=trust-counter` makes a node of a
-//! fleet use whatever the counter in Redis gives. In every such build the writer also keeps
+//! fleet use whatever the counter in Redis gives, `CAROM_FAULT=deaf-fetchers` lets nobody hear what was read from the store, as
+//! if the disk hung. In every such build the writer also keeps
 //! `synced.log` in the data directory: after each sync one line with a journal's name and how many of its bytes are
 //! synced, so that [`power_loss`] can take away from a copy of the directory what a loss of power would.
 
@@ -26,13 +27,19 @@ pub struct Faults {
     pub ack_before_sync: bool,
     /// Take values from the counter with `INCRBY` alone, and believe that they are new.
     pub trust_counter: bool,
+    /// Never answer a core that asks for a link from the store.
+    pub deaf_fetchers: bool,
 }
 
 impl Faults {
     /// What the environment asks for.
     pub fn from_env() -> Faults {
         let is = |name: &str| std::env::var("CAROM_FAULT").is_ok_and(|fault| fault == name);
-        Faults { ack_before_sync: is("ack-before-sync"), trust_counter: is("trust-counter") }
+        Faults {
+            ack_before_sync: is("ack-before-sync"),
+            trust_counter: is("trust-counter"),
+            deaf_fetchers: is("deaf-fetchers"),
+        }
     }
 }
 

@@ -683,7 +683,8 @@ fn ticks(time: std::time::Duration) -> u32 {
 fn count(stats: &CoreStats, found: &Found<'_>) {
     match found {
         Found::Link { .. } => stats.redirects.add(1),
-        _ => stats.misses.add(1),
+        Found::Missing | Found::Gone => stats.misses.add(1),
+        Found::Damaged | Found::Elsewhere => stats.unavailable.add(1),
     }
 }
 

@@ -40,9 +40,10 @@ struct PageHeads {
 
 impl PageHeads {
     fn new(page: Page) -> PageHeads {
+        let retry = page.retry_after().map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
         let fields = |kind: &str, len: usize| {
             format!(
-                "Content-Type: {kind}; charset=utf-8\r\nContent-Length: {len}\r\nCache-Control: no-store\r\nVary: Accept\r\n\
+                "Content-Type: {kind}; charset=utf-8\r\nContent-Length: {len}\r\nCache-Control: no-store\r\nVary: Accept\r\n{retry}\
                  X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
             )
         };

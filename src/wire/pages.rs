@@ -22,6 +22,13 @@ pub struct Page {
     pub text: &'static str,
 }
 
+impl Page {
+    /// After how many seconds a client should come again, where that may help.
+    pub fn retry_after(&self) -> Option<u32> {
+        self.status.starts_with("503").then_some(1)
+    }
+}
+
 macro_rules! page {
     ($status:literal, $number:literal, $title:literal, $text:literal) => {
         Page {

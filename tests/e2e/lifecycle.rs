@@ -134,6 +134,7 @@ fn has_every_field(status: &Value, cores: usize) {
             "/connections",
             "/redirects",
             "/misses",
+            "/unavailable",
             "/forwardedOut",
             "/forwardedIn",
             "/hotHits",

@@ -208,3 +208,50 @@ fn a_limit_that_cannot_hold_even_the_codes_is_reported_and_all_links_redirect() 
     assert!(map_bytes(&status) <= 512 << 10);
     assert_eq!(node.wire().get("/nowhere").status, 404);
 }
+
+/// What happens when the store does not answer at all.
+#[cfg(feature = "faults")]
+mod fault_tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::http::Reply;
+
+    /// Redirects are answered 503 after two seconds, counted with what the sweep of connections and this machine add.
+    const GIVEN_UP: std::ops::Range<Duration> = Duration::from_secs(2)..Duration::from_secs(8);
+
+    #[test]
+    fn a_store_that_does_not_answer_delays_nobody_for_long_and_what_is_in_memory_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        import(&data, 60_000);
+        let setup = hot(&data, 1 << 20).cores(2).env("CAROM_FAULT", "deaf-fetchers");
+        let node = setup.expect("CAROM_FAULT has no meaning").start();
+        node.wire().shorten_as("warm", "https://example.org/warm");
+        let mut wires: Vec<Wire> = (0..60).map(|_| node.wire()).collect();
+        // The API is answered by hyper, and all that comes on its connection from then on.
+        wires[..20].iter_mut().for_each(|wire| assert_eq!(wire.get("/rest/health").status, 200));
+        let begin = Instant::now();
+        for (number, wire) in wires.iter_mut().enumerate() {
+            wire.send(&request("GET", &format!("/{}", code(number as u64 * 997)), "", b""));
+        }
+        let mut rounds = 0;
+        while begin.elapsed() < Duration::from_secs(1) {
+            assert_eq!(node.wire().get("/warm").location(), "https://example.org/warm");
+            rounds += 1;
+        }
+        assert!(rounds > 50, "{rounds} redirects from memory in a second");
+        // Some of them were in memory.
+        let replies: Vec<_> = wires.iter_mut().map(Wire::reply).collect();
+        assert!(GIVEN_UP.contains(&begin.elapsed()), "{:?}", begin.elapsed());
+        let given_up = |replies: &[Reply]| {
+            let unanswered = replies.iter().filter(|reply| reply.status != 302);
+            unanswered
+                .map(|reply| assert!(reply.status == 503 && reply.field("retry-after").is_some(), "{reply:?}"))
+                .count()
+        };
+        let (slow, fast) = (given_up(&replies[..20]), given_up(&replies[20..]));
+        assert!(slow > 3 && fast > 6, "{slow} and {fast}");
+        assert_eq!(sum(&node.status(), "/unavailable"), (slow + fast) as u64, "{}", node.status());
+    }
+}
