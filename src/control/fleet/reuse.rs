@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -69,7 +70,7 @@ enum Step {
 
 /// A search for a link that will do for one request, or for several of a turn that want the same.
 struct Search<'r> {
-    link: &'r Link,
+    link: &'r Arc<Link>,
     reuse: Reuse,
     key: UrlKey,
     /// Whose it is, by place.
@@ -80,6 +81,8 @@ struct Search<'r> {
     wrong: Vec<u8>,
     /// Whether Redis was told the code of the request.
     offered: bool,
+    /// What Redis has said to the claim of the request's own code.
+    claimed: Option<Ground>,
     step: Step,
 }
 
@@ -115,39 +118,16 @@ impl Searcher {
     fn run(mut self, receiver: &Receiver<StoreRequest>) {
         while let Ok(first) = receiver.recv() {
             let requests: Vec<_> = std::iter::once(first).chain(receiver.try_iter().take(GATEWAY_BATCH - 1)).collect();
-            let existing = self.reuser.existing(&self.shared, &mut self.redis, &requests);
-            let open = requests.iter().zip(&existing).filter(|(_, existing)| existing.is_none());
-            let claims: Vec<_> = open.filter_map(|(request, _)| claim_of(request)).collect();
-            let mut claimed = self.claim(&claims).into_iter();
-            for (request, existing) in requests.into_iter().zip(existing) {
+            let grounds = self.reuser.grounds(&self.shared, &mut self.redis, &requests);
+            for (request, ground) in requests.into_iter().zip(grounds) {
                 // In the order in which they came: who waits for the link of another request comes behind it.
-                let ground = existing.or_else(|| claimed.next()).expect("whatever is open was claimed");
-                self.reuser.note(&request, &ground);
+                self.reuser.note(&self.shared, &request, &ground);
                 if self.writer.send(Order::Client(request, ground)).is_err() {
                     return;
                 }
             }
         }
     }
-
-    /// What Redis says to the claims of codes for new links.
-    fn claim(&mut self, claims: &[(Code, Change)]) -> Vec<Ground> {
-        let answers = match self.shared.may_change() {
-            Ok(()) => self.redis.change(claims, self.shared.settings.answer_time),
-            Err(why) => {
-                // A store that takes no writes makes no links, and nobody may wait for one.
-                self.reuser.making.0.clear();
-                claims.iter().map(|_| Err(Trouble::Away { what: why.to_owned(), asked: false })).collect()
-            }
-        };
-        let grounds = claims.iter().zip(answers);
-        grounds.map(|((_, change), answer)| ground(&self.shared, answer, Some(change))).collect()
-    }
-}
-
-fn claim_of(request: &StoreRequest) -> Option<(Code, Change)> {
-    let StoreRequest::Create { link, .. } = request else { return None };
-    Some((link.code, Change::Claim(State::Link(Arc::clone(link)))))
 }
 
 /// Finds links that are there already; keeps what it needs from turn to turn.
@@ -157,20 +137,18 @@ struct Reuser {
 }
 
 impl Reuser {
-    /// For each request the link that will do, if there is one; all others are to be carried out.
-    fn existing(&mut self, shared: &Shared, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<Option<Ground>> {
-        let mut grounds: Vec<Option<Ground>> = requests.iter().map(|_| None).collect();
+    /// For each request the link that will do, or else what Redis says to the claim of its own code.
+    fn grounds(&mut self, shared: &Shared, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<Ground> {
         let mut turn = Turn { shared, redis, now_ms: unix_ms(), begin: Instant::now() };
         self.making.age();
         let mut searches = self.begin(&turn, requests);
-        if searches.is_empty() {
-            return grounds;
-        }
         // The time of Redis begins when it is asked, whatever the store took.
         turn.begin = Instant::now();
         for _ in 0..ROUNDS {
             if shared.has_same_key() {
                 turn.ask(&mut searches);
+                // What other nodes may be waiting for comes before what this one waits for.
+                turn.claim(&mut searches);
                 turn.look(&mut searches, &self.making);
             } else {
                 searches.iter_mut().for_each(|search| search.decide_here());
@@ -181,19 +159,22 @@ impl Reuser {
             if matches!(search.step, Step::Ask | Step::Look(_)) {
                 search.decide_here();
             }
-            self.end(search, &mut grounds);
         }
-        grounds
+        turn.claim(&mut searches);
+        let mut grounds: Vec<Option<Ground>> = requests.iter().map(|_| None).collect();
+        searches.into_iter().for_each(|search| self.end(search, &mut grounds));
+        grounds.into_iter().map(|ground| ground.expect("every request has its search")).collect()
     }
 
     /// Forgets a link that will not be made after all.
-    fn note(&mut self, request: &StoreRequest, ground: &Ground) {
+    fn note(&mut self, shared: &Shared, request: &StoreRequest, ground: &Ground) {
+        let is_taken = !shared.stats.writes_refused.load(Ordering::Acquire);
         let will_be = match ground {
             Ground::Accepted { .. } | Ground::Existing { .. } | Ground::Alone => true,
             Ground::Unheard { alone, .. } => *alone,
             Ground::Held(_) | Ground::Absent => false,
         };
-        if let (StoreRequest::Create { link, .. }, false) = (request, will_be) {
+        if let (StoreRequest::Create { link, .. }, false) = (request, will_be && is_taken) {
             self.making.forget(link.url_key());
         }
     }
@@ -207,10 +188,12 @@ impl Reuser {
             let key = link.url_key();
             if link.origin == Origin::Custom {
                 // Only the link of that very slug will do.
-                if turn.state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms)) {
-                    let search = Search::new(link, *reuse, key, at);
-                    searches.push(Search { step: Step::Look(link.code), here: Some(link.code), ..search });
-                }
+                let search = Search::new(link, *reuse, key, at);
+                let is_here = turn.state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms));
+                searches.push(match is_here {
+                    true => Search { step: Step::Look(link.code), here: Some(link.code), ..search },
+                    false => search,
+                });
                 continue;
             }
             if let Some(&first) = known.get(&(key, *reuse)) {
@@ -249,7 +232,7 @@ impl Reuser {
     }
 
     /// Says what became of a search.
-    fn end(&mut self, search: &Search<'_>, grounds: &mut [Option<Ground>]) {
+    fn end(&mut self, mut search: Search<'_>, grounds: &mut [Option<Ground>]) {
         let existing = |code: Code, found: Option<State>, spare: bool| Some(Ground::Existing { code, found, spare });
         let mut others = &search.requests[..];
         match &search.step {
@@ -267,6 +250,7 @@ impl Reuser {
                     self.making.add(search.key, search.link.code);
                 }
                 // The first one makes the link, and the writer hears of it before the others.
+                grounds[others[0]] = search.claimed.take();
                 others[1..].iter().for_each(|&at| grounds[at] = existing(search.link.code, None, true));
             }
         }
@@ -274,9 +258,18 @@ impl Reuser {
 }
 
 impl<'r> Search<'r> {
-    fn new(link: &'r Link, reuse: Reuse, key: UrlKey, at: usize) -> Search<'r> {
-        let requests = vec![at];
-        Search { link, reuse, key, requests, here: None, wrong: Vec::new(), offered: false, step: Step::Nothing }
+    fn new(link: &'r Arc<Link>, reuse: Reuse, key: UrlKey, at: usize) -> Search<'r> {
+        Search {
+            link,
+            reuse,
+            key,
+            requests: vec![at],
+            here: None,
+            wrong: Vec::new(),
+            offered: false,
+            claimed: None,
+            step: Step::Nothing,
+        }
     }
 
     /// Goes on without Redis.
@@ -349,6 +342,24 @@ impl Turn<'_> {
                     search.decide_here();
                 }
             }
+        }
+    }
+
+    /// Claims the codes of links that are to be made.
+    fn claim(&mut self, searches: &mut [Search<'_>]) {
+        let is_open = |search: &&mut Search<'_>| search.step == Step::Nothing && search.claimed.is_none();
+        let mut open: Vec<&mut Search<'_>> = searches.iter_mut().filter(is_open).collect();
+        let claim = |search: &&mut Search<'_>| (search.link.code, Change::Claim(State::Link(Arc::clone(search.link))));
+        let claims: Vec<(Code, Change)> = open.iter().map(claim).collect();
+        if claims.is_empty() {
+            return;
+        }
+        let answers = match self.shared.may_change() {
+            Ok(()) => self.redis.change(&claims, self.shared.settings.answer_time),
+            Err(why) => claims.iter().map(|_| Err(Trouble::Away { what: why.to_owned(), asked: false })).collect(),
+        };
+        for ((search, (_, change)), answer) in open.iter_mut().zip(&claims).zip(answers) {
+            search.claimed = Some(ground(self.shared, answer, Some(change)));
         }
     }
 

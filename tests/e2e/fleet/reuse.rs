@@ -97,6 +97,35 @@ fn nodes_that_are_asked_at_once_agree() {
 }
 
 #[test]
+fn nodes_of_which_each_is_first_with_something_do_not_wait_for_each_other() {
+    const URLS: usize = 32;
+    let (cluster, folder) = (Cluster::start(), tempfile::tempdir().unwrap());
+    let nodes = start(2, &format!("redis://{}", cluster.server(0).address()), folder.path());
+    let mut wires: Vec<Wire> = (0..2 * URLS).map(|place| nodes[place % 2].wire()).collect();
+    for round in 0..30 {
+        let start = std::sync::Barrier::new(2 * URLS);
+        let ask = |wire: &mut Wire, at: usize| {
+            start.wait();
+            (at, wire.shorten(&format!("{TARGET}/{round}/{at}")))
+        };
+        let codes: HashSet<(usize, String)> = std::thread::scope(|scope| {
+            let asked: Vec<_> = wires
+                .iter_mut()
+                .enumerate()
+                .map(|(place, wire)| {
+                    scope.spawn({
+                        let ask = &ask;
+                        move || ask(wire, place / 2)
+                    })
+                })
+                .collect();
+            asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(codes.len(), URLS, "round {round}: {codes:?}");
+    }
+}
+
+#[test]
 fn nodes_of_a_cluster_agree() {
     let (cluster, folder) = (Cluster::start(), tempfile::tempdir().unwrap());
     let servers: Vec<String> = (0..2).map(|index| cluster.server(index).address().to_string()).collect();
