@@ -16,7 +16,7 @@ use crate::fleet::follow::Position;
 use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
-use crate::link::{Link, Reuse};
+use crate::link::{Link, Reuse, Version};
 use crate::record::DamagedRange;
 use crate::stats::LatencySummary;
 
@@ -97,10 +97,21 @@ pub enum Ground {
 pub struct Followed {
     /// Which partition.
     pub partition: Partition,
-    /// The entries in their order; one that only marks a place, or that nobody can decode, has no state.
-    pub states: Vec<(Position, Option<(Code, State)>)>,
+    /// The entries in their order; one that only marks a place, or that nobody can decode, tells nothing.
+    pub entries: Vec<(Position, Option<Told>)>,
     /// Where the node stands after them.
     pub to: Position,
+}
+
+/// What an entry of a stream tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// The code that has changed.
+    pub code: Code,
+    /// Its state from then on.
+    pub state: State,
+    /// The link that lost the code to it.
+    pub displaced: Option<Version>,
 }
 
 /// What Redis has said to something from the outbox.

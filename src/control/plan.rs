@@ -19,7 +19,7 @@ use crate::fleet::outbox::{Outbox, OutboxWrites};
 use crate::fleet::rules::{self, Verdict};
 use crate::fleet::{Echo, Partition, State};
 use crate::link::{Link, Origin, UrlEntry, UrlKey, Version};
-use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket};
+use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket, Told};
 use crate::record::Tombstone;
 use crate::store::links::UrlUse;
 
@@ -78,14 +78,14 @@ impl Outcome {
 }
 
 /// Two links that cannot both have their code; the one that Redis has stays.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conflict {
     /// The code.
     pub code: Code,
-    /// What this node had, and gives up.
-    pub ours: State,
+    /// What is given up.
+    pub lost: Version,
     /// What stays.
-    pub theirs: State,
+    pub kept: Version,
 }
 
 /// What a commit must write.
@@ -333,7 +333,7 @@ impl<'o> Plan<'o> {
                 self.set(code, Stored::Held(mine.with_version(version)));
                 return;
             }
-            self.conflicts.push(Conflict { code, ours: mine.clone(), theirs: state.clone() });
+            self.conflict(code, mine.version(), state.version());
         }
         self.set(code, Stored::Held(gone));
         if mine.is_some() {
@@ -448,15 +448,19 @@ impl<'o> Plan<'o> {
     }
 
     fn follow(&mut self, followed: Followed, look_up: impl Fn(&Code) -> Stored) {
-        let Followed { partition, states, to } = followed;
-        for (Position { id, check }, changed) in states {
+        let Followed { partition, entries, to } = followed;
+        for (Position { id, check }, told) in entries {
             let echo = Echo { partition, id, check };
             self.outbox.seen(echo);
-            if let Some((code, state)) = changed {
+            if let Some(Told { code, state, displaced }) = told {
                 if !self.outbox.is_undelivered(&code) {
                     self.outbox.taken(echo);
                 }
+                let kept = state.version();
                 self.adopt(code, state, &look_up);
+                if let Some(lost) = displaced {
+                    self.conflict(code, lost, kept);
+                }
             }
         }
         self.outbox.passed(partition, to);
@@ -496,7 +500,15 @@ impl<'o> Plan<'o> {
         let is_other = ours.is_link() && ours.version().claim != theirs.version().claim;
         // Of what has yet to be brought again nobody need have known: then a late revision proves nothing.
         if rules::is_conflict(ours, theirs) || (is_other && self.outbox.is_undelivered(&code)) {
-            self.conflicts.push(Conflict { code, ours: ours.clone(), theirs: theirs.clone() });
+            self.conflict(code, ours.version(), theirs.version());
+        }
+    }
+
+    /// Both this node and Redis may see that a link was displaced.
+    fn conflict(&mut self, code: Code, lost: Version, kept: Version) {
+        let conflict = Conflict { code, lost, kept };
+        if !self.conflicts.contains(&conflict) {
+            self.conflicts.push(conflict);
         }
     }
 

@@ -372,17 +372,17 @@ fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
     }
 }
 
-/// Says that links were given up because another node has their codes.
+/// Says that links were given up because others have their codes.
 fn report(stats: &NodeStats, conflicts: &[Conflict]) {
-    for Conflict { code, ours, theirs } in conflicts {
+    for Conflict { code, lost, kept } in conflicts {
         stats.fleet.conflicts.add(1);
         tracing::error!(
             %code,
-            revision = ours.version().rev,
-            kept_revision = theirs.version().rev,
-            "two nodes had a link of this code; the one that Redis has stays, this node's is given up"
+            revision = lost.rev,
+            kept_revision = kept.rev,
+            "two nodes had a link of this code; the one that Redis has stays, the other is given up"
         );
-        let text = format!("this node's link of {code} was given up for another node's; see the log for others");
+        let text = format!("a link of {code} was given up for another node's of the same code; see the log for others");
         stats.alarms.raise("conflict", text);
     }
 }
@@ -396,7 +396,7 @@ fn bytes_of(order: &Order) -> u64 {
     match order {
         Order::Client(StoreRequest::Create { link, .. }, _) => 128 + link.target.len() as u64,
         Order::Followed(followed) => {
-            followed.states.iter().filter_map(|(_, changed)| Some(of_state(&changed.as_ref()?.1))).sum()
+            followed.entries.iter().filter_map(|(_, told)| Some(of_state(&told.as_ref()?.state))).sum()
         }
         Order::Found(states) | Order::LookedUp(states) => states.iter().map(|(_, state)| of_state(state)).sum(),
         Order::Client(..)

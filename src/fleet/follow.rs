@@ -8,6 +8,7 @@ use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::EntryId;
+use crate::link::Version;
 
 /// An entry of a stream as it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,6 +19,8 @@ pub struct Entry {
     pub code: Option<Code>,
     /// Its state from then on, in the form of [`super::State::to_text`]. May be anything: it comes from outside.
     pub text: Vec<u8>,
+    /// The link that lost the code to it: see [`super::rules::displaced`].
+    pub displaced: Option<Version>,
 }
 
 /// A place in a stream: the last entry that was taken.
@@ -68,7 +71,7 @@ mod tests {
     use super::*;
 
     fn entry(seq: u64, text: &str) -> Entry {
-        Entry { id: EntryId { ms: 1, seq }, code: None, text: text.as_bytes().to_vec() }
+        Entry { id: EntryId { ms: 1, seq }, code: None, text: text.as_bytes().to_vec(), displaced: None }
     }
 
     #[test]

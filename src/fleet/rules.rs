@@ -72,10 +72,11 @@ pub fn offer(stored: Option<&State>, state: &State) -> Verdict {
     Verdict::Held(stored.clone())
 }
 
-/// The link that an accepted offer takes the code from, if it is another than the one that was offered: somebody was given
-/// it in vain. Only Redis can tell, and only then.
-pub fn displaced<'s>(stored: Option<&'s State>, accepted: &State) -> Option<&'s State> {
-    stored.filter(|stored| stored.is_link() && stored.version().claim != accepted.version().claim)
+/// The link that an accepted state takes the code from, if it is another than the one that is told of: somebody was given
+/// it in vain. Only Redis can tell, and only then; it tells in the stream, beside the state.
+pub fn displaced(stored: Option<&State>, accepted: &State) -> Option<Version> {
+    let stored = stored.filter(|stored| stored.is_link()).map(State::version);
+    stored.filter(|version| version.claim != accepted.version().claim)
 }
 
 /// Whether a node that holds `mine` adopts a state that came through the stream or a scan. Whoever reads both may see a

@@ -5,11 +5,8 @@ use carom::fleet::follow::Position;
 use carom::fleet::outbox::{Delivery, Outbox};
 use carom::fleet::rules::{self, Verdict};
 use carom::fleet::{Echo, Partition, State};
-use carom::mail::{Followed, Order};
+use carom::mail::{Followed, Order, Told};
 use carom_shards::Code;
-
-/// Whether the script leaves links that it takes a code from where nodes look, so that they are reported.
-pub(crate) const REPORTS_DISPLACED: bool = true;
 
 /// Where a change comes by.
 pub(crate) fn echo(part: usize, at: Position) -> Echo {
@@ -17,8 +14,8 @@ pub(crate) fn echo(part: usize, at: Position) -> Echo {
 }
 
 /// What was read from a stream, as the writer is told.
-pub(crate) fn followed(part: usize, states: Vec<(Position, Option<(Code, State)>)>, to: Position) -> Order {
-    Order::Followed(Followed { partition: Partition(part as u8), states, to })
+pub(crate) fn followed(part: usize, entries: Vec<(Position, Option<Told>)>, to: Position) -> Order {
+    Order::Followed(Followed { partition: Partition(part as u8), entries, to })
 }
 
 /// What a look-up has found, as the writer is told.

@@ -5,7 +5,7 @@
 use carom::fleet::follow::{Entry, Position, Read, judge};
 use carom::fleet::rules::Verdict;
 use carom::fleet::{EntryId, Partition, State};
-use carom::mail::Order;
+use carom::mail::{Order, Told};
 
 use crate::adapter;
 use crate::codes::{Index, code_at};
@@ -189,7 +189,8 @@ fn judge_without(guard: Option<Guard>, position: Option<Position>, entries: Vec<
     }
 }
 
-fn decode(entry: &Entry) -> (Position, Option<(carom_shards::Code, State)>) {
+fn decode(entry: &Entry) -> (Position, Option<Told>) {
     let state = entry.code.and_then(|code| Some((code, State::from_text(code, &entry.text).ok()?)));
-    (Position::of(entry), state)
+    let told = state.map(|(code, state)| Told { code, state, displaced: entry.displaced });
+    (Position::of(entry), told)
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use carom::control::plan::{Outcome, Plan, Stored};
 use carom::fleet::outbox::{Delivery, Outbox};
 use carom::fleet::{Echo, State, rules};
-use carom::mail::{Change, Ground, Order, StoreAnswer, StoreRequest};
+use carom::mail::{Change, Ground, Order, StoreAnswer, StoreRequest, Told};
 
 use crate::adapter;
 use crate::codes::{Index, PARTS, States, index_of};
@@ -167,7 +167,7 @@ impl Node {
         let acknowledges = plan.acknowledges();
         for conflict in plan.conflicts() {
             tell(conflict);
-            ledger.report(index_of(&conflict.code), conflict.ours.version())?;
+            ledger.report(index_of(&conflict.code), conflict.lost)?;
         }
         let (writes, outcomes) = plan.finish();
         tell(&writes);
@@ -263,7 +263,7 @@ impl Node {
                     }
                 }
                 (Guard::Undelivered, Order::Followed(followed)) => {
-                    for (code, state) in followed.states.iter().filter_map(|(_, state)| state.as_ref()) {
+                    for Told { code, state, .. } in followed.entries.iter().filter_map(|(_, told)| told.as_ref()) {
                         self.overwrite(index_of(code), code, state, ledger)?;
                     }
                 }

@@ -14,7 +14,7 @@ use carom::fleet::{EntryId, State};
 use carom::link::Version;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::adapter::{self, REPORTS_DISPLACED};
+use crate::adapter;
 use crate::codes::{Index, PARTS, States, code_at, part_of};
 use crate::guards::Guard;
 
@@ -55,6 +55,7 @@ struct Item {
     id: EntryId,
     code: Option<Index>,
     text: Rc<[u8]>,
+    displaced: Option<Version>,
 }
 
 impl Item {
@@ -63,7 +64,7 @@ impl Item {
     }
 
     fn entry(&self) -> Entry {
-        Entry { id: self.id, code: self.code.map(code_at), text: self.text.to_vec() }
+        Entry { id: self.id, code: self.code.map(code_at), text: self.text.to_vec(), displaced: self.displaced }
     }
 }
 
@@ -117,8 +118,6 @@ pub(crate) struct Redis {
     pub(crate) replicas: u64,
     /// Commands on their way that nobody waits for any more.
     pub(crate) delayed: Vec<(Command, u8)>,
-    /// Links that lost their codes to others. The script leaves them where nodes look, together with the change.
-    pub(crate) displaced: Vec<(Index, Version)>,
     shards: [Shard; PARTS],
     trim: usize,
     /// The counter, what the replica has of it, and the last dump.
@@ -139,7 +138,6 @@ impl Redis {
             up: true,
             replicas,
             delayed: Vec::new(),
-            displaced: Vec::new(),
             shards: Default::default(),
             trim,
             counter: Counter::default(),
@@ -163,16 +161,12 @@ impl Redis {
         };
         let echo = match &verdict {
             Verdict::Accepted(state) => {
-                let other = stored.filter(|stored| stored.is_link()).map(State::version);
-                let other = other.filter(|other| REPORTS_DISPLACED && other.claim != state.version().claim);
-                if let (Command::Offer(..), Some(other)) = (command, other) {
-                    self.displaced.push((index, other));
-                }
+                let displaced = rules::displaced(stored, state);
                 for (other, changes) in &mut self.delayed {
                     *changes += u8::from(other.index() == index);
                 }
                 let text = state.to_text(&code_at(index)).into();
-                Some(self.append(part_of(index), Some((index, state.clone())), text, now))
+                Some(self.append(part_of(index), Some((index, state.clone())), text, displaced, now))
             }
             Verdict::Same => self.shards[part_of(index)].master.stream.back().map(Item::place),
             Verdict::Held(_) | Verdict::Absent => None,
@@ -180,7 +174,14 @@ impl Redis {
         Answer { verdict, echo }
     }
 
-    fn append(&mut self, part: usize, state: Option<(Index, State)>, text: Rc<[u8]>, now: u64) -> Position {
+    fn append(
+        &mut self,
+        part: usize,
+        state: Option<(Index, State)>,
+        text: Rc<[u8]>,
+        displaced: Option<Version>,
+        now: u64,
+    ) -> Position {
         self.changed = part;
         let shard = &mut self.shards[part];
         let (ms, last, check) = (now.saturating_add_signed(shard.clock), shard.master.last, xxh3_64(&text));
@@ -191,7 +192,7 @@ impl Redis {
             id.ms += 1;
         }
         shard.made.push(Position { id, check });
-        let item = Item { id, code: state.as_ref().map(|(index, _)| *index), text };
+        let item = Item { id, code: state.as_ref().map(|(index, _)| *index), text, displaced };
         let change = Change { state, item };
         if self.replicas > 0 {
             shard.lag.push_back(change.clone());
@@ -209,7 +210,7 @@ impl Redis {
     /// Appends an entry that only marks a place.
     pub(crate) fn mark(&mut self, part: usize, now: u64) -> Position {
         self.nonce += 1;
-        self.append(part, None, self.nonce.to_le_bytes().as_slice().into(), now)
+        self.append(part, None, self.nonce.to_le_bytes().as_slice().into(), None, now)
     }
 
     /// The last entry of a stream, which is made if there is none.

@@ -131,9 +131,6 @@ impl World {
             }
         }
         world.rest()?;
-        for (index, version) in std::mem::take(&mut world.redis.displaced) {
-            world.ledger.report(index, version)?;
-        }
         world.ledger.check(&world.redis)
     }
 

@@ -17,7 +17,7 @@ use super::{Shared, note_trouble};
 use crate::fleet::follow::{self, Entry, Position, Read};
 use crate::fleet::outbox::Delivery;
 use crate::fleet::{EntryId, PARTITIONS, Partition, State};
-use crate::mail::{Delivered, Followed, Order};
+use crate::mail::{Delivered, Followed, Order, Told};
 use crate::stats::unix_ms;
 use crate::store::links::StoreError;
 use crate::store::redis::{Change, Redis, Trouble};
@@ -244,9 +244,9 @@ impl Follower {
                 let fleet = &self.shared.stats.fleet;
                 fleet.followed.add(entries.len() as u64);
                 fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));
-                let states = entries.into_iter().map(|entry| (Position::of(&entry), self.decode(&entry))).collect();
+                let entries = entries.into_iter().map(|entry| (Position::of(&entry), self.decode(&entry))).collect();
                 self.positions.insert(partition, to);
-                self.tell(Order::Followed(Followed { partition, states, to }))
+                self.tell(Order::Followed(Followed { partition, entries, to }))
             }
             Read::Gap => {
                 self.positions.remove(&partition);
@@ -255,10 +255,10 @@ impl Follower {
         }
     }
 
-    fn decode(&self, entry: &Entry) -> Option<(Code, State)> {
+    fn decode(&self, entry: &Entry) -> Option<Told> {
         let code = entry.code?;
         match State::from_text(code, &entry.text) {
-            Ok(state) => Some((code, state)),
+            Ok(state) => Some(Told { code, state, displaced: entry.displaced }),
             Err(_) => {
                 let text = format!(
                     "an entry about {code} in a stream was not written by carom, or is damaged; it is left out"

@@ -118,8 +118,8 @@ fn what_redis_accepted_is_kept_until_it_comes_by() {
     assert_eq!(decide(&mut outbox, &Stored::Absent, order), (Some(StoreAnswer::Created), Some(Some(mine.clone()))));
     assert!(!outbox.is_empty() && outbox.take_deliveries().is_empty());
     let to = Position { id: echo(5).id, check: 0 };
-    let states = vec![(to, Some((code(), mine.clone())))];
-    let followed = Order::Followed(Followed { partition: HERE, states, to });
+    let told = Told { code: code(), state: mine.clone(), displaced: None };
+    let followed = Order::Followed(Followed { partition: HERE, entries: vec![(to, Some(told))], to });
     let mut plan = Plan::new(&mut outbox, NOW);
     plan.add(followed, |_| Stored::Held(mine.clone()));
     assert!(!plan.acknowledges(), "nobody waits for it");
@@ -203,7 +203,7 @@ fn what_redis_holds_is_taken_over_and_a_conflict_reported() {
     let held = Delivered { delivery, sent: mine.clone(), verdict: Verdict::Held(theirs.clone()), echo: None };
     let mut plan = Plan::new(&mut outbox, NOW);
     plan.add(Order::Delivered(vec![held]), |_| Stored::Held(mine.clone()));
-    assert_eq!(plan.conflicts(), [Conflict { code: code(), ours: mine, theirs: theirs.clone() }]);
+    assert_eq!(plan.conflicts(), [Conflict { code: code(), lost: mine.version(), kept: theirs.version() }]);
     let (writes, outcomes) = plan.finish();
     assert_eq!(writes.states, [(code(), Some(theirs))]);
     assert!(matches!(outcomes[0], Outcome::Apply { change: Change::Put(_), notify: None, .. }));

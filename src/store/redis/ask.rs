@@ -463,9 +463,16 @@ fn entries(answer: &Value) -> Vec<Entry> {
             if let Value::BulkString(bytes) = &at[1] { Some(bytes.clone()) } else { None }
         };
         let code = field("c").and_then(|code| Code::parse(&code).ok());
-        Some(Entry { id: text(id).parse().ok()?, code, text: field("v").unwrap_or_default() })
+        let displaced = field("o").and_then(|text| version(&text));
+        Some(Entry { id: text(id).parse().ok()?, code, text: field("v").unwrap_or_default(), displaced })
     };
     entries.iter().filter_map(entry).collect()
+}
+
+/// A revision and a claim, as they stand in the text of a state.
+fn version(text: &[u8]) -> Option<Version> {
+    let (rev, claim) = std::str::from_utf8(text).ok()?.split_at_checked(8)?;
+    Some(Version { rev: u32::from_str_radix(rev, 16).ok()?, claim: u64::from_str_radix(claim, 16).ok()? })
 }
 
 /// A list of pairs, as of a hash.

@@ -16,15 +16,20 @@ local function after(state) return math.min(rev(state) + 1, 4294967295) end
 local function with_rev(state, number) return kind(state) .. string.format('%08x', number) .. string.sub(state, 10) end
 
 local function accepted(state)
+    -- A link of another claim that loses the code to this one was given to somebody in vain: its version goes along.
+    local told = {'c', code, 'v', state}
+    if old and is_link(old) and claim(old) ~= claim(state) then
+        told[5], told[6] = 'o', string.sub(old, 2, 25)
+    end
     -- The stream first: if something else lies under its name, nothing has changed.
-    local id = redis.call('XADD', stream, 'MAXLEN', '~', keep, '*', 'c', code, 'v', state)
+    local id = redis.call('XADD', stream, 'MAXLEN', '~', keep, '*', unpack(told))
     redis.call('SET', state_key, state)
     return {'accepted', state, id, state}
 end
 
 local function same()
     local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
-    -- The fields of an entry are c and v, in this order.
+    -- The fields of an entry are c, v and perhaps o, in this order.
     return {'same', '', last[1] and last[1][1] or '', last[1] and last[1][2][4] or ''}
 end
 

@@ -2,6 +2,7 @@
 
 mod budget;
 mod cluster;
+mod conflicts;
 mod counter;
 mod crowd;
 mod membership;

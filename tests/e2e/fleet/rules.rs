@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use carom::fleet::Echo;
+use carom::fleet::follow::Position;
 use carom::fleet::lease::{self, Counter};
 use carom::fleet::rules::{self, Verdict};
 use carom::fleet::state::State;
@@ -45,6 +47,7 @@ fn scripts_and_rules_decide_alike() {
     let server = Server::start();
     let mut redis = connect(&server);
     let mut dice = Dice::new();
+    let mut displaced = 0;
     for round in 0..300 {
         let code = Code::parse(format!("c{round}").as_bytes()).unwrap();
         let mut stored: Option<State> = None;
@@ -61,12 +64,16 @@ fn scripts_and_rules_decide_alike() {
             let changed = redis.change(&[(code, change.clone())], WITHIN).remove(0).unwrap();
             assert_eq!(changed.verdict, expected, "{change:?} over {stored:?}");
             if let Verdict::Accepted(next) = expected {
-                assert!(changed.echo.is_some());
+                let Echo { partition, id, check } = changed.echo.unwrap();
+                let told = redis.read(&[(partition, Position { id, check })], 10, WITHIN).remove(0).unwrap();
+                assert_eq!(told[0].displaced, rules::displaced(stored.as_ref(), &next), "{change:?} over {stored:?}");
+                displaced += usize::from(told[0].displaced.is_some());
                 stored = Some(next);
             }
             assert_eq!(redis.states(&[code], WITHIN).remove(0).unwrap(), stored);
         }
     }
+    assert!(displaced > 20, "{displaced} links were displaced");
 }
 
 #[test]

@@ -1,0 +1,37 @@
+//! Links that Redis had lost and that come back to find others in their place: one stays, and the other is reported.
+
+use super::redis::Server;
+use super::{Fleet, settle};
+use crate::node::wait_until;
+
+#[test]
+fn a_link_that_is_displaced_by_one_with_a_longer_history_is_reported() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let node = fleet.setup(0).start();
+    let mut wire = node.wire();
+    // Each life of the slug raises its revision: the last one is far ahead of any new link.
+    for life in 0..3 {
+        wire.shorten_as("slug", &format!("https://example.org/old/{life}"));
+        if life < 2 {
+            assert_eq!(wire.delete("slug").status, 204);
+        }
+    }
+    settle(&node);
+    let absent = node.terminate();
+    assert_eq!(server.command(&["FLUSHALL"]), "OK");
+
+    let newcomer = fleet.setup(1).expect("alarm=\"conflict\"").expect("two nodes had a link of this code").start();
+    settle(&newcomer);
+    newcomer.wire().shorten_as("slug", "https://example.org/new");
+    let returned = absent.expect("alarm=\"conflict\"").expect("two nodes had a link of this code").start();
+    for node in [&newcomer, &returned] {
+        wait_until("one link everywhere", || {
+            node.wire().get("/slug").field("location") == Some("https://example.org/old/2")
+        });
+        settle(node);
+    }
+    // Whoever made the link that is gone hears of it, though its revision says that it may have been deleted before.
+    wait_until("a report", || newcomer.status()["fleet"]["conflicts"].as_u64() > Some(0));
+    assert!(newcomer.status()["alarms"].to_string().contains("slug"), "{}", newcomer.status());
+}
