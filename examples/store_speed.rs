@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carom::control::{export, import, loader, writer};
+use carom::labels::Labels;
 use carom::link::{Link, Origin, Reuse, Version};
 use carom::long_url::Authority;
 use carom::mail::{Ground, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
@@ -162,7 +163,8 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     let create = |number: u64| {
         let code: Code = space.code(CodeLength::DEFAULT, Counter(base + number)).to_code();
         let (policy, version) = (Policy::default(), Version::default());
-        let link = Link { code, policy, target: target(number), created_ms: 1, origin: Origin::Issued, version };
+        let (origin, labels) = (Origin::Issued, Labels::default());
+        let link = Link { code, policy, target: target(number), created_ms: 1, origin, version, labels };
         let ticket = Ticket { core: CoreId(0), token: number };
         let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Recent, ticket };
         queue.send(Order::Client(request, Ground::Alone)).unwrap();

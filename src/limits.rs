@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Characters of a private code: so many that nobody comes upon one by trying (95 bits).
+pub const PRIVATE_CODE_LEN: usize = 16;
+
 /// Longest long URL in its serialised form, bytes. What browsers and crawlers handle without trouble.
 pub const TARGET_LEN_MAX: usize = 2_048;
 

@@ -1,9 +1,10 @@
 //! A link as the API, the store and the commands know it: everything that is kept of it, owned.
 
-use carom_shards::{Code, Policy, RedirectStatus};
+use carom_shards::{Code, Phase, Policy, RedirectStatus};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::limits::TARGET_LEN_MAX;
+use crate::labels::{Labels, Tags};
+use crate::limits::{PRIVATE_CODE_LEN, TARGET_LEN_MAX};
 
 /// How a link came by its code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,12 +40,19 @@ pub struct Link {
     pub origin: Origin,
     /// Which state of the code this is.
     pub version: Version,
+    /// What people note of it.
+    pub labels: Labels,
 }
 
 impl Link {
     /// What it has in common with every link that is like it.
     pub fn url_key(&self) -> UrlKey {
-        UrlKey::of(EVERYBODY, &self.target, &self.policy)
+        UrlKey::of(EVERYBODY, &self.target, &self.policy, &self.labels.tags)
+    }
+
+    /// Whether its code was drawn at random, so that nobody comes upon it who was not given it. Issued codes are shorter.
+    pub fn is_private(&self) -> bool {
+        self.origin == Origin::Issued && self.code.len() == PRIVATE_CODE_LEN
     }
 
     /// Where the index of long URLs has it.
@@ -52,14 +60,16 @@ impl Link {
         UrlEntry { key: self.url_key(), created_ms: self.created_ms, code: self.code }
     }
 
-    /// Whether it leads to the same place in the same way.
+    /// Whether it leads to the same place in the same way, and is found by the same tags. Nobody is given a private link
+    /// of somebody else.
     pub fn is_like(&self, other: &Link) -> bool {
-        self.target == other.target && self.policy == other.policy
+        let is_same = self.target == other.target && self.policy == other.policy;
+        is_same && self.labels.tags == other.labels.tags && !self.is_private() && !other.is_private()
     }
 
     /// Whether its time is over.
     pub fn is_over(&self, now_ms: u64) -> bool {
-        self.policy.valid_until_ms.is_some_and(|until| until <= now_ms)
+        self.policy.phase(now_ms) == Phase::Over
     }
 }
 
@@ -72,11 +82,11 @@ pub const EVERYBODY: &str = "";
 pub struct UrlKey(pub u64);
 
 impl UrlKey {
-    /// The key of links of an app that lead there in this way.
-    pub fn of(app: &str, target: &str, policy: &Policy) -> UrlKey {
+    /// The key of links of an app that lead there in this way and have these tags.
+    pub fn of(app: &str, target: &str, policy: &Policy, tags: &Tags) -> UrlKey {
         // Without `..`, so that whoever adds a property meets this. One that was not asked for adds no bytes: then the
         // keys of all links from before stay as they are.
-        let Policy { status, cache_seconds, valid_until_ms } = policy;
+        let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived } = policy;
         let mut bytes = Vec::with_capacity(app.len() + target.len() + 24);
         bytes.extend_from_slice(app.as_bytes());
         bytes.push(0);
@@ -92,6 +102,20 @@ impl UrlKey {
         if let Some(until_ms) = valid_until_ms {
             bytes.extend_from_slice(&[0, 3]);
             bytes.extend_from_slice(&until_ms.to_le_bytes());
+        }
+        if let Some(since_ms) = valid_since_ms {
+            bytes.extend_from_slice(&[0, 4]);
+            bytes.extend_from_slice(&since_ms.to_le_bytes());
+        }
+        if *forward_query {
+            bytes.extend_from_slice(&[0, 5]);
+        }
+        if *archived {
+            bytes.extend_from_slice(&[0, 6]);
+        }
+        if !tags.is_empty() {
+            bytes.extend_from_slice(&[0, 7]);
+            bytes.extend_from_slice(tags.joined().as_bytes());
         }
         UrlKey(xxh3_64(&bytes))
     }
@@ -132,7 +156,7 @@ mod tests {
     use super::*;
 
     fn key(target: &str, policy: Policy) -> UrlKey {
-        UrlKey::of(EVERYBODY, target, &policy)
+        UrlKey::of(EVERYBODY, target, &policy, &Tags::default())
     }
 
     #[test]
@@ -140,13 +164,19 @@ mod tests {
         // They are on disk, and nodes of several versions meet in Redis.
         let plain = Policy::default();
         assert_eq!(key("https://example.org/", plain), UrlKey(xxh3_64(b"\0https://example.org/")));
-        let full = Policy {
+        let dated = Policy {
             status: RedirectStatus::PermanentRedirect,
             cache_seconds: Some(7),
             valid_until_ms: Some(1_700_000_000_000),
+            ..plain
         };
-        let bytes = b"\0https://example.org/\0\x01\x34\x01\0\x02\x07\0\0\0\0\x03\0\x68\xe5\xcf\x8b\x01\0\0";
-        assert_eq!(key("https://example.org/", full), UrlKey(xxh3_64(bytes)));
+        let mut bytes =
+            b"\0https://example.org/\0\x01\x34\x01\0\x02\x07\0\0\0\0\x03\0\x68\xe5\xcf\x8b\x01\0\0".to_vec();
+        assert_eq!(key("https://example.org/", dated), UrlKey(xxh3_64(&bytes)));
+        let full = Policy { valid_since_ms: Some(1), forward_query: true, archived: true, ..dated };
+        bytes.extend_from_slice(b"\0\x04\x01\0\0\0\0\0\0\0\0\x05\0\x06\0\x07a\nb");
+        let tags = Tags::of(["b", "a"]).unwrap();
+        assert_eq!(UrlKey::of(EVERYBODY, "https://example.org/", &full, &tags), UrlKey(xxh3_64(&bytes)));
     }
 
     #[test]
@@ -158,10 +188,14 @@ mod tests {
             Policy { cache_seconds: Some(0), ..plain },
             Policy { cache_seconds: Some(1), ..plain },
             Policy { valid_until_ms: Some(1), ..plain },
+            Policy { valid_since_ms: Some(1), ..plain },
+            Policy { forward_query: true, ..plain },
+            Policy { archived: true, ..plain },
         ];
         let mut keys: Vec<UrlKey> = policies.iter().map(|policy| key("https://a/", *policy)).collect();
         keys.push(key("https://a/b", plain));
-        keys.push(UrlKey::of("app", "https://a/", &plain));
+        keys.push(UrlKey::of("app", "https://a/", &plain, &Tags::default()));
+        keys.push(UrlKey::of(EVERYBODY, "https://a/", &plain, &Tags::of(["t"]).unwrap()));
         let distinct: std::collections::HashSet<&UrlKey> = keys.iter().collect();
         assert_eq!(distinct.len(), keys.len());
     }

@@ -11,10 +11,15 @@ use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::labels::{Labels, Tags};
 use crate::link::{Link, Origin, Version};
 
-/// The version that this program writes, and the only one that it reads.
+/// The version of a record that every program can read.
 pub const VERSION: u8 = 1;
+
+/// The version of a record with a field that no reader may skip: an older program that did not know it would redirect
+/// where this one does not.
+pub const VERSION_STRICT: u8 = 2;
 
 /// Version and checksum.
 const HEAD_LEN: usize = 9;
@@ -35,6 +40,13 @@ mod tag {
     pub(super) const DELETED_MS: u8 = 7;
     pub(super) const REV: u8 = 8;
     pub(super) const CLAIM: u8 = 9;
+    /// Only in strict records.
+    pub(super) const VALID_SINCE_MS: u8 = 10;
+    /// Only in strict records.
+    pub(super) const ARCHIVED: u8 = 11;
+    pub(super) const FORWARD_QUERY: u8 = 12;
+    pub(super) const TITLE: u8 = 13;
+    pub(super) const TAGS: u8 = 14;
 }
 
 /// A record, borrowed from its stored form.
@@ -71,6 +83,10 @@ pub struct LinkRef<'a> {
     pub origin: Origin,
     /// Which state of the code this is.
     pub version: Version,
+    /// What a person calls it.
+    pub title: Option<&'a str>,
+    /// Its tags as [`Tags::joined`] gave them.
+    pub tags: &'a str,
 }
 
 impl LinkRef<'_> {
@@ -83,6 +99,7 @@ impl LinkRef<'_> {
             created_ms: self.created_ms,
             origin: self.origin,
             version: self.version,
+            labels: Labels { title: self.title.map(str::to_owned), tags: Tags::from_joined(self.tags) },
         }
     }
 
@@ -93,6 +110,8 @@ impl LinkRef<'_> {
             && self.created_ms == link.created_ms
             && self.origin == link.origin
             && self.version == link.version
+            && self.title == link.labels.title.as_deref()
+            && self.tags == link.labels.tags.joined()
     }
 }
 
@@ -120,7 +139,7 @@ impl fmt::Display for RecordError {
             RecordError::Short => f.write_str("the record is cut off"),
             RecordError::UnknownVersion(version) => write!(
                 f,
-                "the record has version {version}, this program knows {VERSION}: a newer program wrote it, or it is damaged"
+                "the record has version {version}, this program knows {VERSION} and {VERSION_STRICT}: a newer program wrote it, or it is damaged"
             ),
             RecordError::Checksum => f.write_str("the record's checksum is wrong"),
             RecordError::BadField { tag } => write!(f, "field {tag} of the record is not valid"),
@@ -137,8 +156,10 @@ impl std::error::Error for RecordError {}
 /// When the target or the expiry are not what [`Link`] promises: the caller has checked them.
 pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     assert!(crate::link::is_target(link.target.as_bytes()), "a target that was not checked came to the store");
-    assert!(link.policy.valid_until_ms.is_none_or(|ms| ms <= INSTANT_MS_MAX));
-    let mut writer = Writer::begin(out);
+    let mut instants = [link.policy.valid_since_ms, link.policy.valid_until_ms].into_iter().flatten();
+    assert!(instants.all(|ms| ms <= INSTANT_MS_MAX));
+    let is_strict = link.policy.valid_since_ms.is_some() || link.policy.archived;
+    let mut writer = Writer::begin(out, if is_strict { VERSION_STRICT } else { VERSION });
     writer.field(tag::CREATED_MS, &link.created_ms.to_le_bytes());
     writer.field(tag::ORIGIN, &[origin_number(link.origin)]);
     if link.policy.status != RedirectStatus::default() {
@@ -150,14 +171,29 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     if let Some(until_ms) = link.policy.valid_until_ms {
         writer.field(tag::VALID_UNTIL_MS, &until_ms.to_le_bytes());
     }
+    if let Some(since_ms) = link.policy.valid_since_ms {
+        writer.field(tag::VALID_SINCE_MS, &since_ms.to_le_bytes());
+    }
+    if link.policy.archived {
+        writer.field(tag::ARCHIVED, &[]);
+    }
+    if link.policy.forward_query {
+        writer.field(tag::FORWARD_QUERY, &[]);
+    }
     writer.version(link.version);
+    if let Some(title) = &link.labels.title {
+        writer.field(tag::TITLE, title.as_bytes());
+    }
+    if !link.labels.tags.is_empty() {
+        writer.field(tag::TAGS, link.labels.tags.joined().as_bytes());
+    }
     writer.field(tag::TARGET, link.target.as_bytes());
     writer.finish(key);
 }
 
 /// Writes the stored form of a tombstone behind what is in `out`.
 pub fn encode_tombstone(key: &[u8], tombstone: &Tombstone, out: &mut Vec<u8>) {
-    let mut writer = Writer::begin(out);
+    let mut writer = Writer::begin(out, VERSION);
     // First, so that one look tells a tombstone from a link.
     writer.field(tag::DELETED_MS, &tombstone.deleted_ms.to_le_bytes());
     if tombstone.origin != Origin::Issued {
@@ -181,7 +217,7 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
         return Err(RecordError::Short);
     }
     let (head, fields) = value.split_at(HEAD_LEN);
-    if head[0] != VERSION {
+    if !matches!(head[0], VERSION | VERSION_STRICT) {
         return Err(RecordError::UnknownVersion(head[0]));
     }
     if head[1..] != checksum(key, head[0], fields).to_le_bytes() {
@@ -219,9 +255,9 @@ struct Writer<'o> {
 }
 
 impl<'o> Writer<'o> {
-    fn begin(out: &'o mut Vec<u8>) -> Writer<'o> {
+    fn begin(out: &'o mut Vec<u8>, version: u8) -> Writer<'o> {
         let start = out.len();
-        out.push(VERSION);
+        out.push(version);
         out.extend_from_slice(&[0; HEAD_LEN - 1]);
         Writer { out, start }
     }
@@ -241,7 +277,7 @@ impl<'o> Writer<'o> {
     }
 
     fn finish(self, key: &[u8]) {
-        let sum = checksum(key, VERSION, &self.out[self.start + HEAD_LEN..]);
+        let sum = checksum(key, self.out[self.start], &self.out[self.start + HEAD_LEN..]);
         self.out[self.start + 1..self.start + HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
     }
 }
@@ -254,7 +290,12 @@ struct Fields<'a> {
     origin: Option<Origin>,
     status: Option<RedirectStatus>,
     cache_seconds: Option<u32>,
+    valid_since_ms: Option<u64>,
     valid_until_ms: Option<u64>,
+    archived: Option<()>,
+    forward_query: Option<()>,
+    title: Option<&'a str>,
+    tags: Option<&'a str>,
     deleted_ms: Option<u64>,
     rev: Option<u32>,
     claim: Option<u64>,
@@ -273,6 +314,11 @@ impl<'a> Fields<'a> {
             }
             tag::CACHE_SECONDS => once(&mut self.cache_seconds, bytes.try_into().ok().map(u32::from_le_bytes)),
             tag::VALID_UNTIL_MS => once(&mut self.valid_until_ms, number(bytes).filter(|&ms| ms <= INSTANT_MS_MAX)),
+            tag::VALID_SINCE_MS => once(&mut self.valid_since_ms, number(bytes).filter(|&ms| ms <= INSTANT_MS_MAX)),
+            tag::ARCHIVED => once(&mut self.archived, bytes.is_empty().then_some(())),
+            tag::FORWARD_QUERY => once(&mut self.forward_query, bytes.is_empty().then_some(())),
+            tag::TITLE => once(&mut self.title, std::str::from_utf8(bytes).ok()),
+            tag::TAGS => once(&mut self.tags, std::str::from_utf8(bytes).ok()),
             tag::DELETED_MS => once(&mut self.deleted_ms, number(bytes)),
             tag::REV => once(&mut self.rev, bytes.try_into().ok().map(u32::from_le_bytes)),
             tag::CLAIM => once(&mut self.claim, number(bytes)),
@@ -291,9 +337,13 @@ impl<'a> Fields<'a> {
                 let policy = Policy {
                     status: self.status.unwrap_or_default(),
                     cache_seconds: self.cache_seconds,
+                    valid_since_ms: self.valid_since_ms,
                     valid_until_ms: self.valid_until_ms,
+                    forward_query: self.forward_query.is_some(),
+                    archived: self.archived.is_some(),
                 };
-                Ok(RecordRef::Link(LinkRef { policy, target, created_ms, origin, version }))
+                let (title, tags) = (self.title, self.tags.unwrap_or_default());
+                Ok(RecordRef::Link(LinkRef { policy, target, created_ms, origin, version, title, tags }))
             }
             _ => Err(RecordError::Incomplete),
         }
@@ -355,6 +405,7 @@ impl fmt::Display for DamagedRange {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::labels::tests::any_labels;
     use proptest::prelude::*;
 
     pub(crate) fn a_tombstone() -> Tombstone {
@@ -363,17 +414,24 @@ pub(crate) mod tests {
 
     /// Any link that the store may be given.
     pub(crate) fn any_link() -> impl Strategy<Value = Link> {
-        let policy = (0usize..5, any::<Option<u32>>(), proptest::option::of(0..=INSTANT_MS_MAX));
+        let instant = || proptest::option::of(0..=INSTANT_MS_MAX);
+        let policy = (0usize..5, any::<Option<u32>>(), instant(), instant(), any::<(bool, bool)>());
+        let policy =
+            policy.prop_map(|(status, cache_seconds, valid_since_ms, valid_until_ms, (forward_query, archived))| {
+                let status = RedirectStatus::ALL[status];
+                Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived }
+            });
         let version = (any::<u32>(), any::<u64>()).prop_map(|(rev, claim)| Version { rev, claim });
         let version = prop_oneof![Just(Version::default()), version];
-        ("[0-9A-Za-z_-]{1,64}", policy, "[!-~]{1,2048}", any::<u64>(), any::<bool>(), version).prop_map(
-            |(code, (status, cache_seconds, valid_until_ms), target, created_ms, issued, version)| Link {
+        ("[0-9A-Za-z_-]{1,64}", policy, "[!-~]{1,2048}", any::<u64>(), any::<bool>(), version, any_labels()).prop_map(
+            |(code, policy, target, created_ms, issued, version, labels)| Link {
                 code: Code::parse(code.as_bytes()).expect("a slug"),
-                policy: Policy { status: RedirectStatus::ALL[status], cache_seconds, valid_until_ms },
+                policy,
                 target,
                 created_ms,
                 origin: if issued { Origin::Issued } else { Origin::Custom },
                 version,
+                labels,
             },
         )
     }
@@ -424,7 +482,7 @@ pub(crate) mod tests {
     #[test]
     fn tombstones_round_trip_and_unknown_fields_are_skipped() {
         let mut value = Vec::new();
-        let mut writer = Writer::begin(&mut value);
+        let mut writer = Writer::begin(&mut value, VERSION);
         writer.field(200, b"of a later program");
         writer.field(tag::DELETED_MS, &77u64.to_le_bytes());
         writer.finish(b"abc");
@@ -447,10 +505,26 @@ pub(crate) mod tests {
         let mut value = Vec::new();
         let tombstone = Tombstone { deleted_ms: 1, origin: Origin::Issued, version: Version::default() };
         encode_tombstone(b"abc", &tombstone, &mut value);
-        value[0] = 2;
+        value[0] = 3;
         let error = decode(b"abc", &value).unwrap_err();
-        assert_eq!(error, RecordError::UnknownVersion(2));
+        assert_eq!(error, RecordError::UnknownVersion(3));
         assert!(error.to_string().contains("newer program"));
+    }
+
+    #[test]
+    fn what_an_older_program_must_not_skip_is_of_a_version_that_it_does_not_read() {
+        let version = |policy| {
+            let mut value = Vec::new();
+            let code = Code::parse(b"abc").unwrap();
+            let (target, origin, version) = ("http://a/".to_owned(), Origin::Issued, Version::default());
+            let link = Link { code, policy, target, created_ms: 1, origin, version, labels: Labels::default() };
+            encode_link(b"abc", &link, &mut value);
+            value[0]
+        };
+        let plain = Policy::default();
+        assert_eq!(version(Policy { forward_query: true, valid_until_ms: Some(1), ..plain }), VERSION);
+        assert_eq!(version(Policy { valid_since_ms: Some(1), ..plain }), VERSION_STRICT);
+        assert_eq!(version(Policy { archived: true, ..plain }), VERSION_STRICT);
     }
 
     #[test]
@@ -463,9 +537,13 @@ pub(crate) mod tests {
             (tag::ORIGIN, &[3]),
             (tag::VALID_UNTIL_MS, &u64::MAX.to_le_bytes()),
             (tag::CREATED_MS, &[1, 2, 3]),
+            (tag::VALID_SINCE_MS, &u64::MAX.to_le_bytes()),
+            (tag::ARCHIVED, &[1]),
+            (tag::TITLE, b"\xff"),
+            (tag::TAGS, b"\xff"),
         ] {
             let mut value = Vec::new();
-            let mut writer = Writer::begin(&mut value);
+            let mut writer = Writer::begin(&mut value, VERSION);
             writer.field(tag, bytes);
             writer.finish(b"k");
             assert_eq!(decode(b"k", &value), Err(RecordError::BadField { tag }), "{bytes:?}");

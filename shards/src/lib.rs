@@ -18,7 +18,7 @@ pub mod space;
 
 pub use code::{CODE_LEN_MAX, Code, CodeError, CodeHash, CodeHasher, GeneratedCode};
 pub use filter::CodeFilter;
-pub use link::{Entry, Policy, RedirectStatus};
+pub use link::{Entry, Phase, Policy, RedirectStatus};
 pub use map::{CachedLinks, LinkMap, MapFull, Put};
 pub use owner::{CoreCount, CoreId, owner};
 pub use segment::{Issuer, Offer, Run, Segment, SegmentSizer};

@@ -53,8 +53,39 @@ pub struct Policy {
     pub status: RedirectStatus,
     /// For how long a client may keep the answer, in seconds; `None` means not at all.
     pub cache_seconds: Option<u32>,
+    /// Before this instant there is no such link, in milliseconds since 1970 UTC; at most 2^48 - 1.
+    pub valid_since_ms: Option<u64>,
     /// From this instant on the link is gone, in milliseconds since 1970 UTC; at most 2^48 - 1.
     pub valid_until_ms: Option<u64>,
+    /// Whether the query of a request is added to the target's.
+    pub forward_query: bool,
+    /// Whether the link was put away: it is gone, until somebody takes it out again.
+    pub archived: bool,
+}
+
+/// Where a link is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Its time has not come.
+    Early,
+    /// It redirects.
+    Live,
+    /// Its time is over, or it was put away.
+    Over,
+}
+
+impl Policy {
+    /// Where a link is in its life at the instant `now_ms`.
+    #[inline]
+    pub fn phase(&self, now_ms: u64) -> Phase {
+        if self.archived || self.valid_until_ms.is_some_and(|until| until <= now_ms) {
+            Phase::Over
+        } else if self.valid_since_ms.is_some_and(|since| now_ms < since) {
+            Phase::Early
+        } else {
+            Phase::Live
+        }
+    }
 }
 
 /// What a core holds for a code.

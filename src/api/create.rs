@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::problem::Invalid;
 use crate::dates;
+use crate::labels::{self, Labels, Tags};
 use crate::long_url::{Authority, LongUrl};
 
 /// Longest time that a client may be told to keep a redirect: what HTTP caches understand (RFC 9111, section 1.2.2).
@@ -13,16 +14,26 @@ const CACHE_SECONDS_MAX: u64 = 2_147_483_647;
 /// Fields of Shlink's API that this version does not act on. They may be sent with the value that asks for nothing; any
 /// other is refused rather than ignored.
 const NEUTRAL: &[(&str, &[&str])] = &[
-    ("validSince", &["null"]),
     ("maxVisits", &["null"]),
     ("domain", &["null", "\"\""]),
-    ("tags", &["null", "[]"]),
-    ("title", &["null", "\"\""]),
-    ("forwardQuery", &["null", "false"]),
     ("crawlable", &["null", "false"]),
     ("validateUrl", &["null", "false"]),
-    ("private", &["null", "false"]),
     ("shortCodeLength", &["null"]),
+];
+
+/// Fields that may be left out, for which `null` is the same.
+const FIELDS: &[&str] = &[
+    "customSlug",
+    "validSince",
+    "validUntil",
+    "redirectStatus",
+    "cacheSeconds",
+    "title",
+    "tags",
+    "forwardQuery",
+    "archived",
+    "private",
+    "findIfExists",
 ];
 
 /// A request to shorten, checked.
@@ -31,6 +42,9 @@ pub(super) struct Create {
     pub(super) target: LongUrl,
     pub(super) slug: Option<Code>,
     pub(super) policy: Policy,
+    pub(super) labels: Labels,
+    /// Whether its code is to be one that nobody comes upon.
+    pub(super) private: bool,
     /// Whether a link that is there already will do.
     pub(super) find: bool,
 }
@@ -44,8 +58,9 @@ impl Create {
         let mut invalid = Vec::new();
         let mut target = None;
         let mut slug = None;
-        let mut policy = Policy::default();
-        let mut find = false;
+        let mut policy = Policy { forward_query: true, ..Policy::default() };
+        let mut labels = Labels::default();
+        let (mut find, mut private) = (false, false);
         let mut take = |field: &str, result: Result<(), String>| {
             if let Err(reason) = result {
                 invalid.push(Invalid::new(field, reason));
@@ -57,25 +72,38 @@ impl Create {
                 "longUrl" => {}
                 _ if value.is_null() && is_known(name) => {}
                 // What the forms of Shlink's clients send for a field that was left empty.
-                "customSlug" | "validUntil" if value == "" => {}
+                "customSlug" | "validSince" | "validUntil" if value == "" => {}
                 "customSlug" => take(name, custom_slug(value).map(|code| slug = Some(code))),
-                "validUntil" => take(name, valid_until(value).map(|ms| policy.valid_until_ms = Some(ms))),
+                "validSince" => take(name, instant(value).map(|ms| policy.valid_since_ms = Some(ms))),
+                "validUntil" => take(name, instant(value).map(|ms| policy.valid_until_ms = Some(ms))),
                 "redirectStatus" => take(name, redirect_status(value).map(|status| policy.status = status)),
                 "cacheSeconds" => take(name, cache_seconds(value).map(|seconds| policy.cache_seconds = Some(seconds))),
-                "findIfExists" => take(name, find_if_exists(value).map(|wanted| find = wanted)),
+                "title" => take(name, title(value).map(|title| labels.title = title)),
+                "tags" => take(name, tags(value).map(|tags| labels.tags = tags)),
+                "forwardQuery" => take(name, flag(value).map(|wanted| policy.forward_query = wanted)),
+                "archived" => take(name, flag(value).map(|wanted| policy.archived = wanted)),
+                "private" => take(name, flag(value).map(|wanted| private = wanted)),
+                "findIfExists" => take(name, flag(value).map(|wanted| find = wanted)),
                 _ => take(name, neutral(name, value)),
             }
         }
+        if private && slug.is_some() {
+            take("private", Err("draws a code at random, so it cannot have a customSlug".to_owned()));
+        }
+        if let (Some(since), Some(until)) = (policy.valid_since_ms, policy.valid_until_ms)
+            && since >= until
+        {
+            take("validSince", Err("must be before validUntil".to_owned()));
+        }
         match target {
-            Some(target) if invalid.is_empty() => Ok(Create { target, slug, policy, find }),
+            Some(target) if invalid.is_empty() => Ok(Create { target, slug, policy, labels, private, find }),
             _ => Err(invalid),
         }
     }
 }
 
 fn is_known(name: &str) -> bool {
-    matches!(name, "customSlug" | "validUntil" | "redirectStatus" | "cacheSeconds" | "findIfExists")
-        || NEUTRAL.iter().any(|(known, _)| *known == name)
+    FIELDS.contains(&name) || NEUTRAL.iter().any(|(known, _)| *known == name)
 }
 
 fn long_url(value: Option<&Value>, own: &[Authority]) -> Result<LongUrl, String> {
@@ -95,7 +123,7 @@ fn custom_slug(value: &Value) -> Result<Code, String> {
     Ok(code)
 }
 
-fn valid_until(value: &Value) -> Result<u64, String> {
+fn instant(value: &Value) -> Result<u64, String> {
     let text = value.as_str().ok_or("must be a string such as \"2027-01-31T12:00:00+00:00\"")?;
     dates::parse(text).map_err(|error| error.to_string())
 }
@@ -110,7 +138,17 @@ fn cache_seconds(value: &Value) -> Result<u32, String> {
     seconds.ok_or_else(|| format!("must be a whole number from 0 to {CACHE_SECONDS_MAX}"))
 }
 
-fn find_if_exists(value: &Value) -> Result<bool, String> {
+fn title(value: &Value) -> Result<Option<String>, String> {
+    labels::title(value.as_str().ok_or("must be a string")?).map_err(|error| error.to_string())
+}
+
+fn tags(value: &Value) -> Result<Tags, String> {
+    let list = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<&str>>>());
+    let list = list.flatten().ok_or("must be a list of strings")?;
+    Tags::of(list).map_err(|error| error.to_string())
+}
+
+fn flag(value: &Value) -> Result<bool, String> {
     value.as_bool().ok_or_else(|| "must be true or false".to_owned())
 }
 
@@ -136,8 +174,9 @@ mod tests {
     fn all_fields_are_taken() {
         let create = read(&json!({
             "longUrl": "HTTP://Example.com", "customSlug": "my-slug_1", "validUntil": "2027-01-31T12:00:00+01:00",
-            "redirectStatus": 308, "cacheSeconds": 60, "tags": [], "title": null, "findIfExists": true,
-            "shortCodeLength": null,
+            "redirectStatus": 308, "cacheSeconds": 60, "tags": ["b", "A"], "title": " T ", "findIfExists": true,
+            "shortCodeLength": null, "validSince": "2026-01-31T12:00:00+01:00", "forwardQuery": false, "archived": true,
+            "private": null,
         }))
         .unwrap();
         assert_eq!(create.target.as_str(), "http://example.com/");
@@ -145,7 +184,12 @@ mod tests {
         assert_eq!(create.policy.status, RedirectStatus::PermanentRedirect);
         assert_eq!(create.policy.cache_seconds, Some(60));
         assert_eq!(create.policy.valid_until_ms, Some(1_801_393_200_000));
-        assert!(create.find);
+        assert_eq!(create.policy.valid_since_ms, Some(1_769_857_200_000));
+        assert_eq!((create.policy.forward_query, create.policy.archived), (false, true));
+        assert_eq!((create.labels.title.as_deref(), create.labels.tags.joined()), (Some("T"), "a\nb"));
+        assert!(create.find && !create.private);
+        let plain = read(&json!({"longUrl": "http://a/", "private": true})).unwrap();
+        assert!(plain.policy.forward_query && plain.private, "the query goes along unless that is not wanted");
     }
 
     #[test]
@@ -161,7 +205,8 @@ mod tests {
     fn every_wrong_field_is_named_at_once() {
         let wrong = read(&json!({
             "longUrl": "ftp://a/", "customSlug": "a/b", "validUntil": 5, "redirectStatus": 200, "cacheSeconds": -1,
-            "maxVisits": 3, "colour": "red", "findIfExists": "true",
+            "maxVisits": 3, "colour": "red", "findIfExists": "true", "validSince": "1969-01-01T00:00:00Z",
+            "title": "a\nb", "tags": ["a", 1], "forwardQuery": 1, "archived": "no", "private": {},
         }))
         .unwrap_err();
         for field in [
@@ -173,6 +218,12 @@ mod tests {
             "maxVisits",
             "colour",
             "findIfExists",
+            "validSince",
+            "title",
+            "tags",
+            "forwardQuery",
+            "archived",
+            "private",
         ] {
             assert!(wrong.contains(&field.to_owned()), "{field} in {wrong:?}");
         }
@@ -181,7 +232,7 @@ mod tests {
     #[test]
     fn nothing_of_another_type_is_taken() {
         for wrong in [json!(true), json!(1.5), json!([]), json!({}), json!("x"), json!(1e300), json!(u64::MAX)] {
-            for field in ["redirectStatus", "cacheSeconds", "validUntil"] {
+            for field in ["redirectStatus", "cacheSeconds", "validUntil", "validSince"] {
                 let mut body = json!({"longUrl": "http://a/"});
                 body[field] = wrong.clone();
                 assert_eq!(read(&body).unwrap_err(), [field], "{wrong}");
@@ -189,6 +240,20 @@ mod tests {
         }
         assert_eq!(read(&json!({"longUrl": ["http://a/"]})).unwrap_err(), ["longUrl"]);
         assert_eq!(read(&json!({})).unwrap_err(), ["longUrl"]);
+        for (field, wrong) in [
+            ("title", json!("x".repeat(1 << 16))),
+            ("tags", json!(["x".repeat(1 << 16)])),
+            ("tags", json!("a")),
+            ("tags", json!(["a\u{0}b"])),
+            ("private", json!("true")),
+        ] {
+            let mut body = json!({"longUrl": "http://a/"});
+            body[field] = wrong;
+            assert_eq!(read(&body).unwrap_err(), [field]);
+        }
+        let contrary = json!({"longUrl": "http://a/", "private": true, "customSlug": "a", "validSince": "2027-01-01T00:00:00Z",
+            "validUntil": "2027-01-01T00:00:00Z"});
+        assert_eq!(read(&contrary).unwrap_err(), ["private", "validSince"]);
         assert_eq!(read(&json!({"longUrl": "http://a/", "customSlug": "REST"})).unwrap_err(), ["customSlug"]);
     }
 }

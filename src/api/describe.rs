@@ -14,7 +14,7 @@ pub(super) struct ShortUrl<'a> {
     long_url: &'a str,
     date_created: String,
     visits_summary: VisitsSummary,
-    tags: [&'a str; 0],
+    tags: Vec<&'a str>,
     meta: Meta,
     domain: Option<&'a str>,
     title: Option<&'a str>,
@@ -22,6 +22,8 @@ pub(super) struct ShortUrl<'a> {
     forward_query: bool,
     redirect_status: u16,
     cache_seconds: Option<u32>,
+    archived: bool,
+    private: bool,
 }
 
 #[derive(Default, Serialize)]
@@ -49,13 +51,19 @@ pub(super) fn describe<'a>(link: &'a Link, base_url: &str) -> ShortUrl<'a> {
         long_url: &link.target,
         date_created: dates::format(link.created_ms),
         visits_summary: VisitsSummary::default(),
-        tags: [],
-        meta: Meta { valid_until: link.policy.valid_until_ms.map(dates::format), ..Meta::default() },
+        tags: link.labels.tags.iter().collect(),
+        meta: Meta {
+            valid_since: link.policy.valid_since_ms.map(dates::format),
+            valid_until: link.policy.valid_until_ms.map(dates::format),
+            max_visits: None,
+        },
         domain: None,
-        title: None,
+        title: link.labels.title.as_deref(),
         crawlable: false,
-        forward_query: false,
+        forward_query: link.policy.forward_query,
         redirect_status: link.policy.status.number(),
         cache_seconds: link.policy.cache_seconds,
+        archived: link.policy.archived,
+        private: link.is_private(),
     }
 }

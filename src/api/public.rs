@@ -13,7 +13,7 @@ use super::page::page;
 use super::problem::{Problem, health};
 use super::{Answer, Context, Service, Site, answer, empty, is_read, with};
 use crate::desk::{Desk, Looked};
-use crate::wire::pages;
+use crate::wire::{forward, pages};
 
 /// What answers the slow requests of a core.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
@@ -82,7 +82,10 @@ impl Context {
                 // For HEAD hyper would leave the length out, which GET and the fast way have.
                 let answer = with(empty(status), header::CONTENT_LENGTH, "0");
                 let answer = with(answer, header::CACHE_CONTROL, &format!("private, max-age={seconds}"));
-                with(answer, header::LOCATION, std::str::from_utf8(&target).unwrap_or_default())
+                let mut location = Vec::new();
+                let query = request.uri().query().filter(|_| policy.forward_query);
+                forward::push(&mut location, &target, query.unwrap_or_default().as_bytes());
+                with(answer, header::LOCATION, std::str::from_utf8(&location).unwrap_or_default())
             }
             Some(Looked::Missing) => page(request, &pages::NOT_FOUND),
             Some(Looked::Gone) => page(request, &pages::GONE),

@@ -16,6 +16,7 @@ use super::{Answer, Context, empty, json as json_answer};
 use crate::limits::{BODY_LEN_MAX, REUSES_TRIED_MAX};
 use crate::link::{Link, Origin, Reuse, Version};
 use crate::mail::{StoreAnswer, StoreRequest};
+use crate::private_code;
 use crate::stats::unix_ms;
 
 /// Issued codes that are tried before a create gives up. Each that is taken belongs to a custom slug of that shape, or was
@@ -67,8 +68,14 @@ impl Context {
     }
 
     async fn create_issued(&self, create: Create) -> Result<Arc<Link>, Problem> {
-        let wanted = if create.find { Reuse::Any } else { Reuse::Recent };
-        let mut link = Arc::new(link_of(create, self.fresh_code().await?, Origin::Issued));
+        let private = create.private;
+        let wanted = match create.find {
+            // Nobody is given a private link that was made for somebody else.
+            _ if private => Reuse::Never,
+            true => Reuse::Any,
+            false => Reuse::Recent,
+        };
+        let mut link = Arc::new(link_of(create, self.fresh_code(private).await?, Origin::Issued));
         for tried in 0..CODES_TRIED_MAX {
             let reuse = if tried < REUSES_TRIED_MAX { wanted } else { Reuse::Never };
             match self.insert(&link, reuse).await? {
@@ -81,12 +88,17 @@ impl Context {
                 }
                 Inserted::Taken => {}
             }
-            link = Arc::new(Link { code: self.fresh_code().await?, ..Link::clone(&link) });
+            link = Arc::new(Link { code: self.fresh_code(private).await?, ..Link::clone(&link) });
         }
         Err(Problem::unavailable("Every fresh code that was tried is taken."))
     }
 
-    async fn fresh_code(&self) -> Result<Code, Problem> {
+    async fn fresh_code(&self, private: bool) -> Result<Code, Problem> {
+        if private {
+            return private_code::draw().map_err(|_| {
+                Problem::unavailable("The system gives no random bytes, which a private code is made of.")
+            });
+        }
         self.desk.take_code().await.map_err(|_| {
             Problem::unavailable("No fresh code is to be had right now. The status of the node says more.")
         })
@@ -146,6 +158,7 @@ fn link_of(create: Create, code: Code, origin: Origin) -> Link {
         created_ms: unix_ms() / 1_000 * 1_000,
         origin,
         version,
+        labels: create.labels,
     }
 }
 

@@ -12,9 +12,10 @@ use carom_shards::code::CODE_LEN_MAX;
 
 use super::import::ImportSetup;
 use super::ndjson::{self, Line};
+use crate::labels::Labels;
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
 use crate::link::{Link, Origin, Version};
-use crate::record::{self, RecordRef};
+use crate::record::{self, LinkRef, RecordRef};
 use crate::stats::unix_ms;
 use crate::store::links::{Links, StoreError};
 
@@ -154,19 +155,21 @@ fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Pa
 
 impl Parsed {
     fn add(&mut self, setup: &ImportSetup, line: u64, read: Line, now_ms: u64) -> Result<(), StoreError> {
-        let Line { code, target, policy, created_ms, origin } = read;
+        let Line { code, target, policy, created_ms, origin, labels } = read;
         let unsaid = (created_ms.is_none(), origin.is_none());
         let created_ms = created_ms.unwrap_or(now_ms);
         let Some(code) = code else {
             let version = Version::default();
             let code = Code::parse(b"-").expect("a character of the alphabet");
-            let link = Link { code, policy, target: target.into(), created_ms, origin: Origin::Issued, version };
+            let (target, origin) = (target.into(), Origin::Issued);
+            let link = Link { code, policy, target, created_ms, origin, version, labels };
             let link = Some(Box::new(link));
             self.items.push(Item { line, coded: None, link, found: Found::Absent });
             return Ok(());
         };
         let origin = origin.unwrap_or(Origin::Custom);
-        let mut link = Link { code, policy, target: target.into(), created_ms, origin, version: Version::default() };
+        let version = Version::default();
+        let mut link = Link { code, policy, target: target.into(), created_ms, origin, version, labels };
         let mut found = compare(&setup.links, &link, unsaid)?;
         if let Found::Freed { rev } = found {
             link.version.rev = rev.saturating_add(1);
@@ -192,8 +195,7 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
     };
     Ok(match record::decode(link.code.ascii(&mut [0; CODE_LEN_MAX]), &stored) {
         Ok(RecordRef::Link(stored)) => {
-            let same = stored.policy == link.policy
-                && stored.target == link.target
+            let same = says_the_same(&stored, link)
                 && (any_date || stored.created_ms == link.created_ms)
                 && (any_origin || stored.origin == link.origin);
             if same { Found::Same } else { Found::Other }
@@ -204,6 +206,13 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
     })
 }
 
+/// Whether a stored link leads to the same place in the same way, and has the same title and tags.
+fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
+    let Labels { title, tags } = &link.labels;
+    let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();
+    stored.policy == link.policy && stored.target == link.target && is_labelled
+}
+
 /// Compares a line with a record of the same import.
 pub(super) fn same(code: &Code, stored: &[u8], item: &Item, record: &[u8]) -> Found {
     if stored == record {
@@ -211,9 +220,7 @@ pub(super) fn same(code: &Code, stored: &[u8], item: &Item, record: &[u8]) -> Fo
     }
     let key = &mut [0; CODE_LEN_MAX];
     match (record::decode(code.ascii(key), stored), &item.link) {
-        (Ok(RecordRef::Link(stored)), Some(link)) if stored.policy == link.policy && stored.target == link.target => {
-            Found::Same
-        }
+        (Ok(RecordRef::Link(stored)), Some(link)) if says_the_same(&stored, link) => Found::Same,
         (Ok(RecordRef::Link(_)), _) => Found::Other,
         (Ok(RecordRef::Tombstone(_)), _) => Found::Tombstone,
         (Err(_), _) => Found::Damaged,

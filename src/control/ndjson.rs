@@ -8,9 +8,10 @@ use std::fmt;
 
 use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeError, Policy, RedirectStatus};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::dates::{self, DateError};
+use crate::labels::{self, LabelError, Labels, Tags};
 use crate::link::Origin;
 use crate::long_url::{Authority, LongUrl, LongUrlError};
 use crate::record::LinkRef;
@@ -28,6 +29,8 @@ pub struct Line {
     pub created_ms: Option<u64>,
     /// How it came by its code, where the line says.
     pub origin: Option<Origin>,
+    /// What people note of it.
+    pub labels: Labels,
 }
 
 /// Why a line is not taken. The fault of who wrote it.
@@ -47,6 +50,8 @@ pub enum LineError {
     Status(u64),
     /// `origin` is neither.
     Origin,
+    /// `title` or `tags` cannot be kept.
+    Label(&'static str, LabelError),
 }
 
 impl fmt::Display for LineError {
@@ -61,6 +66,7 @@ impl fmt::Display for LineError {
                 write!(f, "redirectStatus is {number}; 301, 302, 303, 307 and 308 are allowed")
             }
             LineError::Origin => f.write_str("origin is neither \"issued\" nor \"custom\""),
+            LineError::Label(field, error) => write!(f, "{field} {error}"),
         }
     }
 }
@@ -81,11 +87,21 @@ struct Raw<'a> {
     #[serde(borrow, default)]
     date_created: Option<Text<'a>>,
     #[serde(borrow, default)]
+    valid_since: Option<Text<'a>>,
+    #[serde(borrow, default)]
     valid_until: Option<Text<'a>>,
     #[serde(default)]
     redirect_status: Option<u64>,
     #[serde(default)]
     cache_seconds: Option<u32>,
+    #[serde(default)]
+    forward_query: Option<bool>,
+    #[serde(default)]
+    archived: Option<bool>,
+    #[serde(borrow, default)]
+    title: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    tags: Option<Vec<Text<'a>>>,
     #[serde(borrow, default)]
     origin: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -95,6 +111,8 @@ struct Raw<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawMeta<'a> {
+    #[serde(borrow, default)]
+    valid_since: Option<Text<'a>>,
     #[serde(borrow, default)]
     valid_until: Option<Text<'a>>,
 }
@@ -114,8 +132,9 @@ pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
         text.map(|text| dates::parse(&text.0)).transpose().map_err(|error| LineError::Date(name, error))
     };
     let created_ms = date("dateCreated", raw.date_created)?;
-    let valid_until = raw.valid_until.or(raw.meta.and_then(|meta| meta.valid_until));
-    let valid_until_ms = date("validUntil", valid_until)?;
+    let (since, until) = raw.meta.map_or((None, None), |meta| (meta.valid_since, meta.valid_until));
+    let valid_since_ms = date("validSince", raw.valid_since.or(since))?;
+    let valid_until_ms = date("validUntil", raw.valid_until.or(until))?;
     let status = match raw.redirect_status {
         None => RedirectStatus::default(),
         Some(number) => RedirectStatus::from_number(number).ok_or(LineError::Status(number))?,
@@ -126,8 +145,22 @@ pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
         Some("custom") => Some(Origin::Custom),
         Some(_) => return Err(LineError::Origin),
     };
-    let policy = Policy { status, cache_seconds: raw.cache_seconds, valid_until_ms };
-    Ok(Line { code, target, policy, created_ms, origin })
+    let title = raw.title.map(|text| labels::title(&text.0)).transpose();
+    let tags = raw.tags.as_ref().map(|tags| Tags::of(tags.iter().map(|tag| &*tag.0))).transpose();
+    let labels = Labels {
+        title: title.map_err(|error| LineError::Label("title", error))?.flatten(),
+        tags: tags.map_err(|error| LineError::Label("tags", error))?.unwrap_or_default(),
+    };
+    let policy = Policy {
+        status,
+        cache_seconds: raw.cache_seconds,
+        valid_since_ms,
+        valid_until_ms,
+        // As in the API.
+        forward_query: raw.forward_query.unwrap_or(true),
+        archived: raw.archived.unwrap_or(false),
+    };
+    Ok(Line { code, target, policy, created_ms, origin, labels })
 }
 
 /// Writes one line, with its end, behind what is in `out`.
@@ -139,13 +172,10 @@ pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\",\"dateCreated\":\"");
     dates::push(link.created_ms, out);
     out.extend_from_slice(b"\",\"validUntil\":");
-    match link.policy.valid_until_ms {
-        Some(ms) => {
-            out.push(b'"');
-            dates::push(ms, out);
-            out.push(b'"');
-        }
-        None => out.extend_from_slice(b"null"),
+    push_instant(link.policy.valid_until_ms, out);
+    if link.policy.valid_since_ms.is_some() {
+        out.extend_from_slice(b",\"validSince\":");
+        push_instant(link.policy.valid_since_ms, out);
     }
     out.extend_from_slice(b",\"redirectStatus\":");
     push_number(u64::from(link.policy.status.number()), out);
@@ -153,6 +183,21 @@ pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
     match link.policy.cache_seconds {
         Some(seconds) => push_number(u64::from(seconds), out),
         None => out.extend_from_slice(b"null"),
+    }
+    out.extend_from_slice(match link.policy.forward_query {
+        true => b",\"forwardQuery\":true",
+        false => b",\"forwardQuery\":false",
+    });
+    if link.policy.archived {
+        out.extend_from_slice(b",\"archived\":true");
+    }
+    if let Some(title) = link.title {
+        out.extend_from_slice(b",\"title\":");
+        push_json(&title, out);
+    }
+    if !link.tags.is_empty() {
+        out.extend_from_slice(b",\"tags\":");
+        push_json(&labels::in_joined(link.tags).collect::<Vec<_>>(), out);
     }
     out.extend_from_slice(match link.origin {
         Origin::Issued => b",\"origin\":\"issued\"}\n",
@@ -170,6 +215,21 @@ fn push_escaped(mut text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
+fn push_instant(ms: Option<u64>, out: &mut Vec<u8>) {
+    match ms {
+        Some(ms) => {
+            out.push(b'"');
+            dates::push(ms, out);
+            out.push(b'"');
+        }
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+fn push_json(value: &impl Serialize, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, value).expect("texts are JSON, and a vector takes everything");
+}
+
 fn push_number(number: u64, out: &mut Vec<u8>) {
     use std::io::Write;
     write!(out, "{number}").expect("a vector takes everything");
@@ -178,7 +238,7 @@ fn push_number(number: u64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Version;
+    use crate::link::{Link, Version};
     use crate::record::tests::any_link;
     use proptest::prelude::*;
 
@@ -189,15 +249,26 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_json_of_the_same_link(link in any_link()) {
-            let policy = Policy { valid_until_ms: link.policy.valid_until_ms.map(|ms| ms % 200_000_000_000_000), ..link.policy };
-            let created_ms = link.created_ms % 200_000_000_000_000;
-            let stored = LinkRef { policy, target: &link.target, created_ms, origin: link.origin, version: link.version };
+            let readable = |ms: u64| ms % 200_000_000_000_000;
+            let policy = Policy {
+                valid_since_ms: link.policy.valid_since_ms.map(readable),
+                valid_until_ms: link.policy.valid_until_ms.map(readable),
+                ..link.policy
+            };
+            let created_ms = readable(link.created_ms);
+            let (title, tags) = (link.labels.title.as_deref(), link.labels.tags.joined());
+            let Link { target, origin, version, .. } = &link;
+            let stored = LinkRef { policy, target, created_ms, origin: *origin, version: *version, title, tags };
             let mut out = Vec::new();
             write(&link.code, &stored, &mut out);
             let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
             prop_assert_eq!(value["longUrl"].as_str(), Some(&*link.target));
             prop_assert_eq!(value["shortCode"].as_str(), Some(&*link.code.to_string()));
             prop_assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
+            prop_assert_eq!(value["title"].as_str(), title);
+            if let Ok(line) = read(&out, &[]) {
+                prop_assert_eq!((line.policy, line.labels), (policy, link.labels));
+            }
         }
 
         #[test]
@@ -214,6 +285,7 @@ mod tests {
             status: RedirectStatus::SeeOther,
             cache_seconds: Some(60),
             valid_until_ms: Some(1_800_000_000_123),
+            ..Policy::default()
         };
         let stored = LinkRef {
             policy,
@@ -221,12 +293,15 @@ mod tests {
             created_ms: 1_700_000_000_001,
             origin: Origin::Issued,
             version: Version::default(),
+            title: Some("\"A\" title"),
+            tags: "a\nb",
         };
         let mut out = Vec::new();
         write(&code, &stored, &mut out);
         let line = read(&out, &[]).unwrap();
         assert_eq!((line.code, line.policy, line.origin), (Some(code), policy, Some(Origin::Issued)));
         assert_eq!((line.target.as_str(), line.created_ms), (stored.target, Some(stored.created_ms)));
+        assert_eq!((line.labels.title.as_deref(), line.labels.tags.joined()), (stored.title, stored.tags));
     }
 
     #[test]
@@ -238,7 +313,8 @@ mod tests {
         .unwrap();
         assert_eq!(line.target.as_str(), "https://example.org/%C3%A9");
         assert_eq!(line.policy.valid_until_ms, Some(1_798_761_600_000));
-        assert_eq!(line.origin, None);
+        assert_eq!((line.origin, line.policy.forward_query), (None, true));
+        assert_eq!((line.labels.title.as_deref(), line.labels.tags.joined()), (Some("T"), "a"));
         assert!(text(r#"{"longUrl":"https://example.org/"}"#).unwrap().code.is_none());
     }
 
@@ -255,6 +331,9 @@ mod tests {
             (r#"{"longUrl":"https://example.org/","redirectStatus":200}"#, "redirectStatus is 200"),
             (r#"{"longUrl":"https://example.org/","cacheSeconds":-1}"#, "not the JSON"),
             (r#"{"longUrl":"https://example.org/","origin":"x"}"#, "origin is neither"),
+            (r#"{"longUrl":"https://example.org/","title":"a\u0000"}"#, "title has a control character"),
+            (r#"{"longUrl":"https://example.org/","tags":[""]}"#, "tags has a tag without"),
+            (r#"{"longUrl":"https://example.org/","tags":"a"}"#, "not the JSON"),
         ] {
             let error = text(line).unwrap_err().to_string();
             assert!(error.contains(reason), "{line}: {error}");

@@ -6,6 +6,7 @@ use carom_shards::Code;
 
 use super::progress::rate;
 use crate::fleet::State;
+use crate::labels::Tags;
 use crate::limits::{ALIKE_LOOKED_AT, INDEX_BATCH};
 use crate::link::{Link, Origin, UrlEntry, UrlKey};
 use crate::record::{self, RecordRef};
@@ -71,7 +72,7 @@ pub fn entry_of(key: &[u8], value: &[u8]) -> Option<UrlEntry> {
     let code = Code::parse(key).ok()?;
     match record::decode(key, value) {
         Ok(RecordRef::Link(link)) => {
-            let key = UrlKey::of(crate::link::EVERYBODY, link.target, &link.policy);
+            let key = UrlKey::of(crate::link::EVERYBODY, link.target, &link.policy, &Tags::from_joined(link.tags));
             Some(UrlEntry { key, created_ms: link.created_ms, code })
         }
         Ok(RecordRef::Tombstone(_)) | Err(_) => None,

@@ -49,6 +49,8 @@ pub(super) struct Conn {
     pub(super) sent: usize,
     pub(super) slow: Option<Rc<Stream>>,
     pub(super) asking: Option<Asking>,
+    /// The query of the request that is asked about. Without memory while there is none.
+    pub(super) query: Vec<u8>,
     /// To be said after hyper's last answer.
     pub(super) rejection: Option<Rejection>,
     /// When the present wait began, in ticks of the core.
@@ -83,6 +85,7 @@ impl Conn {
             sent: 0,
             slow: None,
             asking: None,
+            query: Vec::new(),
             rejection: None,
             since: tick,
             sent_since: tick,

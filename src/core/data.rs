@@ -119,6 +119,7 @@ mod tests {
     use super::*;
     use crate::core::mesh::{Question, weave};
     use crate::core::residents::Share;
+    use crate::labels::Labels;
     use crate::link::{Link, Origin, Version};
     use crate::stats::{CoreStats, NodeStats};
     use carom_shards::{CodeHasher, CoreCount, Policy};
@@ -385,6 +386,7 @@ mod tests {
             created_ms: 0,
             origin: Origin::Custom,
             version: Version::default(),
+            labels: Labels::default(),
         }
     }
 
@@ -414,7 +416,8 @@ mod tests {
                 let (code, target) = (code(number), format!("https://example.org/{}", "x".repeat(2_000)));
                 let policy = Policy::default();
                 let version = Version::default();
-                let link = Link { code, policy, target, created_ms: 0, origin: Origin::Custom, version };
+                let (origin, labels) = (Origin::Custom, Labels::default());
+                let link = Link { code, policy, target, created_ms: 0, origin, version, labels };
                 let ticket = Ticket { core: CoreId(0), token: number as u64 };
                 data.change(&Change::Put(Arc::new(link)), 1, Some((ticket, StoreAnswer::Created))).unwrap().1
             })

@@ -57,7 +57,7 @@ impl Looks {
                 let question = LookUp { in_doubt: true, ..self.question(code, token) };
                 self.ask_redis(question, tick, stats, node)
             }
-            Found::Link { .. } | Found::Gone => false,
+            Found::Link { .. } | Found::Early | Found::Gone => false,
         }
     }
 

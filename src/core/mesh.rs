@@ -42,6 +42,7 @@ pub(super) struct Question {
 enum Kind {
     Link,
     Missing,
+    Early,
     Gone,
     Damaged,
     Elsewhere,
@@ -55,6 +56,7 @@ struct Part {
     cache_seconds: Option<u32>,
     status: RedirectStatus,
     kind: Kind,
+    forward_query: bool,
     /// Whether it stays right until the owner recalls it.
     lasts: bool,
     /// Bytes of the target that are still to come, this part included.
@@ -194,6 +196,7 @@ impl Peer {
         let (kind, policy, target) = match *found {
             Found::Link { policy, target } => (Kind::Link, policy, target),
             Found::Missing => (Kind::Missing, Policy::default(), &[][..]),
+            Found::Early => (Kind::Early, Policy::default(), &[][..]),
             Found::Gone => (Kind::Gone, Policy::default(), &[][..]),
             Found::Damaged => (Kind::Damaged, Policy::default(), &[][..]),
             Found::Elsewhere => (Kind::Elsewhere, Policy::default(), &[][..]),
@@ -207,6 +210,7 @@ impl Peer {
                 cache_seconds,
                 status: policy.status,
                 kind,
+                forward_query: policy.forward_query,
                 lasts: policy.valid_until_ms.is_none(),
                 left: left.len() as u16,
                 bytes: [0; PART_LEN],
@@ -222,10 +226,12 @@ impl Peer {
 }
 
 fn found_in<'a>(part: &Part, target: &'a [u8]) -> Found<'a> {
-    let policy = Policy { status: part.status, cache_seconds: part.cache_seconds, valid_until_ms: None };
+    let Part { status, cache_seconds, forward_query, .. } = *part;
+    let policy = Policy { status, cache_seconds, forward_query, ..Policy::default() };
     match part.kind {
         Kind::Link => Found::Link { policy, target },
         Kind::Missing => Found::Missing,
+        Kind::Early => Found::Early,
         Kind::Gone => Found::Gone,
         Kind::Damaged => Found::Damaged,
         Kind::Elsewhere => Found::Elsewhere,
@@ -396,8 +402,12 @@ mod tests {
             let target: Vec<u8> = (0..len).map(|at| b'a' + (at % 26) as u8).collect();
             one.ask(CoreId(1), question(len as u64));
             one.hand_over(|_| ());
-            let policy =
-                Policy { status: RedirectStatus::SeeOther, cache_seconds: Some(9), valid_until_ms: Some(4_000) };
+            let policy = Policy {
+                status: RedirectStatus::SeeOther,
+                cache_seconds: Some(9),
+                valid_until_ms: Some(4_000),
+                ..Policy::default()
+            };
             let found = Found::Link { policy, target: &target };
             assert_eq!(two.answer_questions(1_000, &mut (), |_, _| (), |_, _, answer| answer(&found)), 1);
             two.hand_over(|_| ());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, MapFull, owner};
+use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, MapFull, Phase, owner};
 
 use super::residents::{Resident, Residents, Share};
 use crate::link::Link;
@@ -92,8 +92,11 @@ impl Shard {
             Resident::Elsewhere => return Found::Elsewhere,
         };
         match entry {
-            Entry::Link { policy, .. } if policy.valid_until_ms.is_some_and(|until| until <= now_ms) => Found::Gone,
-            Entry::Link { policy, target } => Found::Link { policy, target },
+            Entry::Link { policy, target } => match policy.phase(now_ms) {
+                Phase::Live => Found::Link { policy, target },
+                Phase::Early => Found::Early,
+                Phase::Over => Found::Gone,
+            },
             Entry::Damaged => Found::Damaged,
         }
     }

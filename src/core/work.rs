@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use carom_shards::Code;
+use carom_shards::{Code, Phase};
 use hdrhistogram::Histogram;
 
 use super::conn::{Asking, Conn, Conns, Stage};
@@ -210,6 +210,7 @@ impl Work {
                         }
                         Place::There { owner, hash, wanted } => {
                             conn.asking = Some(Asking { ask, since: self.now.instant, wanted, looked_up: false });
+                            conn.query.extend_from_slice(ask.query.of(taken));
                             self.stats.forwarded_out.add(1);
                             data.mesh.ask(owner, Question { token: token_of(conn), hash, code: ask.code });
                             return at;
@@ -226,10 +227,11 @@ impl Work {
                         )
                     {
                         conn.asking = Some(Asking { ask, since: self.now.instant, wanted: false, looked_up: true });
+                        conn.query.extend_from_slice(ask.query.of(taken));
                         return at;
                     }
                     count(&self.stats, &found);
-                    self.answers.write(&mut conn.out, &ask, &found, self.now.unix_ms);
+                    self.answers.write(&mut conn.out, &ask, ask.query.of(taken), &found, self.now.unix_ms);
                     self.answered += 1;
                     if ask.close {
                         conn.stage = Stage::Finishing;
@@ -434,7 +436,8 @@ impl Work {
             return None;
         }
         count(&self.stats, found);
-        self.answers.write(&mut conn.out, &asking.ask, found, self.now.unix_ms);
+        let query = std::mem::take(&mut conn.query);
+        self.answers.write(&mut conn.out, &asking.ask, &query, found, self.now.unix_ms);
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         Self::touch(&mut self.dirty, conn);
         if asking.ask.close {
@@ -506,8 +509,11 @@ impl Work {
         }
         let now_ms = self.now.unix_ms;
         let found = match found {
-            LookedUp::Link(link) if link.policy.valid_until_ms.is_some_and(|until| until <= now_ms) => Found::Gone,
-            LookedUp::Link(link) => Found::Link { policy: link.policy, target: link.target.as_bytes() },
+            LookedUp::Link(link) => match link.policy.phase(now_ms) {
+                Phase::Live => Found::Link { policy: link.policy, target: link.target.as_bytes() },
+                Phase::Early => Found::Early,
+                Phase::Over => Found::Gone,
+            },
             LookedUp::Missing => Found::Missing,
             LookedUp::Damaged => Found::Damaged,
             LookedUp::Unknown => Found::Elsewhere,
@@ -615,7 +621,7 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         let ask = Ask { close: true, ..asking.ask };
         count(&self.stats, &Found::Elsewhere);
-        self.answers.write(&mut conn.out, &ask, &Found::Elsewhere, self.now.unix_ms);
+        self.answers.write(&mut conn.out, &ask, &[], &Found::Elsewhere, self.now.unix_ms);
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         conn.stage = Stage::Finishing;
     }
@@ -683,7 +689,7 @@ fn ticks(time: std::time::Duration) -> u32 {
 fn count(stats: &CoreStats, found: &Found<'_>) {
     match found {
         Found::Link { .. } => stats.redirects.add(1),
-        Found::Missing | Found::Gone => stats.misses.add(1),
+        Found::Missing | Found::Early | Found::Gone => stats.misses.add(1),
         Found::Damaged | Found::Elsewhere => stats.unavailable.add(1),
     }
 }
@@ -691,7 +697,7 @@ fn count(stats: &CoreStats, found: &Found<'_>) {
 fn looked(found: &Found<'_>) -> Looked {
     match *found {
         Found::Link { policy, target } => Looked::Link { policy, target: target.into() },
-        Found::Missing => Looked::Missing,
+        Found::Missing | Found::Early => Looked::Missing,
         Found::Gone => Looked::Gone,
         Found::Damaged => Looked::Damaged,
         Found::Elsewhere => Looked::Unavailable,

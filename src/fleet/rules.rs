@@ -110,6 +110,7 @@ pub fn is_conflict(mine: &State, theirs: &State) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::labels::Labels;
     use crate::link::{Link, Origin};
     use crate::record::Tombstone;
     use carom_shards::{Code, Policy};
@@ -124,6 +125,7 @@ pub(crate) mod tests {
             created_ms: 1,
             origin,
             version: Version { rev, claim },
+            labels: Labels::default(),
         }))
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use carom_shards::{Policy, RedirectStatus};
 
 use super::connection::Ask;
+use super::forward;
 use super::head::Rejection;
 use super::pages::{self, Page};
 
@@ -77,7 +78,9 @@ pub enum Found<'a> {
     },
     /// No such link.
     Missing,
-    /// A link whose time is over.
+    /// A link whose time has not come: for clients there is none.
+    Early,
+    /// A link whose time is over, or that was put away.
     Gone,
     /// A link whose record cannot be read.
     Damaged,
@@ -127,10 +130,10 @@ impl Answers {
         self.rejections.iter_mut().for_each(|(_, head)| head.set_date(date));
     }
 
-    /// Appends the answer to a question. `now_ms` is the present instant in milliseconds since 1970 UTC: no client may
-    /// keep a redirect for longer than the link lives.
+    /// Appends the answer to a question that came with that query. `now_ms` is the present instant in milliseconds since
+    /// 1970 UTC: no client may keep a redirect for longer than the link lives.
     #[inline]
-    pub fn write(&self, out: &mut Vec<u8>, ask: &Ask, found: &Found<'_>, now_ms: u64) {
+    pub fn write(&self, out: &mut Vec<u8>, ask: &Ask, query: &[u8], found: &Found<'_>, now_ms: u64) {
         match found {
             Found::Link { policy, target } => {
                 out.extend_from_slice(&self.redirects[status_index(policy.status)].bytes);
@@ -139,11 +142,15 @@ impl Answers {
                     seconds => write_number(out, seconds),
                 }
                 out.extend_from_slice(b"\r\nLocation: ");
-                out.extend_from_slice(target);
+                if policy.forward_query && !query.is_empty() {
+                    forward::push(out, target, query);
+                } else {
+                    out.extend_from_slice(target);
+                }
                 out.extend_from_slice(b"\r\n");
                 end_head(out, ask.close);
             }
-            Found::Missing => self.missing.write(out, ask),
+            Found::Missing | Found::Early => self.missing.write(out, ask),
             Found::Gone => self.gone.write(out, ask),
             Found::Damaged => self.damaged.write(out, ask),
             Found::Elsewhere => self.unavailable.write(out, ask),
@@ -225,11 +232,13 @@ fn write_number(out: &mut Vec<u8>, mut number: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::connection::Span;
     use carom_shards::Code;
 
     fn ask() -> Ask {
         Ask {
             code: Code::parse(b"abc").unwrap(),
+            query: Span::default(),
             head_only: false,
             accepts_html: false,
             close: false,
@@ -239,8 +248,17 @@ mod tests {
 
     fn written(ask: &Ask, found: &Found<'_>) -> String {
         let mut out = Vec::new();
-        Answers::new(784_111_777).write(&mut out, ask, found, 5_000);
+        Answers::new(784_111_777).write(&mut out, ask, b"q=1", found, 5_000);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_query_goes_along_where_that_is_wanted() {
+        for (forward_query, location) in [(false, "https://a/?b#c"), (true, "https://a/?b&q=1#c")] {
+            let policy = Policy { forward_query, ..Policy::default() };
+            let text = written(&ask(), &Found::Link { policy, target: b"https://a/?b#c" });
+            assert!(text.ends_with(&format!("\r\nLocation: {location}\r\n\r\n")), "{text}");
+        }
     }
 
     #[test]
@@ -277,7 +295,7 @@ mod tests {
     #[test]
     fn pages_announce_the_length_they_have() {
         for (accepts_html, head_only) in [(false, false), (true, false), (false, true), (true, true)] {
-            for found in [Found::Missing, Found::Gone, Found::Damaged, Found::Elsewhere] {
+            for found in [Found::Missing, Found::Early, Found::Gone, Found::Damaged, Found::Elsewhere] {
                 let text = written(&Ask { accepts_html, head_only, close: true, ..ask() }, &found);
                 let (head, body) = text.split_once("\r\n\r\n").unwrap();
                 let len: usize =

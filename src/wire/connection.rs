@@ -12,11 +12,33 @@ use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
 use crate::limits::BODY_LEN_MAX;
 
+/// A place in the bytes of a request's head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Span {
+    at: u16,
+    len: u16,
+}
+
+impl Span {
+    /// What stands there.
+    #[inline]
+    pub fn of(self, head: &[u8]) -> &[u8] {
+        &head[usize::from(self.at)..][..usize::from(self.len)]
+    }
+
+    /// Whether nothing does.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
 /// A question for a code, asked on the fast way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
     /// The code behind the slash.
     pub code: Code,
+    /// Where in the request its query stands, without the question mark.
+    pub query: Span,
     /// Whether only the head of the answer may be sent (`HEAD`).
     pub head_only: bool,
     /// Whether an error page may be HTML.
@@ -214,19 +236,31 @@ fn fast_ask(head: &Head<'_>) -> Option<Ask> {
         return None;
     }
     let path = head.target.strip_prefix(b"/")?;
-    let path = match memchr::memchr2(b'?', b'#', path) {
-        Some(end) if path[end] == b'?' => &path[..end],
+    let (path, query) = match memchr::memchr2(b'?', b'#', path) {
+        Some(end) if path[end] == b'?' => (&path[..end], query_span(head, end + 2)?),
         Some(_) => return None,
-        None => path,
+        None => (path, Span::default()),
     };
     let code = Code::parse(path).ok()?;
     Some(Ask {
         code,
+        query,
         head_only: head.method == Method::Head,
         accepts_html: head.accepts_html,
         close: head.close,
         asked_to_close: head.close,
     })
+}
+
+/// Where the query stands that begins at that byte of the target; `None` where something follows it, which no client
+/// sends.
+fn query_span(head: &Head<'_>, begin: usize) -> Option<Span> {
+    let query = &head.target[begin..];
+    if memchr::memchr(b'#', query).is_some() {
+        return None;
+    }
+    let method_len = if head.method == Method::Head { "HEAD ".len() } else { "GET ".len() };
+    Some(Span { at: u16::try_from(method_len + begin).ok()?, len: u16::try_from(query.len()).ok()? })
 }
 
 #[cfg(test)]
@@ -237,7 +271,8 @@ mod tests {
     /// What a driver makes of a stream: the actions with the bytes they consumed.
     #[derive(PartialEq, Eq, Debug)]
     enum Seen {
-        Asked(Ask),
+        /// With what it said about the query.
+        Asked(Ask, String),
         HandedOver,
         Passed(Vec<u8>),
         Rejected(Rejection),
@@ -255,7 +290,10 @@ mod tests {
                 let taken: Vec<u8> = unconsumed.drain(..step.consumed).collect();
                 match step.action {
                     Action::Read => break,
-                    Action::Lookup(ask) => seen.push(Seen::Asked(ask)),
+                    Action::Lookup(ask) => {
+                        let query = String::from_utf8(ask.query.of(&taken).to_vec()).unwrap();
+                        seen.push(Seen::Asked(Ask { query: Span::default(), ..ask }, query));
+                    }
                     Action::HandOver => seen.push(Seen::HandedOver),
                     Action::Pass => match seen.last_mut() {
                         Some(Seen::Passed(bytes)) => bytes.extend(taken),
@@ -271,15 +309,22 @@ mod tests {
         seen
     }
 
-    fn ask(code: &str) -> Seen {
-        let code = Code::parse(code.as_bytes()).unwrap();
-        Seen::Asked(Ask { code, head_only: false, accepts_html: false, close: false, asked_to_close: false })
+    fn ask(code: &str, query: &str) -> Seen {
+        let (code, nowhere) = (Code::parse(code.as_bytes()).unwrap(), Span::default());
+        let ask =
+            Ask { code, query: nowhere, head_only: false, accepts_html: false, close: false, asked_to_close: false };
+        Seen::Asked(ask, query.to_owned())
     }
 
     #[test]
     fn pipelined_redirects_stay_on_the_fast_way() {
         let stream = b"GET /abc HTTP/1.1\r\nHost: a\r\n\r\nGET /de-f?utm=1 HTTP/1.1\r\nHost: a\r\n\r\n";
-        assert_eq!(drive(&[stream]), [ask("abc"), ask("de-f")]);
+        assert_eq!(drive(&[stream]), [ask("abc", ""), ask("de-f", "utm=1")]);
+        let head = b"HEAD /abc?a=%20&b?c HTTP/1.1\r\nHost: a\r\n\r\n";
+        let Action::Lookup(ask) = Connection::fast().step(head).action else { panic!("no question") };
+        assert_eq!(ask.query.of(head), b"a=%20&b?c");
+        let fragment = b"GET /abc?a=1#b HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(Connection::fast().step(fragment).action, Action::HandOver);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod chunked;
 pub mod connection;
+pub mod forward;
 pub mod head;
 pub mod pages;
 

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use carom::labels::Labels;
 use carom::link::{Link, Origin, Version};
 use carom::store::links::Links;
 use carom_shards::{Code, Policy, SpaceKey};
@@ -259,6 +260,7 @@ fn fill_tables(setup: &Setup, count: usize) -> BTreeMap<String, String> {
                 created_ms: 1_000,
                 origin: Origin::Custom,
                 version: Version::default(),
+                labels: Labels::default(),
             };
             record.clear();
             carom::record::encode_link(code.as_bytes(), &link, &mut record);

@@ -11,6 +11,7 @@ mod copies;
 mod crash;
 mod endings;
 mod faults;
+mod fields;
 mod fleet;
 mod hostile;
 mod http;

@@ -56,8 +56,8 @@ fn check_link(link: &Value, code: &str, short_url: &str) {
         "shortCode": code, "shortUrl": short_url, "longUrl": TARGET, "dateCreated": link["dateCreated"],
         "visitsSummary": {"total": 0, "nonBots": 0, "bots": 0}, "tags": [],
         "meta": {"validSince": null, "validUntil": null, "maxVisits": null},
-        "domain": null, "title": null, "crawlable": false, "forwardQuery": false,
-        "redirectStatus": 302, "cacheSeconds": null,
+        "domain": null, "title": null, "crawlable": false, "forwardQuery": true,
+        "redirectStatus": 302, "cacheSeconds": null, "archived": false, "private": false,
     });
     assert_eq!(*link, expected);
 }

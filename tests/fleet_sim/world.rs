@@ -7,6 +7,7 @@ use carom::fleet::follow::Position;
 use carom::fleet::outbox::Delivery;
 use carom::fleet::rules::Verdict;
 use carom::fleet::{Partition, State, lease, rules};
+use carom::labels::Labels;
 use carom::link::{Link, Origin, Reuse, Version};
 use carom::mail::{Delivered, Ground, Order, StoreRequest, Ticket};
 use carom_shards::{CoreId, Policy};
@@ -249,6 +250,7 @@ impl World {
             origin: if is_slug(index) { Origin::Custom } else { Origin::Issued },
             // Redis may have forgotten what was there before.
             version: Version { rev: free.map_or(1, |free| free.version().rev + 1), claim },
+            labels: Labels::default(),
         });
         let token = self.ledger.begin(node, index, What::Create(claim));
         let state = State::Link(Arc::clone(&link));

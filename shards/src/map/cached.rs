@@ -170,7 +170,7 @@ impl CachedLinks {
     ///
     /// # Panics
     /// When a target has no or more than [`super::TARGET_BYTES_MAX`] bytes, or an instant is beyond
-    /// [`super::VALID_UNTIL_MS_MAX`].
+    /// [`super::INSTANT_MS_MAX`].
     pub fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<Put, MapFull> {
         debug_assert_eq!(hash, self.hasher.hash(code), "the hash is of another code or seed");
         let units = record::units(code, &entry);

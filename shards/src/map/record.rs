@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! 0   u32  target bytes (12 bits), code characters - 1 (6), status (3), flags: cache, until, damaged, dead,
-//!          frequency (2; in a cache only)
+//!          frequency (2; in a cache only), flags: since, forward query, archived
 //! 4   u32  zero; kept for a count of visits
 //! 8   u32  cache seconds, when flagged
 //!     u48  valid until, in milliseconds since 1970, when flagged
+//!     u48  valid since, in milliseconds since 1970, when flagged
 //!          the packed code, then the target
 //! ```
 //! Numbers are little-endian. Records begin at multiples of eight bytes, so the header and a generated code are mostly
@@ -18,18 +19,18 @@ use crate::link::{Entry, Policy, RedirectStatus};
 pub const TARGET_BYTES_MAX: usize = 2048;
 
 /// The last instant that a policy can name, in milliseconds since 1970.
-pub const VALID_UNTIL_MS_MAX: u64 = (1 << 48) - 1;
+pub const INSTANT_MS_MAX: u64 = (1 << 48) - 1;
 
 /// Bytes of a unit: records begin and end at multiples of it.
 pub(super) const UNIT_BYTES: usize = 8;
 
 /// Units of the longest record.
 pub(super) const UNITS_MAX: usize =
-    (HEADER_BYTES + CACHE_BYTES + UNTIL_BYTES + CODE_LEN_MAX * 6 / 8 + TARGET_BYTES_MAX).div_ceil(UNIT_BYTES);
+    (HEADER_BYTES + CACHE_BYTES + 2 * INSTANT_BYTES + CODE_LEN_MAX * 6 / 8 + TARGET_BYTES_MAX).div_ceil(UNIT_BYTES);
 
 const HEADER_BYTES: usize = 8;
 const CACHE_BYTES: usize = 4;
-const UNTIL_BYTES: usize = 6;
+const INSTANT_BYTES: usize = 6;
 
 const CODE_SHIFT: u32 = 12;
 const STATUS_SHIFT: u32 = 18;
@@ -38,6 +39,9 @@ const HAS_UNTIL: u32 = 1 << 22;
 const DAMAGED: u32 = 1 << 23;
 const DEAD: u32 = 1 << 24;
 const FREQUENCY_SHIFT: u32 = 25;
+const HAS_SINCE: u32 = 1 << 27;
+const FORWARD_QUERY: u32 = 1 << 28;
+const ARCHIVED: u32 = 1 << 29;
 
 /// The most that a frequency counts to.
 pub(super) const FREQUENCY_MAX: u32 = 3;
@@ -94,16 +98,33 @@ impl<'a> Record<'a> {
         if self.header & DAMAGED != 0 {
             return Entry::Damaged;
         }
-        let cache_seconds =
-            (self.header & HAS_CACHE != 0).then(|| number(&self.bytes[HEADER_BYTES..], CACHE_BYTES) as u32);
-        let until_at = HEADER_BYTES + if cache_seconds.is_some() { CACHE_BYTES } else { 0 };
-        let valid_until_ms = (self.header & HAS_UNTIL != 0).then(|| number(&self.bytes[until_at..], UNTIL_BYTES));
-        let status = RedirectStatus::ALL[(self.header >> STATUS_SHIFT & 7) as usize];
-        let target_at = self.code_at() + packed_len(self.code_len());
-        Entry::Link {
-            policy: Policy { status, cache_seconds, valid_until_ms },
-            target: &self.bytes[target_at..][..self.target_len()],
+        Entry::Link { policy: self.policy(), target: self.target() }
+    }
+
+    #[inline]
+    fn policy(self) -> Policy {
+        let mut at = HEADER_BYTES;
+        let mut next = |flag: u32, len: usize| {
+            (self.header & flag != 0).then(|| {
+                let value = number(&self.bytes[at..], len);
+                at += len;
+                value
+            })
+        };
+        Policy {
+            cache_seconds: next(HAS_CACHE, CACHE_BYTES).map(|seconds| seconds as u32),
+            valid_until_ms: next(HAS_UNTIL, INSTANT_BYTES),
+            valid_since_ms: next(HAS_SINCE, INSTANT_BYTES),
+            status: RedirectStatus::ALL[(self.header >> STATUS_SHIFT & 7) as usize],
+            forward_query: self.header & FORWARD_QUERY != 0,
+            archived: self.header & ARCHIVED != 0,
         }
+    }
+
+    #[inline]
+    fn target(self) -> &'a [u8] {
+        let at = self.code_at() + packed_len(self.code_len());
+        &self.bytes[at..][..self.target_len()]
     }
 
     /// Units that it takes.
@@ -159,8 +180,9 @@ pub(super) fn write(bytes: &mut [u8], code: &Code, entry: &Entry<'_>) {
             head[at..][..CACHE_BYTES].copy_from_slice(&seconds.to_le_bytes());
             at += CACHE_BYTES;
         }
-        if let Some(until) = policy.valid_until_ms {
-            head[at..][..UNTIL_BYTES].copy_from_slice(&until.to_le_bytes()[..UNTIL_BYTES]);
+        for instant in [policy.valid_until_ms, policy.valid_since_ms].into_iter().flatten() {
+            head[at..][..INSTANT_BYTES].copy_from_slice(&instant.to_le_bytes()[..INSTANT_BYTES]);
+            at += INSTANT_BYTES;
         }
         rest[..target.len()].copy_from_slice(target);
     }
@@ -188,23 +210,27 @@ fn header(code: &Code, entry: &Entry<'_>) -> u32 {
         Entry::Damaged => code_bits | DAMAGED,
         Entry::Link { policy, target } => {
             assert!((1..=TARGET_BYTES_MAX).contains(&target.len()), "a target has 1 to {TARGET_BYTES_MAX} bytes");
-            assert!(policy.valid_until_ms.is_none_or(|until| until <= VALID_UNTIL_MS_MAX), "the instant is too late");
+            let mut instants = [policy.valid_until_ms, policy.valid_since_ms].into_iter().flatten();
+            assert!(instants.all(|instant| instant <= INSTANT_MS_MAX), "the instant is too late");
+            let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
             let status = RedirectStatus::ALL.iter().position(|&status| status == policy.status);
             let status = status.expect("the list holds every status") as u32;
             target.len() as u32
                 | code_bits
                 | status << STATUS_SHIFT
-                | if policy.cache_seconds.is_some() { HAS_CACHE } else { 0 }
-                | if policy.valid_until_ms.is_some() { HAS_UNTIL } else { 0 }
+                | flag(policy.cache_seconds.is_some(), HAS_CACHE)
+                | flag(policy.valid_until_ms.is_some(), HAS_UNTIL)
+                | flag(policy.valid_since_ms.is_some(), HAS_SINCE)
+                | flag(policy.forward_query, FORWARD_QUERY)
+                | flag(policy.archived, ARCHIVED)
         }
     }
 }
 
 #[inline]
 fn code_at(header: u32) -> usize {
-    HEADER_BYTES
-        + if header & HAS_CACHE != 0 { CACHE_BYTES } else { 0 }
-        + if header & HAS_UNTIL != 0 { UNTIL_BYTES } else { 0 }
+    let bytes = |flag: u32, len: usize| if header & flag != 0 { len } else { 0 };
+    HEADER_BYTES + bytes(HAS_CACHE, CACHE_BYTES) + bytes(HAS_UNTIL, INSTANT_BYTES) + bytes(HAS_SINCE, INSTANT_BYTES)
 }
 
 #[inline]

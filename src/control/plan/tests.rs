@@ -3,6 +3,7 @@
 use super::*;
 use crate::fleet::EntryId;
 use crate::fleet::outbox::Delivery;
+use crate::labels::Labels;
 use crate::link::Reuse;
 use carom_shards::{CoreId, Policy};
 use proptest::prelude::*;
@@ -15,6 +16,7 @@ pub(crate) fn link(code: &str, origin: Origin) -> Link {
         created_ms: 1_700_000_000_000,
         origin,
         version: Version::default(),
+        labels: Labels::default(),
     }
 }
 

@@ -8,6 +8,7 @@ use carom::fleet::follow::Position;
 use carom::fleet::lease::{self, Counter};
 use carom::fleet::rules::{self, Verdict};
 use carom::fleet::state::State;
+use carom::labels::Labels;
 use carom::link::{Link, Origin, UrlKey, Version};
 use carom::store::redis::{Address, Change, Recent, Redis, RedisSettings};
 use carom_shards::{Code, CodeLength, Policy};
@@ -36,7 +37,8 @@ fn state(code: Code, dice: &mut Dice) -> State {
     let origin = if dice.below(2) == 0 { Origin::Issued } else { Origin::Custom };
     let version = Version { rev: [0, 1, 2, 3, 9, u32::MAX][dice.below(6) as usize], claim: dice.below(3) };
     let target = format!("https://example.org/{}", version.claim);
-    let link = Link { code, policy: Policy::default(), target, created_ms: 1, origin, version };
+    let (policy, labels) = (Policy::default(), Labels::default());
+    let link = Link { code, policy, target, created_ms: 1, origin, version, labels };
     let state = State::Link(Arc::new(link));
     // A delete raises the revision by one.
     if dice.below(2) == 0 { state } else { state.deleted(dice.below(2)).with_version(version) }

@@ -9,6 +9,7 @@ use carom::fleet::State;
 use carom::fleet::lease::{self, is_replicated};
 use carom::fleet::members::{Lease, Members, NodeId};
 use carom::fleet::rules::{self, Verdict};
+use carom::labels::Labels;
 use carom::link::{Link, Origin, Version};
 use carom_shards::Policy;
 
@@ -186,6 +187,7 @@ impl World {
             created_ms: 0,
             origin: Origin::Issued,
             version: Version { rev: 1, claim: self.claims },
+            labels: Labels::default(),
         }));
         self.asked.insert(value);
         if is_early && self.is_others(node, value) {
