@@ -19,6 +19,7 @@ pub mod long_url;
 pub mod mail;
 pub mod node;
 pub mod offline;
+pub mod patch;
 pub mod preflight;
 pub mod private_code;
 pub mod record;

@@ -19,10 +19,21 @@ pub enum Origin {
 /// it (see [`crate::fleet`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Version {
-    /// Counts the changes of the code, over all links that it has had.
+    /// Counts the beginnings and ends of links of the code.
     pub rev: u32,
     /// A random number drawn when the link was made: the same for all states of one link.
     pub claim: u64,
+    /// Counts the changes of one link. It never makes a link win against another, nor against its own end: whoever changes
+    /// a link may not have heard of either.
+    pub edit: u32,
+}
+
+impl Version {
+    /// That of the link after a change.
+    #[must_use]
+    pub fn edited(self) -> Version {
+        Version { edit: self.edit.saturating_add(1), ..self }
+    }
 }
 
 /// A link with all its fields.

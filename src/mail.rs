@@ -17,6 +17,7 @@ use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
 use crate::link::{Link, Reuse, Version};
+use crate::patch::Patch;
 use crate::record::DamagedRange;
 use crate::stats::LatencySummary;
 
@@ -39,6 +40,15 @@ pub enum StoreRequest {
         link: Arc<Link>,
         /// Which links that are there already may be the answer.
         reuse: Reuse,
+        /// Whom to tell.
+        ticket: Ticket,
+    },
+    /// Change some fields of the link of a code.
+    Change {
+        /// Its code.
+        code: Code,
+        /// Which, and to what.
+        patch: Box<Patch>,
         /// Whom to tell.
         ticket: Ticket,
     },
@@ -203,6 +213,10 @@ pub enum StoreAnswer {
     },
     /// The code belongs to another link, or did and may not be given again; or what was to be the answer is gone.
     Taken,
+    /// The link is this from now on: synced, and in its owner's memory.
+    Changed(Arc<Link>),
+    /// The link would not begin before it ends, so nothing was changed.
+    Contrary,
     /// The link is gone from disk and from its owner's memory.
     Deleted,
     /// There is no link with that code.

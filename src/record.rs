@@ -22,7 +22,7 @@ pub const VERSION: u8 = 1;
 pub const VERSION_STRICT: u8 = 2;
 
 /// Version and checksum.
-const HEAD_LEN: usize = 9;
+pub const HEAD_LEN: usize = 9;
 
 /// Latest instant that a policy can hold, in milliseconds since 1970.
 const INSTANT_MS_MAX: u64 = (1 << 48) - 1;
@@ -47,6 +47,7 @@ mod tag {
     pub(super) const FORWARD_QUERY: u8 = 12;
     pub(super) const TITLE: u8 = 13;
     pub(super) const TAGS: u8 = 14;
+    pub(super) const EDIT: u8 = 15;
 }
 
 /// A record, borrowed from its stored form.
@@ -274,6 +275,9 @@ impl<'o> Writer<'o> {
             self.field(tag::REV, &version.rev.to_le_bytes());
             self.field(tag::CLAIM, &version.claim.to_le_bytes());
         }
+        if version.edit != 0 {
+            self.field(tag::EDIT, &version.edit.to_le_bytes());
+        }
     }
 
     fn finish(self, key: &[u8]) {
@@ -299,6 +303,7 @@ struct Fields<'a> {
     deleted_ms: Option<u64>,
     rev: Option<u32>,
     claim: Option<u64>,
+    edit: Option<u32>,
 }
 
 impl<'a> Fields<'a> {
@@ -322,13 +327,18 @@ impl<'a> Fields<'a> {
             tag::DELETED_MS => once(&mut self.deleted_ms, number(bytes)),
             tag::REV => once(&mut self.rev, bytes.try_into().ok().map(u32::from_le_bytes)),
             tag::CLAIM => once(&mut self.claim, number(bytes)),
+            tag::EDIT => once(&mut self.edit, bytes.try_into().ok().map(u32::from_le_bytes)),
             tag::TARGET => None,
             _ => Some(()),
         }
     }
 
     fn finish(self) -> Result<RecordRef<'a>, RecordError> {
-        let version = Version { rev: self.rev.unwrap_or_default(), claim: self.claim.unwrap_or_default() };
+        let version = Version {
+            rev: self.rev.unwrap_or_default(),
+            claim: self.claim.unwrap_or_default(),
+            edit: self.edit.unwrap_or_default(),
+        };
         match (self.deleted_ms, self.target, self.created_ms, self.origin) {
             (Some(deleted_ms), None, _, origin) => {
                 Ok(RecordRef::Tombstone(Tombstone { deleted_ms, origin: origin.unwrap_or(Origin::Issued), version }))
@@ -421,7 +431,7 @@ pub(crate) mod tests {
                 let status = RedirectStatus::ALL[status];
                 Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived }
             });
-        let version = (any::<u32>(), any::<u64>()).prop_map(|(rev, claim)| Version { rev, claim });
+        let version = any::<(u32, u64, u32)>().prop_map(|(rev, claim, edit)| Version { rev, claim, edit });
         let version = prop_oneof![Just(Version::default()), version];
         ("[0-9A-Za-z_-]{1,64}", policy, "[!-~]{1,2048}", any::<u64>(), any::<bool>(), version, any_labels()).prop_map(
             |(code, policy, target, created_ms, issued, version, labels)| Link {
@@ -491,7 +501,7 @@ pub(crate) mod tests {
         for tombstone in [
             oldest,
             Tombstone { origin: Origin::Custom, ..oldest },
-            Tombstone { version: Version { rev: 3, claim: u64::MAX }, ..oldest },
+            Tombstone { version: Version { rev: 3, claim: u64::MAX, edit: 0 }, ..oldest },
         ] {
             value.clear();
             encode_tombstone(b"abc", &tombstone, &mut value);

@@ -7,6 +7,7 @@ use super::problem::Invalid;
 use crate::dates;
 use crate::labels::{self, Labels, Tags};
 use crate::long_url::{Authority, LongUrl};
+use crate::patch::is_contrary;
 
 /// Longest time that a client may be told to keep a redirect: what HTTP caches understand (RFC 9111, section 1.2.2).
 const CACHE_SECONDS_MAX: u64 = 2_147_483_647;
@@ -90,9 +91,7 @@ impl Create {
         if private && slug.is_some() {
             take("private", Err("draws a code at random, so it cannot have a customSlug".to_owned()));
         }
-        if let (Some(since), Some(until)) = (policy.valid_since_ms, policy.valid_until_ms)
-            && since >= until
-        {
+        if is_contrary(&policy) {
             take("validSince", Err("must be before validUntil".to_owned()));
         }
         match target {
@@ -106,7 +105,7 @@ fn is_known(name: &str) -> bool {
     FIELDS.contains(&name) || NEUTRAL.iter().any(|(known, _)| *known == name)
 }
 
-fn long_url(value: Option<&Value>, own: &[Authority]) -> Result<LongUrl, String> {
+pub(super) fn long_url(value: Option<&Value>, own: &[Authority]) -> Result<LongUrl, String> {
     match value {
         None | Some(Value::Null) => Err("is missing; give the URL to shorten".to_owned()),
         Some(Value::String(text)) => LongUrl::parse(text, own).map_err(|error| error.to_string()),
@@ -123,36 +122,36 @@ fn custom_slug(value: &Value) -> Result<Code, String> {
     Ok(code)
 }
 
-fn instant(value: &Value) -> Result<u64, String> {
+pub(super) fn instant(value: &Value) -> Result<u64, String> {
     let text = value.as_str().ok_or("must be a string such as \"2027-01-31T12:00:00+00:00\"")?;
     dates::parse(text).map_err(|error| error.to_string())
 }
 
-fn redirect_status(value: &Value) -> Result<RedirectStatus, String> {
+pub(super) fn redirect_status(value: &Value) -> Result<RedirectStatus, String> {
     let number = value.as_u64().and_then(RedirectStatus::from_number);
     number.ok_or_else(|| "must be one of 301, 302, 303, 307, 308".to_owned())
 }
 
-fn cache_seconds(value: &Value) -> Result<u32, String> {
+pub(super) fn cache_seconds(value: &Value) -> Result<u32, String> {
     let seconds = value.as_u64().filter(|&seconds| seconds <= CACHE_SECONDS_MAX).map(|seconds| seconds as u32);
     seconds.ok_or_else(|| format!("must be a whole number from 0 to {CACHE_SECONDS_MAX}"))
 }
 
-fn title(value: &Value) -> Result<Option<String>, String> {
+pub(super) fn title(value: &Value) -> Result<Option<String>, String> {
     labels::title(value.as_str().ok_or("must be a string")?).map_err(|error| error.to_string())
 }
 
-fn tags(value: &Value) -> Result<Tags, String> {
+pub(super) fn tags(value: &Value) -> Result<Tags, String> {
     let list = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<&str>>>());
     let list = list.flatten().ok_or("must be a list of strings")?;
     Tags::of(list).map_err(|error| error.to_string())
 }
 
-fn flag(value: &Value) -> Result<bool, String> {
+pub(super) fn flag(value: &Value) -> Result<bool, String> {
     value.as_bool().ok_or_else(|| "must be true or false".to_owned())
 }
 
-fn neutral(name: &str, value: &Value) -> Result<(), String> {
+pub(super) fn neutral(name: &str, value: &Value) -> Result<(), String> {
     match NEUTRAL.iter().find(|(known, _)| *known == name) {
         Some((_, values)) if values.contains(&value.to_string().as_str()) => Ok(()),
         Some((_, values)) => Err(format!("is not supported yet; leave it out or send {}", values.join(" or "))),

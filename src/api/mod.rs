@@ -20,6 +20,7 @@ pub mod admin;
 mod create;
 mod describe;
 mod page;
+mod patch;
 mod problem;
 pub mod public;
 mod short_urls;

@@ -55,8 +55,9 @@ impl Context {
                 let code = percent_decoded(code);
                 match method {
                     Method::GET | Method::HEAD => self.read(&code).await,
+                    Method::PATCH => self.change(&code, request).await,
                     Method::DELETE => self.delete(&code).await,
-                    _ => Problem::method(&method, "GET, HEAD, DELETE").into_answer(),
+                    _ => Problem::method(&method, "GET, HEAD, PATCH, DELETE").into_answer(),
                 }
             }
             _ => Problem::no_route().into_answer(),

@@ -1,4 +1,4 @@
-//! The API of links: create, read, delete.
+//! The API of links: create, read, change, delete.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 
 use super::create::Create;
 use super::describe::describe;
-use super::problem::Problem;
+use super::patch;
+use super::problem::{Invalid, Problem};
 use super::{Answer, Context, empty, json as json_answer};
 use crate::limits::{BODY_LEN_MAX, REUSES_TRIED_MAX};
 use crate::link::{Link, Origin, Reuse, Version};
@@ -25,6 +26,10 @@ const CODES_TRIED_MAX: usize = 64;
 
 /// Told to clients while Redis is away.
 const NEEDS_REDIS: &str = "Redis, which decides this among all nodes, does not answer";
+
+/// Told to clients whose link does not fit into memory.
+const UNSERVED: &str =
+    "The link is stored, but this node has no memory left to serve it; it will after a restart with more cores.";
 
 /// What became of a link that was to be inserted.
 enum Inserted {
@@ -112,9 +117,7 @@ impl Context {
             StoreAnswer::Taken => Ok(Inserted::Taken),
             StoreAnswer::Refused(reason) => Err(refused(reason)),
             StoreAnswer::NeedsRedis => Err(refused(NEEDS_REDIS)),
-            StoreAnswer::Unserved => Err(Problem::unavailable(
-                "The link is stored, but this node has no memory left to serve it; it will after a restart with more cores.",
-            )),
+            StoreAnswer::Unserved => Err(Problem::unavailable(UNSERVED)),
             _ => Err(refused("the store gave no answer")),
         }
     }
@@ -128,6 +131,34 @@ impl Context {
             StoreAnswer::Damaged => Problem::damaged(code).into_answer(),
             StoreAnswer::Refused(reason) => refused(reason).into_answer(),
             _ => refused("the store gave no answer").into_answer(),
+        }
+    }
+
+    /// `PATCH /rest/v3/short-urls/{shortCode}`
+    pub(super) async fn change(&self, code: &str, request: Request<Incoming>) -> Answer {
+        match self.try_change(code, request).await {
+            Ok(link) => self.show(&link),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn try_change(&self, code: &str, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
+        let fields = read_object(request).await?;
+        let patch = patch::read(&fields, &self.site.own).map_err(|invalid| Problem::invalid(&invalid))?;
+        let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
+        let patch = Box::new(patch);
+        match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, ticket }).await {
+            StoreAnswer::Changed(link) => Ok(link),
+            StoreAnswer::Contrary => Err(Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])),
+            StoreAnswer::NotFound => Err(Problem::no_link(code)),
+            StoreAnswer::Damaged => Err(Problem::damaged(code)),
+            StoreAnswer::Refused(reason) => Err(refused(reason)),
+            StoreAnswer::NeedsRedis => Err(Problem::unavailable(
+                "Redis, which keeps the changes of all nodes in order, does not answer. If the link was changed all the same, \
+                 that shows when it does.",
+            )),
+            StoreAnswer::Unserved => Err(Problem::unavailable(UNSERVED)),
+            _ => Err(refused("the store gave no answer")),
         }
     }
 

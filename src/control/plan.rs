@@ -20,6 +20,7 @@ use crate::fleet::rules::{self, Verdict};
 use crate::fleet::{Echo, Partition, State};
 use crate::link::{Link, Origin, UrlEntry, UrlKey, Version};
 use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket, Told};
+use crate::patch::{Contrary, Patch};
 use crate::record::Tombstone;
 use crate::store::links::UrlUse;
 
@@ -195,6 +196,10 @@ impl<'o> Plan<'o> {
                     self.create(link, ticket, ground, &before);
                 }
             }
+            Order::Client(StoreRequest::Change { code, patch, ticket }, ground) => {
+                let before = self.stored(&code, look_up);
+                self.change(code, &patch, ticket, ground, &before);
+            }
             Order::Client(StoreRequest::Delete { code, ticket }, ground) => {
                 let before = self.stored(&code, look_up);
                 self.delete(code, ticket, ground, &before);
@@ -285,7 +290,9 @@ impl<'o> Plan<'o> {
                 Some(version) => self.put(link.code, &State::Link(link), version, (ticket, StoreAnswer::Created)),
                 None => self.answer(ticket, StoreAnswer::Taken),
             },
-            Ground::Accepted { state, echo } => self.accepted(link.code, &state, echo, before, ticket),
+            Ground::Accepted { state, echo } => {
+                self.accepted(link.code, &state, echo, before, ticket, created_or_deleted);
+            }
             Ground::Held(state) => {
                 self.held(link.code, state, before);
                 self.answer(ticket, StoreAnswer::Taken);
@@ -343,7 +350,9 @@ impl<'o> Plan<'o> {
 
     fn delete(&mut self, code: Code, ticket: Ticket, ground: Ground, before: &Stored) {
         match ground {
-            Ground::Accepted { state, echo } => self.accepted(code, &state, echo, before, ticket),
+            Ground::Accepted { state, echo } => {
+                self.accepted(code, &state, echo, before, ticket, created_or_deleted);
+            }
             Ground::Held(state) => {
                 self.held(code, state, before);
                 self.answer(ticket, StoreAnswer::NotFound);
@@ -377,10 +386,54 @@ impl<'o> Plan<'o> {
         }
     }
 
+    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, ground: Ground, before: &Stored) {
+        match ground {
+            // Its client was told that it was not made, so it goes.
+            Ground::Accepted { state, .. } if self.outbox.is_withdrawn(&code, &state) => {
+                self.held(code, state, before);
+                self.answer(ticket, StoreAnswer::NotFound);
+            }
+            Ground::Accepted { state, echo } => self.accepted(code, &state, echo, before, ticket, changed),
+            Ground::Held(state) => {
+                let answer = match &state {
+                    State::Gone(_) => StoreAnswer::NotFound,
+                    State::Link(link) if patch.apply(link).is_err() => StoreAnswer::Contrary,
+                    State::Link(_) => StoreAnswer::Refused("others change this link at the same time"),
+                };
+                self.held(code, state, before);
+                self.answer(ticket, answer);
+            }
+            // Two nodes that change one link without hearing of each other would each undo what the other has done. If it
+            // was asked and has done it, the stream will tell.
+            Ground::Unheard { .. } => self.answer(ticket, StoreAnswer::NeedsRedis),
+            Ground::Absent | Ground::Existing { .. } => self.answer(ticket, StoreAnswer::NotFound),
+            Ground::Alone => match before {
+                Stored::Held(State::Link(link)) => match patch.apply(link) {
+                    Ok(link) => {
+                        let state = State::Link(Arc::new(link));
+                        self.put(code, &state, state.version(), (ticket, changed(&state)));
+                    }
+                    Err(Contrary) => self.answer(ticket, StoreAnswer::Contrary),
+                },
+                Stored::Absent | Stored::Held(State::Gone(_)) => self.answer(ticket, StoreAnswer::NotFound),
+                Stored::Damaged => self.answer(ticket, StoreAnswer::Damaged),
+                Stored::Unknown => self.answer(ticket, StoreAnswer::Refused(UNREADABLE)),
+            },
+        }
+    }
+
     /// Redis has accepted what a client asked for; it may have come through the stream already, or be over; or Redis has
     /// forgotten what this node knows.
-    fn accepted(&mut self, code: Code, state: &State, echo: Echo, before: &Stored, ticket: Ticket) {
-        let done = if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted };
+    fn accepted(
+        &mut self,
+        code: Code,
+        state: &State,
+        echo: Echo,
+        before: &Stored,
+        ticket: Ticket,
+        done: impl FnOnce(&State) -> StoreAnswer,
+    ) {
+        let done = done(state);
         self.acknowledges = true;
         let Some(mine) = before.state() else {
             self.put(code, state, state.version(), (ticket, done));
@@ -553,6 +606,19 @@ impl<'o> Plan<'o> {
 
     fn answer(&mut self, ticket: Ticket, answer: StoreAnswer) {
         self.outcomes.push(Outcome::Answer { ticket, answer });
+    }
+}
+
+/// What a client is told who asked for a link or for its end.
+fn created_or_deleted(state: &State) -> StoreAnswer {
+    if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted }
+}
+
+/// What a client is told who asked for a change.
+fn changed(state: &State) -> StoreAnswer {
+    match state {
+        State::Link(link) => StoreAnswer::Changed(Arc::clone(link)),
+        State::Gone(_) => StoreAnswer::NotFound,
     }
 }
 

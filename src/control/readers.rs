@@ -24,7 +24,9 @@ pub fn start(links: &Links, post: &Post, stats: &Arc<NodeStats>) -> io::Result<(
     let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
     pool::start("store-read", READERS, READ_QUEUE_LEN, move |request| match request {
         StoreRequest::Read { code, ticket } => post.answer(ticket, answer(&links, &stats, code)),
-        StoreRequest::Create { ticket, .. } | StoreRequest::Delete { ticket, .. } => {
+        StoreRequest::Create { ticket, .. }
+        | StoreRequest::Change { ticket, .. }
+        | StoreRequest::Delete { ticket, .. } => {
             post.answer(ticket, StoreAnswer::Refused("writes are not served by the readers"));
         }
     })

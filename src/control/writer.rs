@@ -271,6 +271,7 @@ impl Writer {
                 continue;
             };
             let (StoreRequest::Create { ticket, .. }
+            | StoreRequest::Change { ticket, .. }
             | StoreRequest::Delete { ticket, .. }
             | StoreRequest::Read { ticket, .. }) = request;
             let answer = StoreAnswer::Refused(reason);

@@ -7,10 +7,10 @@
 
 use std::time::Instant;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreId};
+use carom_shards::{Code, CodeHash, CodeHasher, CoreId, Phase};
 
 use super::work::TICKS_PER_SECOND;
-use crate::mail::{LookUp, LookUpQueue};
+use crate::mail::{LookUp, LookUpQueue, LookedUp};
 use crate::stats::{CoreStats, NodeStats};
 use crate::wire::answer::Found;
 
@@ -106,6 +106,20 @@ impl Looks {
 /// The tag is never zero.
 fn place_of(hash: CodeHash) -> (usize, u32) {
     (hash.0 as usize % PLACES, (hash.0 >> 20) as u32 | 1)
+}
+
+/// What a look-up has found, at the instant `now_ms`.
+pub(super) fn found(looked_up: &LookedUp, now_ms: u64) -> Found<'_> {
+    match looked_up {
+        LookedUp::Link(link) => match link.policy.phase(now_ms) {
+            Phase::Live => Found::Link { policy: link.policy, target: link.target.as_bytes() },
+            Phase::Early => Found::Early,
+            Phase::Over => Found::Gone,
+        },
+        LookedUp::Missing => Found::Missing,
+        LookedUp::Damaged => Found::Damaged,
+        LookedUp::Unknown => Found::Elsewhere,
+    }
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use carom_shards::{Code, Phase};
+use carom_shards::Code;
 use hdrhistogram::Histogram;
 
 use super::conn::{Asking, Conn, Conns, Stage};
 use super::data::{Brought, Data, Place};
 use super::executor::{self, Woken};
-use super::look::Looks;
+use super::look::{self, Looks};
 use super::mesh::Question;
 use super::serve::Limits;
 use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
@@ -507,17 +507,7 @@ impl Work {
         if let (LookedUp::Missing, Some(looks)) = (found, &mut self.looks) {
             looks.not_found(code, self.now.tick);
         }
-        let now_ms = self.now.unix_ms;
-        let found = match found {
-            LookedUp::Link(link) => match link.policy.phase(now_ms) {
-                Phase::Live => Found::Link { policy: link.policy, target: link.target.as_bytes() },
-                Phase::Early => Found::Early,
-                Phase::Over => Found::Gone,
-            },
-            LookedUp::Missing => Found::Missing,
-            LookedUp::Damaged => Found::Damaged,
-            LookedUp::Unknown => Found::Elsewhere,
-        };
+        let found = look::found(found, self.now.unix_ms);
         let redirects = self.stats.redirects.get();
         let mut resumed = std::mem::take(&mut self.kicked);
         self.take_answer(token, &found, false, &mut resumed);

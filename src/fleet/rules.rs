@@ -5,13 +5,13 @@
 //! away, or that Redis has forgotten. An offer follows the rule for conflicts:
 //!
 //! 1. of two states of one link, the deleted one stays, whatever else was changed;
-//! 2. otherwise the later revision stays;
-//! 3. of two with the same revision, the one stays that Redis has.
+//! 2. otherwise the later revision stays, and of one link the one that was changed more often;
+//! 3. of two that are equal in that, the one stays that Redis has.
 //!
 //! The scripts in `store/redis` say the same in Lua; a test compares them on a real server.
 
 use crate::fleet::State;
-use crate::link::Version;
+use crate::link::{Link, Version};
 
 /// What Redis does with what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ pub fn offer(stored: Option<&State>, state: &State) -> Verdict {
             let rev = new.rev.max(old.rev.saturating_add(1));
             return Verdict::Accepted(state.with_version(Version { rev, ..new }));
         }
-    } else if new.rev > old.rev {
+    } else if new.rev > old.rev || (new.rev == old.rev && new.claim == old.claim && new.edit > old.edit) {
         return Verdict::Accepted(state.clone());
     }
     Verdict::Held(stored.clone())
@@ -87,7 +87,16 @@ pub fn adopts(mine: Option<&State>, theirs: &State) -> bool {
     if old.claim == new.claim && mine.is_link() != theirs.is_link() {
         return mine.is_link();
     }
-    new.rev >= old.rev && theirs != mine
+    let is_earlier = new.rev < old.rev || (new.rev == old.rev && new.claim == old.claim && new.edit < old.edit);
+    !is_earlier && theirs != mine
+}
+
+/// Of what a node and Redis have under a code, what a change begins with.
+pub fn newest(mine: Option<State>, theirs: Option<State>) -> Option<State> {
+    match (mine, theirs) {
+        (Some(mine), Some(theirs)) if !adopts(Some(&mine), &theirs) => Some(mine),
+        (mine, theirs) => theirs.or(mine),
+    }
 }
 
 /// Whether a node that holds `mine` knows that the link is gone which others still have.
@@ -100,8 +109,10 @@ pub fn is_over(mine: &State, theirs: &State) -> bool {
 pub fn is_conflict(mine: &State, theirs: &State) -> bool {
     let (State::Link(link), old, new) = (mine, mine.version(), theirs.version()) else { return false };
     if old.claim == new.claim {
-        let differs = |other: &crate::link::Link| (&link.target, link.policy) != (&other.target, other.policy);
-        return old.claim == 0 && matches!(theirs, State::Link(other) if differs(other));
+        // What is of a later revision is a change of it. Links from before the fleet have no claims.
+        let differs =
+            |other: &Link| (&link.target, link.policy, &link.labels) != (&other.target, other.policy, &other.labels);
+        return (new.rev, new.edit) <= (old.rev, old.edit) && matches!(theirs, State::Link(other) if differs(other));
     }
     // A delete of the one and a claim of the other may have come between.
     new.rev < old.rev.saturating_add(2)
@@ -124,7 +135,7 @@ pub(crate) mod tests {
             target: format!("https://example.org/{claim}/{rev}"),
             created_ms: 1,
             origin,
-            version: Version { rev, claim },
+            version: Version { rev, claim, edit: 0 },
             labels: Labels::default(),
         }))
     }
@@ -134,7 +145,7 @@ pub(crate) mod tests {
             let origin = if kind % 2 == 0 { Origin::Issued } else { Origin::Custom };
             match kind {
                 0 | 1 => link(origin, rev, claim),
-                _ => State::Gone(Tombstone { deleted_ms, origin, version: Version { rev, claim } }),
+                _ => State::Gone(Tombstone { deleted_ms, origin, version: Version { rev, claim, edit: 0 } }),
             }
         })
     }
@@ -146,7 +157,7 @@ pub(crate) mod tests {
         assert_eq!(claim(Some(&mine), &theirs), Verdict::Held(mine.clone()));
         assert_eq!(claim(Some(&mine), &mine), Verdict::Accepted(mine.clone()), "it was asked for twice");
         let freed = mine.deleted(5);
-        let again = theirs.with_version(Version { rev: 3, claim: 8 });
+        let again = theirs.with_version(Version { rev: 3, claim: 8, edit: 0 });
         assert_eq!(claim(Some(&freed), &theirs), Verdict::Accepted(again));
         let buried = link(Origin::Issued, 1, 7).deleted(5);
         assert_eq!(claim(Some(&buried), &theirs), Verdict::Held(buried));
@@ -164,7 +175,7 @@ pub(crate) mod tests {
     fn a_removal_leaves_a_tombstone_once() {
         let mine = link(Origin::Issued, 4, 7);
         let Verdict::Accepted(gone) = remove(Some(&mine), 7, 9) else { panic!("a link can be removed") };
-        assert_eq!((gone.version(), gone.is_buried()), (Version { rev: 5, claim: 7 }, true));
+        assert_eq!((gone.version(), gone.is_buried()), (Version { rev: 5, claim: 7, edit: 0 }, true));
         assert_eq!(remove(Some(&mine), 8, 9), Verdict::Held(mine), "that was asked for of another link");
         assert_eq!(remove(Some(&gone), 7, 10), Verdict::Held(gone));
         assert_eq!(remove(None, 7, 10), Verdict::Absent);
@@ -174,7 +185,7 @@ pub(crate) mod tests {
     fn a_delete_wins_over_changes_of_the_same_link() {
         let (old, new) = (link(Origin::Custom, 1, 7), link(Origin::Custom, 9, 7));
         let Verdict::Accepted(gone) = offer(Some(&new), &old.deleted(1)) else { panic!("a delete wins") };
-        assert_eq!(gone.version(), Version { rev: 10, claim: 7 });
+        assert_eq!(gone.version(), Version { rev: 10, claim: 7, edit: 0 });
         assert_eq!(offer(Some(&old.deleted(1)), &new), Verdict::Held(old.deleted(1)));
         // That link is over; the slug belongs to another.
         let next = link(Origin::Custom, 3, 8);

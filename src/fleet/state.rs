@@ -11,8 +11,11 @@ use carom_shards::code::CODE_LEN_MAX;
 use crate::link::{Link, Origin, Version};
 use crate::record::{self, RecordRef, Tombstone};
 
-/// Bytes before the record: the kind, 8 digits of the revision, 16 of the claim.
-pub const HEAD_LEN: usize = 1 + 8 + 16;
+/// Bytes before the record: the kind, 8 digits of the revision, 16 of the claim, 8 of the number of changes.
+pub const HEAD_LEN: usize = 1 + 8 + 16 + 8;
+
+/// Bytes by which two states of a code are compared: those and the first of the record, its version and checksum.
+pub const COMPARED_LEN: usize = HEAD_LEN + record::HEAD_LEN;
 
 /// What there is under a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,11 +75,11 @@ impl State {
     /// What a delete at that instant leaves, as the next state after this one.
     #[must_use]
     pub fn deleted(&self, deleted_ms: u64) -> State {
-        let Version { rev, claim } = self.version();
+        let Version { rev, claim, .. } = self.version();
         State::Gone(Tombstone {
             deleted_ms,
             origin: self.origin(),
-            version: Version { rev: rev.saturating_add(1), claim },
+            version: Version { rev: rev.saturating_add(1), claim, edit: 0 },
         })
     }
 
@@ -111,9 +114,13 @@ impl State {
             (State::Gone(_), Origin::Issued) => 'B',
             (State::Gone(_), Origin::Custom) => 'F',
         };
-        let Version { rev, claim } = self.version();
-        let mut out = format!("{kind}{rev:08x}{claim:016x}").into_bytes();
-        self.with_version(Version::default()).to_record(code, &mut out);
+        let Version { rev, claim, edit } = self.version();
+        let mut out = format!("{kind}{rev:08x}{claim:016x}{edit:08x}").into_bytes();
+        // What the head says is not said again: a script that buries a link knows its kind and version only there.
+        match self.with_version(Version::default()) {
+            State::Gone(gone) => State::Gone(Tombstone { origin: Origin::Issued, ..gone }).to_record(code, &mut out),
+            link @ State::Link(_) => link.to_record(code, &mut out),
+        }
         out
     }
 
@@ -123,9 +130,8 @@ impl State {
     /// [`NoState`] for anything that [`State::to_text`] did not write for this code.
     pub fn from_text(code: Code, text: &[u8]) -> Result<State, NoState> {
         let (head, body) = text.split_at_checked(HEAD_LEN).ok_or(NoState)?;
-        let digits = |from: usize, to: usize| std::str::from_utf8(&head[from..to]).map_err(|_| NoState);
-        let rev = u32::from_str_radix(digits(1, 9)?, 16).map_err(|_| NoState)?;
-        let claim = u64::from_str_radix(digits(9, 25)?, 16).map_err(|_| NoState)?;
+        let digits = std::str::from_utf8(&head[1..]).map_err(|_| NoState)?;
+        let version = version_of(digits).ok_or(NoState)?;
         let state = State::from_value(code, body).ok_or(NoState)?;
         let kind = match (head[0], &state, state.origin()) {
             (b'I', State::Link(_), Origin::Issued) | (b'C', State::Link(_), Origin::Custom) => true,
@@ -143,8 +149,16 @@ impl State {
             }
             link @ State::Link(_) => link,
         };
-        Ok(state.with_version(Version { rev, claim }))
+        Ok(state.with_version(version))
     }
+}
+
+/// The version in the digits of a head.
+pub fn version_of(digits: &str) -> Option<Version> {
+    let (rev, rest) = digits.split_at_checked(8)?;
+    let (claim, edit) = rest.split_at_checked(16)?;
+    let small = |digits: &str| (digits.len() == 8).then(|| u32::from_str_radix(digits, 16).ok())?;
+    Some(Version { rev: small(rev)?, claim: u64::from_str_radix(claim, 16).ok()?, edit: small(edit)? })
 }
 
 #[cfg(test)]

@@ -15,14 +15,14 @@ use crate::residency::keeping;
 const TARGET: &str = "https://example.org/a?x=1&y=2#top";
 
 /// Connections that reach every core, half of them driven by hyper.
-fn wires(node: &Node) -> Vec<Wire> {
+pub(crate) fn wires(node: &Node) -> Vec<Wire> {
     let mut wires: Vec<Wire> = (0..12).map(|_| node.wire()).collect();
     wires[6..].iter_mut().for_each(|wire| assert_eq!(wire.get("/rest/health").status, 200));
     wires
 }
 
 /// What all of them are answered; there must be no difference.
-fn everybody_gets(wires: &mut [Wire], path: &str) -> (u16, Option<String>) {
+pub(crate) fn everybody_gets(wires: &mut [Wire], path: &str) -> (u16, Option<String>) {
     let mut answers: Vec<_> = wires
         .iter_mut()
         .map(|wire| {
@@ -35,12 +35,12 @@ fn everybody_gets(wires: &mut [Wire], path: &str) -> (u16, Option<String>) {
     answers.remove(0)
 }
 
-fn moved_to(target: &str) -> (u16, Option<String>) {
+pub(crate) fn moved_to(target: &str) -> (u16, Option<String>) {
     (302, Some(target.to_owned()))
 }
 
 /// A node of each kind: one core, three, and one that has hardly any link in memory.
-fn on_every_kind(check: impl Fn(&Setup)) {
+pub(crate) fn on_every_kind(check: impl Fn(&Setup)) {
     for cores in [1, 3] {
         let data = tempfile::tempdir().unwrap();
         check(&Setup::new(data.path()).cores(cores));

@@ -327,7 +327,7 @@ fn unknown_paths_and_methods_are_told_so() {
     let one = format!("{SHORT_URLS}/abc");
     for (method, path, allow) in [
         ("PUT", SHORT_URLS, "POST"),
-        ("PUT", &one, "GET, HEAD, DELETE"),
+        ("PUT", &one, "GET, HEAD, PATCH, DELETE"),
         ("DELETE", HEALTH, "GET, HEAD"),
         ("POST", "/abc", "GET, HEAD"),
         ("DELETE", "/abc", "GET, HEAD"),

@@ -28,6 +28,8 @@ pub(crate) enum What {
     Create(u64),
     /// A delete; with the claims of the links that it removed, as far as is known: by Redis, and on the node.
     Delete(Option<u64>, Option<u64>),
+    /// A change to a title with this number; with the claim of the link that was changed, as far as is known.
+    Change(u64, Option<u64>),
 }
 
 /// A request.
@@ -76,8 +78,10 @@ pub(crate) struct Reported {
 pub(crate) struct Ledger {
     /// All requests; a ticket is a place in this list.
     pub(crate) requests: Vec<Request>,
-    /// Conflicts.
+    /// Conflicts between links.
     pub(crate) reported: Vec<Reported>,
+    /// Conflicts between changes of one link.
+    pub(crate) changes_reported: Vec<Reported>,
     /// How often Redis has lost what it had acknowledged, by partition.
     pub(crate) losses: [usize; PARTS],
     /// Counts what is written down.
@@ -130,7 +134,11 @@ impl Ledger {
     }
 
     /// A node has reported a conflict.
-    pub(crate) fn report(&mut self, code: Index, ours: Version) -> Result<(), String> {
+    pub(crate) fn report(&mut self, code: Index, ours: Version, theirs: Version) -> Result<(), String> {
+        if ours.claim == theirs.claim {
+            self.changes_reported.push(Reported { code, ours: ours.claim });
+            return Ok(());
+        }
         if !is_slug(code) {
             return Err(format!("a conflict about an issued code: {code}, claim {:x}", ours.claim));
         }
@@ -173,6 +181,9 @@ impl Ledger {
                 {
                     return Err(format!("the link that request {ticket} deleted is there again: {request:?}"));
                 }
+                (What::Change(number, Some(claim)), Fate::Done) if lives(claim) => {
+                    self.check_change((ticket, request), (number, claim), last)?;
+                }
                 (What::Delete(..), Fate::Done) if !is_slug(request.code) && last.is_none_or(State::is_link) => {
                     return Err(format!("an issued code that request {ticket} deleted is {last:?}"));
                 }
@@ -180,6 +191,28 @@ impl Ledger {
             }
         }
         Ok(())
+    }
+
+    /// A change that was acknowledged shows, or a later one does, unless that was reported.
+    fn check_change(
+        &self,
+        (ticket, change): (usize, &Request),
+        (number, claim): (u64, u64),
+        last: Option<&State>,
+    ) -> Result<(), String> {
+        let shown = number_of(last);
+        let may_be_later = |other: &&Request| {
+            matches!(other.what, What::Change(theirs, _) if Some(theirs) == shown) && other.end > change.start
+        };
+        let is_shown = shown == Some(number) || self.requests.iter().any(|other| may_be_later(&other));
+        let is_reported = self.changes_reported.contains(&Reported { code: change.code, ours: claim });
+        // What the design cannot tell: Redis has lost the change, and others have changed the link twice before anybody
+        // who knew of it came by.
+        let looks_later = self.losses[part_of(change.code)] > 0;
+        if is_shown || is_reported || looks_later {
+            return Ok(());
+        }
+        Err(format!("the change of request {ticket} is lost: {change:x?}; there is {last:?}"))
     }
 
     /// A link that was acknowledged is not there: somebody must have deleted it, or it is a conflict that was reported.
@@ -199,5 +232,13 @@ impl Ledger {
             return Ok(());
         }
         Err(format!("the link of request {ticket} is lost: {create:x?}; there is {last:?}"))
+    }
+}
+
+/// The number of the change that a state shows.
+pub(crate) fn number_of(state: Option<&State>) -> Option<u64> {
+    match state {
+        Some(State::Link(link)) => link.labels.title.as_deref()?.parse().ok(),
+        _ => None,
     }
 }

@@ -167,7 +167,7 @@ impl Node {
         let acknowledges = plan.acknowledges();
         for conflict in plan.conflicts() {
             tell(conflict);
-            ledger.report(index_of(&conflict.code), conflict.lost)?;
+            ledger.report(index_of(&conflict.code), conflict.lost, conflict.kept)?;
         }
         let (writes, outcomes) = plan.finish();
         tell(&writes);
@@ -234,6 +234,13 @@ impl Node {
             StoreAnswer::Deleted => {
                 let by_redis = removed.iter().find(|(token, _)| *token == ticket.token).map(|(_, claim)| *claim);
                 ledger.requests[ticket.token as usize].what = What::Delete(by_redis, here);
+                Fate::Done
+            }
+            StoreAnswer::Changed(link) => {
+                let what = &mut ledger.requests[ticket.token as usize].what;
+                if let What::Change(_, claim) = what {
+                    *claim = Some(link.version.claim);
+                }
                 Fate::Done
             }
             StoreAnswer::Taken => Fate::Taken,

@@ -10,6 +10,7 @@ use carom::fleet::{Partition, State, lease, rules};
 use carom::labels::Labels;
 use carom::link::{Link, Origin, Reuse, Version};
 use carom::mail::{Delivered, Ground, Order, StoreRequest, Ticket};
+use carom::patch::Patch;
 use carom_shards::{CoreId, Policy};
 
 use crate::adapter;
@@ -138,7 +139,8 @@ impl World {
     /// Takes a step, if the one that was chosen can be taken.
     fn act(&mut self) -> Result<bool, String> {
         let node = self.rng.below(self.nodes.len());
-        match self.rng.below(104) {
+        match self.rng.below(110) {
+            104.. => Ok(self.change(node)),
             0..7 => Ok(self.create_issued(node)),
             7..14 => Ok(self.create_slug(node)),
             14..20 => Ok(self.delete(node)),
@@ -249,7 +251,7 @@ impl World {
             created_ms: self.now,
             origin: if is_slug(index) { Origin::Custom } else { Origin::Issued },
             // Redis may have forgotten what was there before.
-            version: Version { rev: free.map_or(1, |free| free.version().rev + 1), claim },
+            version: Version { rev: free.map_or(1, |free| free.version().rev + 1), claim, edit: 0 },
             labels: Labels::default(),
         });
         let token = self.ledger.begin(node, index, What::Create(claim));
@@ -282,6 +284,49 @@ impl World {
         let request = StoreRequest::Delete { code: code_at(index), ticket: Ticket { core: CoreId(0), token } };
         self.nodes[node].gateway.push_back(Order::Client(request, ground));
         true
+    }
+
+    fn change(&mut self, node: usize) -> bool {
+        let requests = &self.ledger.requests;
+        if requests.is_empty() || requests.len() >= REQUESTS_MAX {
+            return false;
+        }
+        let index = requests[self.rng.below(requests.len())].code;
+        self.claims += 1;
+        let number = self.claims;
+        let token = self.ledger.begin(node, index, What::Change(number, None));
+        let patch = Patch { title: Some(Some(number.to_string())), ..Patch::default() };
+        // The gateway asks first which link there is, and offers that one with the change.
+        let mine = self.nodes[node].store.now.states.get(index).cloned();
+        let (heard, asked) = match self.redis.state(index).cloned() {
+            _ if !self.reaches(node) => (Heard::Nothing { asked: false }, None),
+            theirs => match rules::newest(mine, theirs) {
+                Some(State::Link(link)) => {
+                    let changed = patch.apply(&link).expect("a title is contrary to nothing");
+                    let changed = State::Link(Arc::new(Link { version: link.version.edited(), ..changed }));
+                    // Others may be faster.
+                    let faster = if self.rng.permille(100) { self.hasten(index) } else { None };
+                    let heard = match faster {
+                        Some(state) => Heard::Answer(Answer { verdict: Verdict::Held(state), echo: None }),
+                        None => self.call(node, &Command::Offer(index, changed.clone())),
+                    };
+                    (heard, Some(changed))
+                }
+                Some(gone) => (Heard::Answer(Answer { verdict: Verdict::Held(gone), echo: None }), None),
+                None => (Heard::Answer(Answer { verdict: Verdict::Absent, echo: None }), None),
+            },
+        };
+        note!(self, "request {token}: node {node} changes code {index}, number {number}: {}", brief(&heard));
+        let ground = self.ground(index, asked, heard);
+        let ticket = Ticket { core: CoreId(0), token };
+        let request = StoreRequest::Change { code: code_at(index), patch: Box::new(patch), ticket };
+        self.nodes[node].gateway.push_back(Order::Client(request, ground));
+        true
+    }
+
+    /// What Redis holds against a change whose time has run out while others were faster.
+    fn hasten(&self, index: Index) -> Option<State> {
+        self.redis.state(index).filter(|state| state.is_link()).cloned()
     }
 
     /// What the gateway makes of an answer.

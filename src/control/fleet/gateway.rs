@@ -1,4 +1,4 @@
-//! Asks Redis about every change that a client wants: whether a code is free, what there is to delete.
+//! Asks Redis about every change that a client wants: whether a code is free, what there is to change or delete.
 //!
 //! Requests that arrive while others are out are put to Redis as soon as it has said anything, so that one round trip serves
 //! many. Each goes on with its own answer: a server of a cluster that stands still is waited for by nobody who asks
@@ -18,7 +18,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Shared, note_trouble, reuse};
 use crate::fleet::State;
-use crate::fleet::rules::Verdict;
+use crate::fleet::rules::{self, Verdict};
 use crate::limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use crate::link::{Link, Origin, Version};
 use crate::mail::{Ground, Order, StoreRequest, WriterQueue};
@@ -74,7 +74,7 @@ struct Asked {
     request: StoreRequest,
     /// Until when it waits.
     deadline: Instant,
-    /// What Redis is to do; none while it is asked which link there is to delete.
+    /// What Redis is to do; none while it is asked which link there is to change or delete.
     change: Option<(Code, Change)>,
 }
 
@@ -107,7 +107,7 @@ impl Gateway {
     fn prepare(&mut self, order: Order) -> Option<StoreRequest> {
         match order {
             Order::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
-                let version = Version { rev: 1, claim: self.claims.next() };
+                let version = Version { rev: 1, claim: self.claims.next(), edit: 0 };
                 let link = Arc::new(Link { version, ..Arc::unwrap_or_clone(link) });
                 Some(StoreRequest::Create { link, reuse, ticket })
             }
@@ -142,8 +142,8 @@ impl Gateway {
                 let change = (link.code, Change::Claim(State::Link(Arc::clone(link))));
                 self.put(request, deadline, change);
             }
-            StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
-                // A delete is of the link that is there now, and of no later one.
+            StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
+                // A change or delete is of the link that is there now, and of no later one.
                 let ticket = self.redis.put_state(code, deadline);
                 self.asked.insert(ticket, Asked { request, deadline, change: None });
             }
@@ -160,7 +160,18 @@ impl Gateway {
     fn go_on(&mut self, asked: Asked, answer: Answer) -> Result<(), Ended> {
         let Asked { request, deadline, change } = asked;
         match (change, &request) {
+            (Some((code, change)), StoreRequest::Change { .. }) => match answer.changed(code, &change) {
+                // Somebody else was faster: what this changes is the link as it is now.
+                Ok(Changed { verdict: Verdict::Held(state), .. }) if Instant::now() < deadline => {
+                    self.change(request, deadline, Some(state))
+                }
+                answer => self.decide(request, answer, Some(&change)),
+            },
             (Some((code, change)), _) => self.decide(request, answer.changed(code, &change), Some(&change)),
+            (None, StoreRequest::Change { code, .. }) => match answer.state(*code) {
+                Ok(state) => self.change(request, deadline, state),
+                Err(_) => self.go_alone(request, "it is not known which link there is to change"),
+            },
             (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
                 Ok(state) => {
                     let claim = state.map_or(0, |state| state.version().claim);
@@ -174,6 +185,32 @@ impl Gateway {
         }
     }
 
+    /// Offers the changed link: as the next state after what Redis has, or after what this node has where that is newer.
+    fn change(&mut self, request: StoreRequest, deadline: Instant, theirs: Option<State>) -> Result<(), Ended> {
+        let StoreRequest::Change { code, patch, .. } = &request else { return Ok(()) };
+        let mine = self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value));
+        let now = rules::newest(mine, theirs);
+        let changed = match &now {
+            Some(State::Link(link)) => patch.apply(link).ok(),
+            Some(State::Gone(_)) | None => None,
+        };
+        match (now, changed) {
+            (Some(_), Some(link)) => {
+                let version = link.version.edited();
+                let change = (*code, Change::Offer(State::Link(Arc::new(Link { version, ..link }))));
+                self.put(request, deadline, change);
+                Ok(())
+            }
+            // There is nothing to change, or not like this: the writer says why.
+            (Some(state), None) => self.tell(request, Ground::Held(state)),
+            (None, _) => self.tell(request, Ground::Absent),
+        }
+    }
+
+    fn tell(&self, request: StoreRequest, ground: Ground) -> Result<(), Ended> {
+        self.writer.send(Order::Client(request, ground)).map_err(|_| Ended)
+    }
+
     fn go_alone(&self, request: StoreRequest, why: &str) -> Result<(), Ended> {
         self.decide(request, Err(Trouble::Away { what: why.to_owned(), asked: false }), None)
     }
@@ -185,7 +222,7 @@ impl Gateway {
         change: Option<&Change>,
     ) -> Result<(), Ended> {
         let ground = ground(&self.shared, answer, change);
-        self.writer.send(Order::Client(request, ground)).map_err(|_| Ended)
+        self.tell(request, ground)
     }
 }
 

@@ -336,7 +336,7 @@ mod tests {
         let mut shelf = shelf();
         let mut outbox = Outbox::default();
         let named = |found, code: &str| Ground::Existing { code: wanted(code, "").code, found, spare: false };
-        let theirs = Link { version: Version { rev: 1, claim: 5 }, created_ms: 1, ..wanted("t", "http://x/") };
+        let theirs = Link { version: Version { rev: 1, claim: 5, edit: 0 }, created_ms: 1, ..wanted("t", "http://x/") };
         let mut ask = |shelf: &mut Shelf, ground| {
             let order = create(wanted("mine", "http://x/"), Reuse::Recent, ground, 1);
             shelf.commit(&mut outbox, vec![order]).0.pop().unwrap().1
@@ -356,7 +356,7 @@ mod tests {
     fn a_link_that_comes_late_was_used_when_it_was_made() {
         let mut shelf = shelf();
         let old = Link { created_ms: shelf.now_ms - 1_000_000, ..wanted("a", "http://x/") };
-        let state = State::Link(Arc::new(Link { version: Version { rev: 1, claim: 5 }, ..old.clone() }));
+        let state = State::Link(Arc::new(Link { version: Version { rev: 1, claim: 5, edit: 0 }, ..old.clone() }));
         shelf.commit(&mut Outbox::default(), vec![Order::Found(vec![(old.code, state)])]);
         assert_eq!(shelf.urls, BTreeMap::from([(old.url_entry(), old.created_ms + 999)]));
         assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), new("b"));

@@ -29,7 +29,7 @@ fn ticket(token: u64) -> Ticket {
 
 fn state(origin: Origin, rev: u32, claim: u64) -> State {
     let target = format!("https://example.org/abc/{claim}");
-    State::Link(Arc::new(Link { target, version: Version { rev, claim }, ..link("abc", origin) }))
+    State::Link(Arc::new(Link { target, version: Version { rev, claim, edit: 0 }, ..link("abc", origin) }))
 }
 
 fn code() -> Code {
@@ -172,7 +172,7 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
     assert_eq!(rules::offer(Some(&slug), &gone), Verdict::Accepted(gone.clone()));
     assert_eq!(outbox.take_deliveries().len(), 1);
     assert_eq!(
-        rules::offer(Some(&mine), &slug.deleted(NOW).with_version(Version { rev: 1, claim: 8 })),
+        rules::offer(Some(&mine), &slug.deleted(NOW).with_version(Version { rev: 1, claim: 8, edit: 0 })),
         Verdict::Held(mine)
     );
 }

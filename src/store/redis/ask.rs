@@ -12,7 +12,7 @@ use crate::fleet::follow::{Entry, Position};
 use crate::fleet::lease::Granted;
 use crate::fleet::members::NodeId;
 use crate::fleet::rules::Verdict;
-use crate::fleet::state::HEAD_LEN;
+use crate::fleet::state::COMPARED_LEN;
 use crate::fleet::{Echo, PARTITIONS, Partition, State};
 use crate::link::{Origin, UrlKey, Version};
 use crate::record::Tombstone;
@@ -197,12 +197,12 @@ impl Redis {
         self.ask_all(questions, within).into_iter().map(|value| answer(value?)).collect()
     }
 
-    /// The versions of codes and nothing else of them, as the first bytes of their states.
+    /// What tells one state of a code from another and no more: the first [`COMPARED_LEN`] bytes of each.
     pub fn heads(&mut self, codes: &[Code], within: Duration) -> Vec<Result<Vec<u8>, Trouble>> {
         let questions: Vec<_> = codes
             .iter()
             .map(|code| {
-                let get = redis::cmd("GETRANGE").arg(self.key(code)).arg(0).arg(HEAD_LEN - 1).to_owned();
+                let get = redis::cmd("GETRANGE").arg(self.key(code)).arg(0).arg(COMPARED_LEN - 1).to_owned();
                 (Place::Partition(Partition::of(code)), Question::Plain(get))
             })
             .collect();
@@ -469,10 +469,9 @@ fn entries(answer: &Value) -> Vec<Entry> {
     entries.iter().filter_map(entry).collect()
 }
 
-/// A revision and a claim, as they stand in the text of a state.
+/// A version, as it stands in the text of a state.
 fn version(text: &[u8]) -> Option<Version> {
-    let (rev, claim) = std::str::from_utf8(text).ok()?.split_at_checked(8)?;
-    Some(Version { rev: u32::from_str_radix(rev, 16).ok()?, claim: u64::from_str_radix(claim, 16).ok()? })
+    crate::fleet::state::version_of(std::str::from_utf8(text).ok()?)
 }
 
 /// A list of pairs, as of a hash.

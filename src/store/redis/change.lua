@@ -3,7 +3,7 @@
 -- KEYS: the state of the code, the stream. ARGV: what is asked (claim, remove or offer), the code, a state, and about
 -- how many entries the stream keeps. The rule for conflicts is that of src/fleet/rules.rs, which a test compares this
 -- with. A state is a letter (I and C links, B and F what is left of them: issued and chosen codes), 8 hexadecimal digits
--- of revision, 16 of claim, and a record that is not looked at.
+-- of revision, 16 of claim, 8 of the number of changes, and a record that is not looked at.
 local state_key, stream = KEYS[1], KEYS[2]
 local asked, code, new, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local old = redis.call('GET', state_key)
@@ -11,6 +11,7 @@ local old = redis.call('GET', state_key)
 local function kind(state) return string.sub(state, 1, 1) end
 local function rev(state) return tonumber(string.sub(state, 2, 9), 16) end
 local function claim(state) return string.sub(state, 10, 25) end
+local function edit(state) return tonumber(string.sub(state, 26, 33), 16) end
 local function is_link(state) return kind(state) == 'I' or kind(state) == 'C' end
 local function after(state) return math.min(rev(state) + 1, 4294967295) end
 local function with_rev(state, number) return kind(state) .. string.format('%08x', number) .. string.sub(state, 10) end
@@ -19,7 +20,7 @@ local function accepted(state)
     -- A link of another claim that loses the code to this one was given to somebody in vain: its version goes along.
     local told = {'c', code, 'v', state}
     if old and is_link(old) and claim(old) ~= claim(state) then
-        told[5], told[6] = 'o', string.sub(old, 2, 25)
+        told[5], told[6] = 'o', string.sub(old, 2, 33)
     end
     -- The stream first: if something else lies under its name, nothing has changed.
     local id = redis.call('XADD', stream, 'MAXLEN', '~', keep, '*', unpack(told))
@@ -39,7 +40,7 @@ if asked == 'remove' then
     -- It may come late, when the code belongs to another link.
     if claim(old) ~= claim(new) then return {'held', old, '', ''} end
     local left = kind(old) == 'I' and 'B' or 'F'
-    return accepted(left .. string.format('%08x', after(old)) .. claim(old) .. string.sub(new, 26))
+    return accepted(left .. string.format('%08x', after(old)) .. claim(old) .. '00000000' .. string.sub(new, 34))
 end
 if not old then return accepted(new) end
 if asked == 'claim' then
@@ -53,7 +54,7 @@ elseif old == new then
     return same()
 elseif claim(old) == claim(new) and is_link(old) ~= is_link(new) then
     if is_link(old) then return accepted(with_rev(new, math.max(rev(new), after(old)))) end
-elseif rev(new) > rev(old) then
+elseif rev(new) > rev(old) or (rev(new) == rev(old) and claim(new) == claim(old) and edit(new) > edit(old)) then
     return accepted(new)
 end
 return {'held', old, '', ''}

@@ -35,7 +35,11 @@ pub(super) fn connect(server: &Server) -> Redis {
 /// One of a few states, so that they meet often.
 fn state(code: Code, dice: &mut Dice) -> State {
     let origin = if dice.below(2) == 0 { Origin::Issued } else { Origin::Custom };
-    let version = Version { rev: [0, 1, 2, 3, 9, u32::MAX][dice.below(6) as usize], claim: dice.below(3) };
+    let version = Version {
+        rev: [0, 1, 2, 3, 9, u32::MAX][dice.below(6) as usize],
+        claim: dice.below(3),
+        edit: dice.below(3) as u32,
+    };
     let target = format!("https://example.org/{}", version.claim);
     let (policy, labels) = (Policy::default(), Labels::default());
     let link = Link { code, policy, target, created_ms: 1, origin, version, labels };

@@ -186,7 +186,7 @@ impl World {
             target: String::new(),
             created_ms: 0,
             origin: Origin::Issued,
-            version: Version { rev: 1, claim: self.claims },
+            version: Version { rev: 1, claim: self.claims, edit: 0 },
             labels: Labels::default(),
         }));
         self.asked.insert(value);

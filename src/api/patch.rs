@@ -1,0 +1,90 @@
+//! What a request to change a link may say. What it does not mention stays; `null` takes a value away.
+
+use serde_json::{Map, Value};
+
+use super::create::{self, cache_seconds, flag, instant, long_url, redirect_status, tags, title};
+use super::problem::Invalid;
+use crate::labels::Tags;
+use crate::long_url::Authority;
+use crate::patch::Patch;
+
+/// Fields that are decided when a link is made.
+const LASTING: &[&str] = &["customSlug", "shortCode", "private", "findIfExists", "dateCreated"];
+
+/// Reads the fields of the body.
+///
+/// # Errors
+/// Every wrong field.
+pub(super) fn read(fields: &Map<String, Value>, own: &[Authority]) -> Result<Patch, Vec<Invalid>> {
+    let mut patch = Patch::default();
+    let mut invalid = Vec::new();
+    for (name, value) in fields {
+        if let Err(reason) = take(&mut patch, name, value, own) {
+            invalid.push(Invalid::new(name, reason));
+        }
+    }
+    if invalid.is_empty() { Ok(patch) } else { Err(invalid) }
+}
+
+fn take(patch: &mut Patch, name: &str, value: &Value, own: &[Authority]) -> Result<(), String> {
+    // What a form sends for a field that was emptied.
+    let is_empty = value.is_null() || value == "";
+    match name {
+        "longUrl" => patch.target = Some(long_url(Some(value), own)?.into()),
+        "redirectStatus" if value.is_null() => patch.status = Some(Default::default()),
+        "redirectStatus" => patch.status = Some(redirect_status(value)?),
+        "cacheSeconds" if value.is_null() => patch.cache_seconds = Some(None),
+        "cacheSeconds" => patch.cache_seconds = Some(Some(cache_seconds(value)?)),
+        "validSince" if is_empty => patch.valid_since_ms = Some(None),
+        "validSince" => patch.valid_since_ms = Some(Some(instant(value)?)),
+        "validUntil" if is_empty => patch.valid_until_ms = Some(None),
+        "validUntil" => patch.valid_until_ms = Some(Some(instant(value)?)),
+        "title" if is_empty => patch.title = Some(None),
+        "title" => patch.title = Some(title(value)?),
+        "tags" if value.is_null() => patch.tags = Some(Tags::default()),
+        "tags" => patch.tags = Some(tags(value)?),
+        "forwardQuery" => patch.forward_query = Some(flag(value)?),
+        "archived" => patch.archived = Some(flag(value)?),
+        _ if LASTING.contains(&name) => {
+            return Err("cannot be changed; make another link".to_owned());
+        }
+        _ => create::neutral(name, value)?,
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(body: &Value) -> Result<Patch, Vec<String>> {
+        super::read(body.as_object().unwrap(), &[])
+            .map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
+    }
+
+    #[test]
+    fn fields_are_changed_taken_away_or_left() {
+        assert_eq!(read(&json!({})), Ok(Patch::default()));
+        let some =
+            read(&json!({"longUrl": "HTTP://B", "validSince": null, "title": "", "tags": ["X"], "archived": true,
+            "maxVisits": null}));
+        let expected = Patch {
+            target: Some("http://b/".to_owned()),
+            valid_since_ms: Some(None),
+            title: Some(None),
+            tags: Some(Tags::of(["x"]).unwrap()),
+            archived: Some(true),
+            ..Patch::default()
+        };
+        assert_eq!(some, Ok(expected));
+    }
+
+    #[test]
+    fn every_wrong_field_is_named() {
+        let wrong = read(&json!({"longUrl": null, "customSlug": "a", "private": true, "archived": null, "tags": "a",
+            "validUntil": "x", "colour": 1, "maxVisits": 4}));
+        let fields = ["archived", "colour", "customSlug", "longUrl", "maxVisits", "private", "tags", "validUntil"];
+        assert_eq!(wrong.unwrap_err(), fields);
+    }
+}

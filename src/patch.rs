@@ -1,0 +1,108 @@
+//! A change of a link: some of its fields, the rest as they are.
+
+use carom_shards::{Policy, RedirectStatus};
+
+use crate::labels::Tags;
+use crate::link::Link;
+
+/// What is to be changed. What is `None` stays; where a field may be without a value, `Some(None)` takes it away.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Patch {
+    /// Where it leads: as [`Link::target`].
+    pub target: Option<String>,
+    /// How it redirects.
+    pub status: Option<RedirectStatus>,
+    /// For how long a client may keep the redirect, in seconds.
+    pub cache_seconds: Option<Option<u32>>,
+    /// When it begins, in milliseconds since 1970 UTC.
+    pub valid_since_ms: Option<Option<u64>>,
+    /// When it ends, in milliseconds since 1970 UTC.
+    pub valid_until_ms: Option<Option<u64>>,
+    /// Whether the query of a request goes along.
+    pub forward_query: Option<bool>,
+    /// Whether it is put away.
+    pub archived: Option<bool>,
+    /// What a person calls it.
+    pub title: Option<Option<String>>,
+    /// All of its tags.
+    pub tags: Option<Tags>,
+}
+
+/// A link would have to begin after its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Contrary;
+
+impl Patch {
+    /// The link as it is after the change.
+    ///
+    /// # Errors
+    /// [`Contrary`] where it would not begin before it ends.
+    pub fn apply(&self, link: &Link) -> Result<Link, Contrary> {
+        let policy = Policy {
+            status: self.status.unwrap_or(link.policy.status),
+            cache_seconds: self.cache_seconds.unwrap_or(link.policy.cache_seconds),
+            valid_since_ms: self.valid_since_ms.unwrap_or(link.policy.valid_since_ms),
+            valid_until_ms: self.valid_until_ms.unwrap_or(link.policy.valid_until_ms),
+            forward_query: self.forward_query.unwrap_or(link.policy.forward_query),
+            archived: self.archived.unwrap_or(link.policy.archived),
+        };
+        if is_contrary(&policy) {
+            return Err(Contrary);
+        }
+        let mut changed = Link { policy, ..link.clone() };
+        if let Some(target) = &self.target {
+            changed.target.clone_from(target);
+        }
+        if let Some(title) = &self.title {
+            changed.labels.title.clone_from(title);
+        }
+        if let Some(tags) = &self.tags {
+            changed.labels.tags.clone_from(tags);
+        }
+        Ok(changed)
+    }
+}
+
+/// Whether a link of this policy would end before it begins.
+pub fn is_contrary(policy: &Policy) -> bool {
+    policy.valid_since_ms.zip(policy.valid_until_ms).is_some_and(|(since, until)| since >= until)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::any_link;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn nothing_changes_nothing_and_everything_changes_all(link in any_link(), other in any_link()) {
+            prop_assume!(!is_contrary(&link.policy) && !is_contrary(&other.policy));
+            prop_assert_eq!(Patch::default().apply(&link), Ok(link.clone()));
+            let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived } = other.policy;
+            let all = Patch {
+                target: Some(other.target.clone()),
+                status: Some(status),
+                cache_seconds: Some(cache_seconds),
+                valid_since_ms: Some(valid_since_ms),
+                valid_until_ms: Some(valid_until_ms),
+                forward_query: Some(forward_query),
+                archived: Some(archived),
+                title: Some(other.labels.title.clone()),
+                tags: Some(other.labels.tags.clone()),
+            };
+            let Link { code, created_ms, origin, version, .. } = link;
+            prop_assert_eq!(all.apply(&link), Ok(Link { code, created_ms, origin, version, ..other }));
+        }
+    }
+
+    #[test]
+    fn a_link_that_would_end_before_it_begins_is_refused() {
+        let mut link = crate::control::plan::tests::link("abc", crate::link::Origin::Issued);
+        link.policy.valid_until_ms = Some(10);
+        let since = |ms| Patch { valid_since_ms: Some(Some(ms)), ..Patch::default() };
+        assert_eq!(since(10).apply(&link), Err(Contrary));
+        assert!(since(9).apply(&link).is_ok());
+        assert!(Patch { valid_until_ms: Some(None), ..since(10) }.apply(&link).is_ok());
+    }
+}

@@ -1,0 +1,98 @@
+//! Changes of links in a fleet: they are for all nodes, and none undoes another.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::redis::Server;
+use super::{Fleet, settle};
+use crate::changes::change;
+use crate::http::SHORT_URLS;
+use crate::node::{Node, wait_until};
+
+const TARGET: &str = "https://example.org/first";
+
+fn read(node: &Node, code: &str) -> Value {
+    node.wire().get(&format!("{SHORT_URLS}/{code}")).json()
+}
+
+#[test]
+fn a_change_is_everywhere_within_a_second() {
+    let server = Server::start();
+    let nodes = Fleet::new(3, &server.url()).start();
+    let code = nodes[0].wire().shorten(TARGET);
+    for number in 0..30 {
+        let target = format!("https://example.org/{number}");
+        let at = &nodes[number % 3];
+        // Some come from a node that has not heard of the link or of the last change yet.
+        let answer = change(&mut at.wire(), &code, &json!({"longUrl": target}));
+        assert_eq!((answer.status, answer.json()["longUrl"].as_str()), (200, Some(target.as_str())));
+        let begin = Instant::now();
+        assert_eq!(at.wire().get(&format!("/{code}")).location(), target);
+        for node in &nodes {
+            while node.wire().get(&format!("/{code}")).location() != target {
+                assert!(begin.elapsed() < Duration::from_secs(1), "change {number}");
+            }
+        }
+    }
+    for node in &nodes {
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+}
+
+#[test]
+fn changes_at_the_same_time_are_all_done() {
+    let server = Server::start();
+    let nodes = Fleet::new(3, &server.url()).start();
+    nodes[0].wire().shorten_as("shared", TARGET);
+    for round in 0..40 {
+        let changes = [
+            json!({"title": format!("title {round}")}),
+            json!({"tags": [format!("tag-{round}")]}),
+            json!({"longUrl": format!("https://example.org/{round}")}),
+        ];
+        std::thread::scope(|scope| {
+            for (node, fields) in nodes.iter().zip(&changes) {
+                scope.spawn(|| assert_eq!(change(&mut node.wire(), "shared", fields).status, 200));
+            }
+        });
+        for node in &nodes {
+            wait_until("all changes on every node", || {
+                let link = read(node, "shared");
+                let is_shown =
+                    |fields: &Value| fields.as_object().unwrap().iter().all(|(field, value)| link[field] == *value);
+                changes.iter().all(is_shown)
+            });
+        }
+    }
+    nodes.iter().for_each(settle);
+    for node in nodes {
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+        let node = node.restart();
+        assert_eq!(read(&node, "shared")["title"], "title 39");
+    }
+}
+
+#[test]
+fn without_redis_nothing_is_changed_and_that_is_said_at_once() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
+    nodes.iter().for_each(settle);
+    let code = nodes[0].wire().shorten(TARGET);
+    server.kill();
+    let mut wire = nodes[0].wire();
+    for _ in 0..3 {
+        let begin = Instant::now();
+        let refused = change(&mut wire, &code, &json!({"longUrl": "https://example.org/other"}));
+        assert!(refused.field("retry-after").is_some() && begin.elapsed() < Duration::from_millis(400));
+        refused.problem(503, ":unavailable");
+        assert_eq!(nodes[0].wire().get(&format!("/{code}")).location(), TARGET);
+    }
+    server.start_again();
+    wait_until("Redis again", || nodes[0].status()["redis"]["connected"] == true);
+    settle(&nodes[0]);
+    // Redis has come back empty: what the node has is changed all the same, and brought there.
+    wait_until("a change", || change(&mut wire, &code, &json!({"title": "T"})).status == 200);
+    wait_until("it everywhere", || nodes.iter().all(|node| read(node, &code)["title"] == "T"));
+}
