@@ -79,7 +79,7 @@ pub struct ServeArgs {
     /// What short URLs start with [default: http:// and the first listen address]
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
-    /// Let listeners be reachable from other machines, although anybody there may create and delete links
+    /// Let listeners be reachable from other machines, although anybody there may create, change and delete links
     #[arg(long)]
     pub open: bool,
 }

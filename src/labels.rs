@@ -68,9 +68,12 @@ impl Tags {
     /// # Errors
     /// [`LabelError`] for tags that cannot be kept.
     pub fn of<'t>(tags: impl IntoIterator<Item = &'t str>) -> Result<Tags, LabelError> {
-        let tags = tags.into_iter().map(|tag| {
+        // Some may be the same, but a list without end is not looked through.
+        let tags = tags.into_iter().enumerate().map(|(number, tag)| {
             let tag = tag.trim();
             let is_bad = |(bad, error): (bool, LabelError)| if bad { Err(error) } else { Ok(()) };
+            is_bad((number >= 4 * TAGS_MAX, LabelError::TooManyTags))?;
+            is_bad((tag.len() > 4 * TAG_CHARS_MAX, LabelError::TagTooLong))?;
             is_bad((tag.is_empty(), LabelError::EmptyTag))?;
             is_bad((tag.chars().any(char::is_control), LabelError::Control))?;
             let tag = tag.to_lowercase().replace(' ', "-");

@@ -58,12 +58,13 @@ pub struct Link {
 impl Link {
     /// What it has in common with every link that is like it.
     pub fn url_key(&self) -> UrlKey {
-        UrlKey::of(EVERYBODY, &self.target, &self.policy, &self.labels.tags)
+        let key = UrlKey::of(EVERYBODY, &self.target, &self.policy, &self.labels.tags);
+        if self.is_private() { key.of_private() } else { key }
     }
 
     /// Whether its code was drawn at random, so that nobody comes upon it who was not given it. Issued codes are shorter.
     pub fn is_private(&self) -> bool {
-        self.origin == Origin::Issued && self.code.len() == PRIVATE_CODE_LEN
+        is_private(&self.code, self.origin)
     }
 
     /// Where the index of long URLs has it.
@@ -82,6 +83,11 @@ impl Link {
     pub fn is_over(&self, now_ms: u64) -> bool {
         self.policy.phase(now_ms) == Phase::Over
     }
+}
+
+/// Whether a link with that code is a private one.
+pub fn is_private(code: &Code, origin: Origin) -> bool {
+    origin == Origin::Issued && code.len() == PRIVATE_CODE_LEN
 }
 
 /// The app that links belong to. There are no API keys, so all belong to one without a name.
@@ -129,6 +135,12 @@ impl UrlKey {
             bytes.extend_from_slice(tags.joined().as_bytes());
         }
         UrlKey(xxh3_64(&bytes))
+    }
+
+    /// That of private links, which stand apart: nobody who looks for a link has to go through them.
+    #[must_use]
+    pub fn of_private(self) -> UrlKey {
+        UrlKey(xxh3_64(&self.0.to_le_bytes()))
     }
 }
 

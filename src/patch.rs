@@ -46,7 +46,8 @@ impl Patch {
             forward_query: self.forward_query.unwrap_or(link.policy.forward_query),
             archived: self.archived.unwrap_or(link.policy.archived),
         };
-        if is_contrary(&policy) {
+        // What was imported like that may stay so.
+        if (self.valid_since_ms.is_some() || self.valid_until_ms.is_some()) && is_contrary(&policy) {
             return Err(Contrary);
         }
         let mut changed = Link { policy, ..link.clone() };

@@ -37,23 +37,30 @@ struct Line<'a> {
     long_url: std::borrow::Cow<'a, str>,
     #[serde(default)]
     redirect_status: Option<u16>,
+    /// Present where the link has a beginning.
+    #[serde(default)]
+    valid_since: Option<serde::de::IgnoredAny>,
     /// Present where the link has an end.
     #[serde(default)]
     valid_until: Option<serde::de::IgnoredAny>,
     #[serde(default)]
+    archived: Option<bool>,
+    #[serde(default)]
     meta: Option<Meta>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Meta {
+    #[serde(default)]
+    valid_since: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     valid_until: Option<serde::de::IgnoredAny>,
 }
 
 impl Links {
-    /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`. Links with an end are left out: what is
-    /// right for them changes with time. `progress` hears of many lines, and says whether to go on.
+    /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`. Links with a beginning or an end
+    /// are left out, since what is right for them changes with time, and those that were put away. `progress` hears of many lines, and says whether to go on.
     ///
     /// # Errors
     /// The file and the line, and what is wrong with it.
@@ -93,7 +100,9 @@ impl Links {
     fn take_line(&mut self, line: &[u8]) -> Result<bool, String> {
         let line: Line<'_> = serde_json::from_slice(line)
             .map_err(|error| format!("not an object with \"shortCode\" and \"longUrl\": {error}"))?;
-        if line.valid_until.is_some() || line.meta.is_some_and(|meta| meta.valid_until.is_some()) {
+        let meta = line.meta.unwrap_or_default();
+        let dates = [line.valid_since, line.valid_until, meta.valid_since, meta.valid_until];
+        if line.archived == Some(true) || dates.iter().any(Option::is_some) {
             return Ok(false);
         }
         self.push(line.short_code.as_bytes(), line.long_url.as_bytes(), line.redirect_status)?;

@@ -152,13 +152,13 @@ impl Context {
             StoreAnswer::Contrary => Err(Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])),
             StoreAnswer::NotFound => Err(Problem::no_link(code)),
             StoreAnswer::Damaged => Err(Problem::damaged(code)),
-            StoreAnswer::Refused(reason) => Err(refused(reason)),
+            StoreAnswer::Refused(reason) => Err(unsure(reason)),
             StoreAnswer::NeedsRedis => Err(Problem::unavailable(
                 "Redis, which keeps the changes of all nodes in order, does not answer. If the link was changed all the same, \
                  that shows when it does.",
             )),
             StoreAnswer::Unserved => Err(Problem::unavailable(UNSERVED)),
-            _ => Err(refused("the store gave no answer")),
+            _ => Err(unsure("the code has another link by now")),
         }
     }
 
@@ -191,6 +191,11 @@ fn link_of(create: Create, code: Code, origin: Origin) -> Link {
         version,
         labels: create.labels,
     }
+}
+
+/// A change may have come to Redis, or be on its way to the disk, when something goes wrong.
+fn unsure(reason: &str) -> Problem {
+    Problem::unavailable(format!("The change cannot be confirmed: {reason}."))
 }
 
 fn refused(reason: &str) -> Problem {

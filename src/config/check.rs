@@ -248,14 +248,14 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// There are no API keys yet, so whoever reaches a listener may create and delete links, or read the status.
+    /// There are no API keys yet, so whoever reaches a listener may create, change and delete links, or read the status.
     fn listeners_on_loopback(&mut self, listen: &[(SocketAddr, Source)], admin: SocketAddr) {
         let admin = (admin, self.sources[Key::AdminListen as usize].clone());
         let all = listen.iter().map(|listener| (Key::Listen, listener)).chain([(Key::AdminListen, &admin)]);
         for (key, (address, source)) in all.filter(|(_, (address, _))| !on_loopback(*address)) {
             let (who, instead) = match key {
                 Key::AdminListen => ("read the status of this server", "127.0.0.1:8081"),
-                _ => ("create and delete links", "127.0.0.1:8080"),
+                _ => ("create, change and delete links", "127.0.0.1:8080"),
             };
             let wrong = Wrong::new(
                 format!("{address} is reachable from other machines, where anybody could {who}"),

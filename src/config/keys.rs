@@ -125,7 +125,7 @@ pub static SETTINGS: [Setting; 25] = [
         kind: "true or false",
         default: Some("false"),
         secret: false,
-        doc: "Lets listeners be reachable from other machines although anybody there may create and delete links.",
+        doc: "Lets listeners be reachable from other machines although anybody there may create, change and delete links.",
     },
     Setting {
         key: Key::SpaceKeyFile,

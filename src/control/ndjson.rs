@@ -156,8 +156,8 @@ pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
         cache_seconds: raw.cache_seconds,
         valid_since_ms,
         valid_until_ms,
-        // As in the API.
-        forward_query: raw.forward_query.unwrap_or(true),
+        // As in the API; but an export of ours that does not say it is from before links could.
+        forward_query: raw.forward_query.unwrap_or(origin.is_none()),
         archived: raw.archived.unwrap_or(false),
     };
     Ok(Line { code, target, policy, created_ms, origin, labels })

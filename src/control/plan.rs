@@ -406,8 +406,10 @@ impl<'o> Plan<'o> {
             // Two nodes that change one link without hearing of each other would each undo what the other has done. If it
             // was asked and has done it, the stream will tell.
             Ground::Unheard { .. } => self.answer(ticket, StoreAnswer::NeedsRedis),
-            Ground::Absent | Ground::Existing { .. } => self.answer(ticket, StoreAnswer::NotFound),
-            Ground::Alone => match before {
+            Ground::Absent | Ground::Existing { .. } if before.state().is_some_and(State::is_link) => {
+                self.answer(ticket, StoreAnswer::Refused("Redis did not have the link yet; try again"));
+            }
+            Ground::Alone | Ground::Absent | Ground::Existing { .. } => match before {
                 Stored::Held(State::Link(link)) => match patch.apply(link) {
                     Ok(link) => {
                         let state = State::Link(Arc::new(link));

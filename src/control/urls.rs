@@ -8,7 +8,7 @@ use super::progress::rate;
 use crate::fleet::State;
 use crate::labels::Tags;
 use crate::limits::{ALIKE_LOOKED_AT, INDEX_BATCH};
-use crate::link::{Link, Origin, UrlEntry, UrlKey};
+use crate::link::{Link, Origin, UrlEntry, UrlKey, is_private};
 use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
 use crate::store::links::{Links, StoreError, UrlUse, parts};
@@ -73,6 +73,7 @@ pub fn entry_of(key: &[u8], value: &[u8]) -> Option<UrlEntry> {
     match record::decode(key, value) {
         Ok(RecordRef::Link(link)) => {
             let key = UrlKey::of(crate::link::EVERYBODY, link.target, &link.policy, &Tags::from_joined(link.tags));
+            let key = if is_private(&code, link.origin) { key.of_private() } else { key };
             Some(UrlEntry { key, created_ms: link.created_ms, code })
         }
         Ok(RecordRef::Tombstone(_)) | Err(_) => None,

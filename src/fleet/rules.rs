@@ -112,7 +112,10 @@ pub fn is_conflict(mine: &State, theirs: &State) -> bool {
         // What is of a later revision is a change of it. Links from before the fleet have no claims.
         let differs =
             |other: &Link| (&link.target, link.policy, &link.labels) != (&other.target, other.policy, &other.labels);
-        return (new.rev, new.edit) <= (old.rev, old.edit) && matches!(theirs, State::Link(other) if differs(other));
+        let is_later = (new.rev, new.edit) > (old.rev, old.edit);
+        // Those are told apart by when they were made, which no change touches.
+        let is_another = |other: &Link| old.claim == 0 && link.created_ms != other.created_ms;
+        return matches!(theirs, State::Link(other) if differs(other) && (!is_later || is_another(other)));
     }
     // A delete of the one and a claim of the other may have come between.
     new.rev < old.rev.saturating_add(2)
@@ -138,6 +141,24 @@ pub(crate) mod tests {
             version: Version { rev, claim, edit: 0 },
             labels: Labels::default(),
         }))
+    }
+
+    #[test]
+    fn a_change_is_no_conflict_and_another_link_is_one() {
+        let with = |created_ms, title: &str, version: Version| {
+            let State::Link(link) = link(Origin::Custom, 0, 0) else { panic!("a link") };
+            let labels = Labels { title: Some(title.to_owned()), ..Labels::default() };
+            State::Link(Arc::new(Link { created_ms, labels, version, ..Link::clone(&link) }))
+        };
+        for claim in [0, 7] {
+            let version = Version { rev: 1, claim, edit: 1 };
+            let mine = with(1, "mine", version);
+            assert!(!is_conflict(&mine, &mine));
+            assert!(!is_conflict(&mine, &with(1, "later", version.edited())), "it was changed");
+            assert!(is_conflict(&mine, &with(1, "theirs", version)), "two changes of one version");
+            // Two nodes had a link of this slug before they shared anything, and one of the two was changed.
+            assert_eq!(is_conflict(&mine, &with(2, "later", version.edited())), claim == 0);
+        }
     }
 
     pub(crate) fn any_state() -> impl Strategy<Value = State> {

@@ -14,6 +14,9 @@ use crate::record::{self, RecordRef, Tombstone};
 /// Bytes before the record: the kind, 8 digits of the revision, 16 of the claim, 8 of the number of changes.
 pub const HEAD_LEN: usize = 1 + 8 + 16 + 8;
 
+/// The same before links could be changed.
+const OLD_HEAD_LEN: usize = 1 + 8 + 16;
+
 /// Bytes by which two states of a code are compared: those and the first of the record, its version and checksum.
 pub const COMPARED_LEN: usize = HEAD_LEN + record::HEAD_LEN;
 
@@ -129,9 +132,12 @@ impl State {
     /// # Errors
     /// [`NoState`] for anything that [`State::to_text`] did not write for this code.
     pub fn from_text(code: Code, text: &[u8]) -> Result<State, NoState> {
-        let (head, body) = text.split_at_checked(HEAD_LEN).ok_or(NoState)?;
+        // What was written before links could be changed has no number of changes there, but the record's version.
+        let is_old = text.get(OLD_HEAD_LEN).is_some_and(|byte| !byte.is_ascii_hexdigit());
+        let (head, body) = text.split_at_checked(if is_old { OLD_HEAD_LEN } else { HEAD_LEN }).ok_or(NoState)?;
         let digits = std::str::from_utf8(&head[1..]).map_err(|_| NoState)?;
-        let version = version_of(digits).ok_or(NoState)?;
+        let version = if is_old { version_of(&[digits, "00000000"].concat()) } else { version_of(digits) };
+        let version = version.ok_or(NoState)?;
         let state = State::from_value(code, body).ok_or(NoState)?;
         let kind = match (head[0], &state, state.origin()) {
             (b'I', State::Link(_), Origin::Issued) | (b'C', State::Link(_), Origin::Custom) => true,

@@ -6,7 +6,7 @@
 use memchr::memchr;
 
 /// Parameters of a request that take the place of others. Those behind them are only added, which bounds the work.
-const NAMES_MAX: usize = 64;
+const NAMES_MAX: usize = 16;
 
 /// Appends the target with the query: `https://a/?x=1&y=2#top` and `y=3` are `https://a/?x=1&y=3#top`.
 pub fn push(out: &mut Vec<u8>, target: &[u8], query: &[u8]) {

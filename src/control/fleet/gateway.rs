@@ -169,7 +169,9 @@ impl Gateway {
             },
             (Some((code, change)), _) => self.decide(request, answer.changed(code, &change), Some(&change)),
             (None, StoreRequest::Change { code, .. }) => match answer.state(*code) {
-                Ok(state) => self.change(request, deadline, state),
+                // Redis has its time for the offer from when it is made, whatever the store takes.
+                Ok(state) => self.change(request, Instant::now() + self.shared.settings.answer_time, state),
+                Err(trouble @ Trouble::Refused(_)) => self.decide(request, Err(trouble), None),
                 Err(_) => self.go_alone(request, "it is not known which link there is to change"),
             },
             (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {

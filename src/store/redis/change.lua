@@ -11,7 +11,8 @@ local old = redis.call('GET', state_key)
 local function kind(state) return string.sub(state, 1, 1) end
 local function rev(state) return tonumber(string.sub(state, 2, 9), 16) end
 local function claim(state) return string.sub(state, 10, 25) end
-local function edit(state) return tonumber(string.sub(state, 26, 33), 16) end
+-- A state from before links could be changed has no such number.
+local function edit(state) return tonumber(string.match(string.sub(state, 26, 33), '^%x+$') or '0', 16) end
 local function is_link(state) return kind(state) == 'I' or kind(state) == 'C' end
 local function after(state) return math.min(rev(state) + 1, 4294967295) end
 local function with_rev(state, number) return kind(state) .. string.format('%08x', number) .. string.sub(state, 10) end

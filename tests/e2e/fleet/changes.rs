@@ -77,7 +77,8 @@ fn changes_at_the_same_time_are_all_done() {
 fn without_redis_nothing_is_changed_and_that_is_said_at_once() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
+    let nodes: Vec<Node> =
+        (0..2).map(|number| fleet.setup(number).expect("redis_away").expect("counter_regressed").start()).collect();
     nodes.iter().for_each(settle);
     let code = nodes[0].wire().shorten(TARGET);
     server.kill();
