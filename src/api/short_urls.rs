@@ -115,10 +115,7 @@ impl Context {
             StoreAnswer::Created => Ok(Inserted::Made),
             StoreAnswer::Existing { link, spare } => Ok(Inserted::Existing { link, spare }),
             StoreAnswer::Taken => Ok(Inserted::Taken),
-            StoreAnswer::Refused(reason) => Err(refused(reason)),
-            StoreAnswer::NeedsRedis => Err(refused(NEEDS_REDIS)),
-            StoreAnswer::Unserved => Err(Problem::unavailable(UNSERVED)),
-            _ => Err(refused("the store gave no answer")),
+            other => Err(failed(&other, &link.code.to_string())),
         }
     }
 
@@ -127,10 +124,7 @@ impl Context {
         let Ok(parsed) = Code::parse(code.as_bytes()) else { return Problem::no_link(code).into_answer() };
         match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
             StoreAnswer::Found(link) => self.show(&link),
-            StoreAnswer::NotFound => Problem::no_link(code).into_answer(),
-            StoreAnswer::Damaged => Problem::damaged(code).into_answer(),
-            StoreAnswer::Refused(reason) => refused(reason).into_answer(),
-            _ => refused("the store gave no answer").into_answer(),
+            other => failed(&other, code).into_answer(),
         }
     }
 
@@ -150,15 +144,13 @@ impl Context {
         match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
             StoreAnswer::Contrary => Err(Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])),
-            StoreAnswer::NotFound => Err(Problem::no_link(code)),
-            StoreAnswer::Damaged => Err(Problem::damaged(code)),
             StoreAnswer::Refused(reason) => Err(unsure(reason)),
+            StoreAnswer::Taken => Err(unsure("the code has another link by now")),
             StoreAnswer::NeedsRedis => Err(Problem::unavailable(
                 "Redis, which keeps the changes of all nodes in order, does not answer. If the link was changed all the same, \
                  that shows when it does.",
             )),
-            StoreAnswer::Unserved => Err(Problem::unavailable(UNSERVED)),
-            _ => Err(unsure("the code has another link by now")),
+            other => Err(failed(&other, code)),
         }
     }
 
@@ -167,11 +159,7 @@ impl Context {
         let Ok(parsed) = Code::parse(code.as_bytes()) else { return Problem::no_link(code).into_answer() };
         match self.desk.store(|ticket| StoreRequest::Delete { code: parsed, ticket }).await {
             StoreAnswer::Deleted => empty(StatusCode::NO_CONTENT),
-            StoreAnswer::NotFound => Problem::no_link(code).into_answer(),
-            StoreAnswer::Damaged => Problem::damaged(code).into_answer(),
-            StoreAnswer::Refused(reason) => refused(reason).into_answer(),
-            StoreAnswer::NeedsRedis => refused(NEEDS_REDIS).into_answer(),
-            _ => refused("the store gave no answer").into_answer(),
+            other => failed(&other, code).into_answer(),
         }
     }
 
@@ -190,6 +178,18 @@ fn link_of(create: Create, code: Code, origin: Origin) -> Link {
         origin,
         version,
         labels: create.labels,
+    }
+}
+
+/// Why the store has not done what was asked of it about a code.
+fn failed(answer: &StoreAnswer, code: &str) -> Problem {
+    match answer {
+        StoreAnswer::NotFound => Problem::no_link(code),
+        StoreAnswer::Damaged => Problem::damaged(code),
+        StoreAnswer::Refused(reason) => refused(reason),
+        StoreAnswer::NeedsRedis => refused(NEEDS_REDIS),
+        StoreAnswer::Unserved => Problem::unavailable(UNSERVED),
+        _ => refused("the store gave no answer"),
     }
 }
 
