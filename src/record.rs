@@ -8,6 +8,7 @@
 use std::fmt;
 
 use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -23,9 +24,6 @@ pub const VERSION_STRICT: u8 = 2;
 
 /// Version and checksum.
 pub const HEAD_LEN: usize = 9;
-
-/// Latest instant that a policy can hold, in milliseconds since 1970.
-const INSTANT_MS_MAX: u64 = (1 << 48) - 1;
 
 /// Keeps the hash of the key apart from the hash of the same bytes in the value.
 const KEY_SEED: u64 = 0x6b65_795f_6f66_5f72;

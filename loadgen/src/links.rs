@@ -59,8 +59,9 @@ struct Meta {
 }
 
 impl Links {
-    /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`. Links with a beginning or an end
-    /// are left out, since what is right for them changes with time, and those that were put away. `progress` hears of many lines, and says whether to go on.
+    /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`. Links with a beginning or an end are left
+    /// out, since what is right for them changes with time, and those that were put away. `progress` hears of many lines,
+    /// and says whether to go on.
     ///
     /// # Errors
     /// The file and the line, and what is wrong with it.

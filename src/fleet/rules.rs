@@ -144,6 +144,27 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn edits_count_among_states_of_one_link_alone() {
+        let edited = |rev, claim, edit| link(Origin::Custom, rev, claim).with_version(Version { rev, claim, edit });
+        let gone = edited(1, 7, 2).deleted(1);
+        for (stored, offered, wins) in [
+            (edited(1, 7, 1), edited(1, 7, 2), true),
+            (edited(1, 7, 2), edited(1, 7, 1), false),
+            // Whoever has changed it often has not heard of its end, or of the next link.
+            (gone.clone(), edited(1, 7, 9), false),
+            (edited(3, 8, 0), edited(1, 7, 9), false),
+            (edited(1, 8, 0), edited(1, 7, 9), false),
+            (edited(1, 7, 9), gone, true),
+        ] {
+            let accepted = matches!(offer(Some(&stored), &offered), Verdict::Accepted(_));
+            assert_eq!(accepted, wins, "{offered:?} over {stored:?}");
+        }
+        // What Redis has goes before what has the same revision, and not before a later edit of the same link.
+        assert!(adopts(Some(&edited(1, 8, 9)), &edited(1, 7, 0)));
+        assert!(!adopts(Some(&edited(1, 7, 2)), &edited(1, 7, 1)));
+    }
+
+    #[test]
     fn a_change_is_no_conflict_and_another_link_is_one() {
         let with = |created_ms, title: &str, version: Version| {
             let State::Link(link) = link(Origin::Custom, 0, 0) else { panic!("a link") };
@@ -162,10 +183,10 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn any_state() -> impl Strategy<Value = State> {
-        (0..4u8, 0..4u32, 0..3u64, 0..2u64).prop_map(|(kind, rev, claim, deleted_ms)| {
+        (0..4u8, 0..4u32, 0..3u64, 0..2u64, 0..3u32).prop_map(|(kind, rev, claim, deleted_ms, edit)| {
             let origin = if kind % 2 == 0 { Origin::Issued } else { Origin::Custom };
             match kind {
-                0 | 1 => link(origin, rev, claim),
+                0 | 1 => link(origin, rev, claim).with_version(Version { rev, claim, edit }),
                 _ => State::Gone(Tombstone { deleted_ms, origin, version: Version { rev, claim, edit: 0 } }),
             }
         })

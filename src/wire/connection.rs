@@ -25,11 +25,6 @@ impl Span {
     pub fn of(self, head: &[u8]) -> &[u8] {
         &head[usize::from(self.at)..][..usize::from(self.len)]
     }
-
-    /// Whether nothing does.
-    pub fn is_empty(self) -> bool {
-        self.len == 0
-    }
 }
 
 /// A question for a code, asked on the fast way.
