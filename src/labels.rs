@@ -1,4 +1,4 @@
-//! What people note of a link, and what no redirect needs: a title and tags.
+//! What is noted of a link, and what no redirect needs: a title, tags and the like.
 
 use std::fmt;
 
@@ -48,13 +48,17 @@ impl fmt::Display for LabelError {
 
 impl std::error::Error for LabelError {}
 
-/// The title and tags of a link.
+/// What is noted of a link.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Labels {
     /// What a person calls it; never empty.
     pub title: Option<String>,
     /// What it is found by.
     pub tags: Tags,
+    /// Whether `robots.txt` lets crawlers follow it.
+    pub crawlable: bool,
+    /// Whether its end is the one that links get which are made without one.
+    pub default_end: bool,
 }
 
 /// Tags in the form in which they are kept: lower-case, without spaces, each once, in the order of their characters.
@@ -138,9 +142,12 @@ pub(crate) mod tests {
 
     pub(crate) fn any_labels() -> impl Strategy<Value = Labels> {
         let title = proptest::option::of("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,40}");
-        (title, proptest::collection::vec("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,10}x", 0..5)).prop_map(|(text, tags)| Labels {
+        let tags = proptest::collection::vec("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,10}x", 0..5);
+        (title, tags, any::<(bool, bool)>()).prop_map(|(text, tags, (crawlable, default_end))| Labels {
             title: text.and_then(|text| title_of(&text)),
             tags: Tags::of(tags.iter().map(String::as_str)).unwrap(),
+            crawlable,
+            default_end,
         })
     }
 

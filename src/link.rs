@@ -3,7 +3,7 @@
 use carom_shards::{Code, Phase, Policy, RedirectStatus};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::labels::{Labels, Tags};
+use crate::labels::Labels;
 use crate::limits::{PRIVATE_CODE_LEN, TARGET_LEN_MAX};
 
 /// How a link came by its code.
@@ -58,7 +58,7 @@ pub struct Link {
 impl Link {
     /// What it has in common with every link that is like it.
     pub fn url_key(&self) -> UrlKey {
-        let key = UrlKey::of(EVERYBODY, &self.target, &self.policy, &self.labels.tags);
+        let key = UrlKey::of(EVERYBODY, &self.target, &self.policy, &self.labels);
         if self.is_private() { key.of_private() } else { key }
     }
 
@@ -75,8 +75,17 @@ impl Link {
     /// Whether it leads to the same place in the same way, and is found by the same tags. Nobody is given a private link
     /// of somebody else.
     pub fn is_like(&self, other: &Link) -> bool {
-        let is_same = self.target == other.target && self.policy == other.policy;
-        is_same && self.labels.tags == other.labels.tags && !self.is_private() && !other.is_private()
+        let is_same = self.target == other.target && self.way() == other.way();
+        let (mine, theirs) = (&self.labels, &other.labels);
+        let is_found_alike = mine.tags == theirs.tags && mine.crawlable == theirs.crawlable;
+        is_same && is_found_alike && !self.is_private() && !other.is_private()
+    }
+
+    /// How it redirects, as somebody asked for: an end that nobody asked for is only said to be that.
+    fn way(&self) -> (Policy, bool) {
+        let default_end = self.labels.default_end;
+        let valid_until_ms = self.policy.valid_until_ms.filter(|_| !default_end);
+        (Policy { valid_until_ms, ..self.policy }, default_end)
     }
 
     /// Whether its time is over.
@@ -99,11 +108,13 @@ pub const EVERYBODY: &str = "";
 pub struct UrlKey(pub u64);
 
 impl UrlKey {
-    /// The key of links of an app that lead there in this way and have these tags.
-    pub fn of(app: &str, target: &str, policy: &Policy, tags: &Tags) -> UrlKey {
+    /// The key of links of an app that lead there in this way and are noted like that. Titles do not count.
+    pub fn of(app: &str, target: &str, policy: &Policy, labels: &Labels) -> UrlKey {
         // Without `..`, so that whoever adds a property meets this. One that was not asked for adds no bytes: then the
         // keys of all links from before stay as they are.
-        let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived } = policy;
+        let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits } =
+            policy;
+        let Labels { title: _, tags, crawlable, default_end } = labels;
         let mut bytes = Vec::with_capacity(app.len() + target.len() + 24);
         bytes.extend_from_slice(app.as_bytes());
         bytes.push(0);
@@ -116,7 +127,7 @@ impl UrlKey {
             bytes.extend_from_slice(&[0, 2]);
             bytes.extend_from_slice(&seconds.to_le_bytes());
         }
-        if let Some(until_ms) = valid_until_ms {
+        if let Some(until_ms) = valid_until_ms.filter(|_| !default_end) {
             bytes.extend_from_slice(&[0, 3]);
             bytes.extend_from_slice(&until_ms.to_le_bytes());
         }
@@ -133,6 +144,16 @@ impl UrlKey {
         if !tags.is_empty() {
             bytes.extend_from_slice(&[0, 7]);
             bytes.extend_from_slice(tags.joined().as_bytes());
+        }
+        if let Some(visits) = max_visits {
+            bytes.extend_from_slice(&[0, 8]);
+            bytes.extend_from_slice(&visits.get().to_le_bytes());
+        }
+        if *crawlable {
+            bytes.extend_from_slice(&[0, 9]);
+        }
+        if *default_end {
+            bytes.extend_from_slice(&[0, 10]);
         }
         UrlKey(xxh3_64(&bytes))
     }
@@ -177,9 +198,11 @@ pub fn is_target(target: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::labels::Tags;
+    use std::num::NonZeroU32;
 
     fn key(target: &str, policy: Policy) -> UrlKey {
-        UrlKey::of(EVERYBODY, target, &policy, &Tags::default())
+        UrlKey::of(EVERYBODY, target, &policy, &Labels::default())
     }
 
     #[test]
@@ -198,8 +221,16 @@ mod tests {
         assert_eq!(key("https://example.org/", dated), UrlKey(xxh3_64(&bytes)));
         let full = Policy { valid_since_ms: Some(1), forward_query: true, archived: true, ..dated };
         bytes.extend_from_slice(b"\0\x04\x01\0\0\0\0\0\0\0\0\x05\0\x06\0\x07a\nb");
-        let tags = Tags::of(["b", "a"]).unwrap();
-        assert_eq!(UrlKey::of(EVERYBODY, "https://example.org/", &full, &tags), UrlKey(xxh3_64(&bytes)));
+        let mut labels = Labels { tags: Tags::of(["b", "a"]).unwrap(), ..Labels::default() };
+        assert_eq!(UrlKey::of(EVERYBODY, "https://example.org/", &full, &labels), UrlKey(xxh3_64(&bytes)));
+        let limited = Policy { max_visits: NonZeroU32::new(3), ..full };
+        labels.crawlable = true;
+        bytes.extend_from_slice(b"\0\x08\x03\0\0\0\0\x09");
+        assert_eq!(UrlKey::of(EVERYBODY, "https://example.org/", &limited, &labels), UrlKey(xxh3_64(&bytes)));
+        // When an end that nobody asked for comes does not count.
+        let (default_end, valid_until_ms) = (Labels { default_end: true, ..Labels::default() }, Some(77));
+        let key = UrlKey::of(EVERYBODY, "https://example.org/", &Policy { valid_until_ms, ..plain }, &default_end);
+        assert_eq!(key, UrlKey(xxh3_64(b"\0https://example.org/\0\x0a")));
     }
 
     #[test]
@@ -214,11 +245,18 @@ mod tests {
             Policy { valid_since_ms: Some(1), ..plain },
             Policy { forward_query: true, ..plain },
             Policy { archived: true, ..plain },
+            Policy { max_visits: NonZeroU32::new(1), ..plain },
         ];
         let mut keys: Vec<UrlKey> = policies.iter().map(|policy| key("https://a/", *policy)).collect();
         keys.push(key("https://a/b", plain));
-        keys.push(UrlKey::of("app", "https://a/", &plain, &Tags::default()));
-        keys.push(UrlKey::of(EVERYBODY, "https://a/", &plain, &Tags::of(["t"]).unwrap()));
+        keys.push(UrlKey::of("app", "https://a/", &plain, &Labels::default()));
+        for labels in [
+            Labels { tags: Tags::of(["t"]).unwrap(), ..Labels::default() },
+            Labels { crawlable: true, ..Labels::default() },
+            Labels { default_end: true, ..Labels::default() },
+        ] {
+            keys.push(UrlKey::of(EVERYBODY, "https://a/", &plain, &labels));
+        }
         let distinct: std::collections::HashSet<&UrlKey> = keys.iter().collect();
         assert_eq!(distinct.len(), keys.len());
     }

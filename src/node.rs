@@ -187,7 +187,11 @@ impl Node {
             node: Arc::clone(&stats),
         };
         let base_url = base_url(settings, listening[0]);
-        let site = Arc::new(Site { own: own_authorities(&base_url, &listening), base_url: base_url.clone() });
+        let site = Arc::new(Site {
+            own: own_authorities(&base_url, &listening),
+            base_url: base_url.clone(),
+            default_ttl: settings.default_ttl,
+        });
         let sources = std::mem::take(&mut replenisher.sources);
         let plan = CorePlan { settings, events, counters, site, hasher, cores };
         let running = plan.start_all(public, admin, bells, mail, sources)?;

@@ -1,5 +1,7 @@
 //! A change of a link: some of its fields, the rest as they are.
 
+use std::num::NonZeroU32;
+
 use carom_shards::{Policy, RedirectStatus};
 
 use crate::labels::Tags;
@@ -22,6 +24,10 @@ pub struct Patch {
     pub forward_query: Option<bool>,
     /// Whether it is put away.
     pub archived: Option<bool>,
+    /// How often it may be followed in all.
+    pub max_visits: Option<Option<NonZeroU32>>,
+    /// Whether crawlers may follow it.
+    pub crawlable: Option<bool>,
     /// What a person calls it.
     pub title: Option<Option<String>>,
     /// All of its tags.
@@ -45,6 +51,7 @@ impl Patch {
             valid_until_ms: self.valid_until_ms.unwrap_or(link.policy.valid_until_ms),
             forward_query: self.forward_query.unwrap_or(link.policy.forward_query),
             archived: self.archived.unwrap_or(link.policy.archived),
+            max_visits: self.max_visits.unwrap_or(link.policy.max_visits),
         };
         // What was imported like that may stay so.
         if (self.valid_since_ms.is_some() || self.valid_until_ms.is_some()) && is_contrary(&policy) {
@@ -54,6 +61,8 @@ impl Patch {
         if let Some(target) = &self.target {
             changed.target.clone_from(target);
         }
+        changed.labels.default_end &= self.valid_until_ms.is_none();
+        changed.labels.crawlable = self.crawlable.unwrap_or(link.labels.crawlable);
         if let Some(title) = &self.title {
             changed.labels.title.clone_from(title);
         }
@@ -72,6 +81,7 @@ pub fn is_contrary(policy: &Policy) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::labels::Labels;
     use crate::record::tests::any_link;
     use proptest::prelude::*;
 
@@ -80,7 +90,8 @@ mod tests {
         fn nothing_changes_nothing_and_everything_changes_all(link in any_link(), other in any_link()) {
             prop_assume!(!is_contrary(&link.policy) && !is_contrary(&other.policy));
             prop_assert_eq!(Patch::default().apply(&link), Ok(link.clone()));
-            let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived } = other.policy;
+            let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits } =
+                other.policy;
             let all = Patch {
                 target: Some(other.target.clone()),
                 status: Some(status),
@@ -89,11 +100,14 @@ mod tests {
                 valid_until_ms: Some(valid_until_ms),
                 forward_query: Some(forward_query),
                 archived: Some(archived),
+                max_visits: Some(max_visits),
+                crawlable: Some(other.labels.crawlable),
                 title: Some(other.labels.title.clone()),
                 tags: Some(other.labels.tags.clone()),
             };
             let Link { code, created_ms, origin, version, .. } = link;
-            prop_assert_eq!(all.apply(&link), Ok(Link { code, created_ms, origin, version, ..other }));
+            let labels = Labels { default_end: false, ..other.labels.clone() };
+            prop_assert_eq!(all.apply(&link), Ok(Link { code, created_ms, origin, version, labels, ..other }));
         }
     }
 

@@ -6,6 +6,7 @@
 //! key, a record that turns up under another key is damaged. Nothing here does I/O or allocates while decoding.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::map::INSTANT_MS_MAX;
@@ -46,6 +47,10 @@ mod tag {
     pub(super) const TITLE: u8 = 13;
     pub(super) const TAGS: u8 = 14;
     pub(super) const EDIT: u8 = 15;
+    /// Only in strict records.
+    pub(super) const MAX_VISITS: u8 = 16;
+    pub(super) const CRAWLABLE: u8 = 17;
+    pub(super) const DEFAULT_END: u8 = 18;
 }
 
 /// A record, borrowed from its stored form.
@@ -86,6 +91,10 @@ pub struct LinkRef<'a> {
     pub title: Option<&'a str>,
     /// Its tags as [`Tags::joined`] gave them.
     pub tags: &'a str,
+    /// As [`Labels::crawlable`].
+    pub crawlable: bool,
+    /// As [`Labels::default_end`].
+    pub default_end: bool,
 }
 
 impl LinkRef<'_> {
@@ -98,7 +107,17 @@ impl LinkRef<'_> {
             created_ms: self.created_ms,
             origin: self.origin,
             version: self.version,
-            labels: Labels { title: self.title.map(str::to_owned), tags: Tags::from_joined(self.tags) },
+            labels: self.labels(),
+        }
+    }
+
+    /// What is noted of it, owned.
+    pub fn labels(&self) -> Labels {
+        Labels {
+            title: self.title.map(str::to_owned),
+            tags: Tags::from_joined(self.tags),
+            crawlable: self.crawlable,
+            default_end: self.default_end,
         }
     }
 
@@ -111,6 +130,8 @@ impl LinkRef<'_> {
             && self.version == link.version
             && self.title == link.labels.title.as_deref()
             && self.tags == link.labels.tags.joined()
+            && self.crawlable == link.labels.crawlable
+            && self.default_end == link.labels.default_end
     }
 }
 
@@ -157,7 +178,8 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     assert!(crate::link::is_target(link.target.as_bytes()), "a target that was not checked came to the store");
     let mut instants = [link.policy.valid_since_ms, link.policy.valid_until_ms].into_iter().flatten();
     assert!(instants.all(|ms| ms <= INSTANT_MS_MAX));
-    let is_strict = link.policy.valid_since_ms.is_some() || link.policy.archived;
+    let Policy { valid_since_ms, archived, max_visits, .. } = link.policy;
+    let is_strict = valid_since_ms.is_some() || archived || max_visits.is_some();
     let mut writer = Writer::begin(out, if is_strict { VERSION_STRICT } else { VERSION });
     writer.field(tag::CREATED_MS, &link.created_ms.to_le_bytes());
     writer.field(tag::ORIGIN, &[origin_number(link.origin)]);
@@ -178,6 +200,15 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     }
     if link.policy.forward_query {
         writer.field(tag::FORWARD_QUERY, &[]);
+    }
+    if let Some(visits) = max_visits {
+        writer.field(tag::MAX_VISITS, &visits.get().to_le_bytes());
+    }
+    if link.labels.crawlable {
+        writer.field(tag::CRAWLABLE, &[]);
+    }
+    if link.labels.default_end {
+        writer.field(tag::DEFAULT_END, &[]);
     }
     writer.version(link.version);
     if let Some(title) = &link.labels.title {
@@ -302,6 +333,9 @@ struct Fields<'a> {
     rev: Option<u32>,
     claim: Option<u64>,
     edit: Option<u32>,
+    max_visits: Option<NonZeroU32>,
+    crawlable: Option<()>,
+    default_end: Option<()>,
 }
 
 impl<'a> Fields<'a> {
@@ -326,6 +360,12 @@ impl<'a> Fields<'a> {
             tag::REV => once(&mut self.rev, bytes.try_into().ok().map(u32::from_le_bytes)),
             tag::CLAIM => once(&mut self.claim, number(bytes)),
             tag::EDIT => once(&mut self.edit, bytes.try_into().ok().map(u32::from_le_bytes)),
+            tag::MAX_VISITS => {
+                let visits = bytes.try_into().ok().map(u32::from_le_bytes);
+                once(&mut self.max_visits, visits.and_then(NonZeroU32::new))
+            }
+            tag::CRAWLABLE => once(&mut self.crawlable, bytes.is_empty().then_some(())),
+            tag::DEFAULT_END => once(&mut self.default_end, bytes.is_empty().then_some(())),
             tag::TARGET => None,
             _ => Some(()),
         }
@@ -349,9 +389,21 @@ impl<'a> Fields<'a> {
                     valid_until_ms: self.valid_until_ms,
                     forward_query: self.forward_query.is_some(),
                     archived: self.archived.is_some(),
+                    max_visits: self.max_visits,
                 };
                 let (title, tags) = (self.title, self.tags.unwrap_or_default());
-                Ok(RecordRef::Link(LinkRef { policy, target, created_ms, origin, version, title, tags }))
+                let (crawlable, default_end) = (self.crawlable.is_some(), self.default_end.is_some());
+                Ok(RecordRef::Link(LinkRef {
+                    policy,
+                    target,
+                    created_ms,
+                    origin,
+                    version,
+                    title,
+                    tags,
+                    crawlable,
+                    default_end,
+                }))
             }
             _ => Err(RecordError::Incomplete),
         }
@@ -423,12 +475,13 @@ pub(crate) mod tests {
     /// Any link that the store may be given.
     pub(crate) fn any_link() -> impl Strategy<Value = Link> {
         let instant = || proptest::option::of(0..=INSTANT_MS_MAX);
-        let policy = (0usize..5, any::<Option<u32>>(), instant(), instant(), any::<(bool, bool)>());
-        let policy =
-            policy.prop_map(|(status, cache_seconds, valid_since_ms, valid_until_ms, (forward_query, archived))| {
-                let status = RedirectStatus::ALL[status];
-                Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived }
-            });
+        let policy = (0usize..5, any::<Option<u32>>(), instant(), instant(), any::<(bool, bool, u32)>());
+        let policy = policy.prop_map(
+            |(status, cache_seconds, valid_since_ms, valid_until_ms, (forward_query, archived, visits))| {
+                let (status, max_visits) = (RedirectStatus::ALL[status], NonZeroU32::new(visits));
+                Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits }
+            },
+        );
         let version = any::<(u32, u64, u32)>().prop_map(|(rev, claim, edit)| Version { rev, claim, edit });
         let version = prop_oneof![Just(Version::default()), version];
         ("[0-9A-Za-z_-]{1,64}", policy, "[!-~]{1,2048}", any::<u64>(), any::<bool>(), version, any_labels()).prop_map(

@@ -1,6 +1,7 @@
 //! What a core must know of a link to answer a redirect: the target and the policy, nothing more.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 /// The HTTP status of a redirect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,6 +62,8 @@ pub struct Policy {
     pub forward_query: bool,
     /// Whether the link was put away: it is gone, until somebody takes it out again.
     pub archived: bool,
+    /// How often it may be followed in all. Whether that has happened is not known here.
+    pub max_visits: Option<NonZeroU32>,
 }
 
 /// Where a link is in its life.

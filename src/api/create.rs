@@ -1,5 +1,7 @@
 //! What a request to shorten may say. Every wrong field is reported at once, by name.
 
+use std::num::NonZeroU32;
+
 use carom_shards::{Code, Policy, RedirectStatus};
 use serde_json::{Map, Value};
 
@@ -14,13 +16,8 @@ const CACHE_SECONDS_MAX: u64 = 2_147_483_647;
 
 /// Fields of Shlink's API that this version does not act on. They may be sent with the value that asks for nothing; any
 /// other is refused rather than ignored.
-const NEUTRAL: &[(&str, &[&str])] = &[
-    ("maxVisits", &["null"]),
-    ("domain", &["null", "\"\""]),
-    ("crawlable", &["null", "false"]),
-    ("validateUrl", &["null", "false"]),
-    ("shortCodeLength", &["null"]),
-];
+const NEUTRAL: &[(&str, &[&str])] =
+    &[("domain", &["null", "\"\""]), ("validateUrl", &["null", "false"]), ("shortCodeLength", &["null"])];
 
 /// Fields that may be left out, for which `null` is the same.
 const FIELDS: &[&str] = &[
@@ -33,6 +30,8 @@ const FIELDS: &[&str] = &[
     "tags",
     "forwardQuery",
     "archived",
+    "maxVisits",
+    "crawlable",
     "private",
     "findIfExists",
 ];
@@ -73,7 +72,7 @@ impl Create {
                 "longUrl" => {}
                 _ if value.is_null() && is_known(name) => {}
                 // What the forms of Shlink's clients send for a field that was left empty.
-                "customSlug" | "validSince" | "validUntil" if value == "" => {}
+                "customSlug" | "validSince" | "validUntil" | "maxVisits" if value == "" => {}
                 "customSlug" => take(name, custom_slug(value).map(|code| slug = Some(code))),
                 "validSince" => take(name, instant(value).map(|ms| policy.valid_since_ms = Some(ms))),
                 "validUntil" => take(name, instant(value).map(|ms| policy.valid_until_ms = Some(ms))),
@@ -83,6 +82,8 @@ impl Create {
                 "tags" => take(name, tags(value).map(|tags| labels.tags = tags)),
                 "forwardQuery" => take(name, flag(value).map(|wanted| policy.forward_query = wanted)),
                 "archived" => take(name, flag(value).map(|wanted| policy.archived = wanted)),
+                "maxVisits" => take(name, max_visits(value).map(|visits| policy.max_visits = Some(visits))),
+                "crawlable" => take(name, flag(value).map(|wanted| labels.crawlable = wanted)),
                 "private" => take(name, flag(value).map(|wanted| private = wanted)),
                 "findIfExists" => take(name, flag(value).map(|wanted| find = wanted)),
                 _ => take(name, neutral(name, value)),
@@ -137,6 +138,11 @@ pub(super) fn cache_seconds(value: &Value) -> Result<u32, String> {
     seconds.ok_or_else(|| format!("must be a whole number from 0 to {CACHE_SECONDS_MAX}"))
 }
 
+pub(super) fn max_visits(value: &Value) -> Result<NonZeroU32, String> {
+    let visits = value.as_u64().and_then(|visits| u32::try_from(visits).ok()).and_then(NonZeroU32::new);
+    visits.ok_or_else(|| format!("must be a whole number from 1 to {}", u32::MAX))
+}
+
 pub(super) fn title(value: &Value) -> Result<Option<String>, String> {
     labels::title(value.as_str().ok_or("must be a string")?).map_err(|error| error.to_string())
 }
@@ -175,7 +181,7 @@ mod tests {
             "longUrl": "HTTP://Example.com", "customSlug": "my-slug_1", "validUntil": "2027-01-31T12:00:00+01:00",
             "redirectStatus": 308, "cacheSeconds": 60, "tags": ["b", "A"], "title": " T ", "findIfExists": true,
             "shortCodeLength": null, "validSince": "2026-01-31T12:00:00+01:00", "forwardQuery": false, "archived": true,
-            "private": null,
+            "private": null, "maxVisits": 7, "crawlable": true,
         }))
         .unwrap();
         assert_eq!(create.target.as_str(), "http://example.com/");
@@ -186,6 +192,7 @@ mod tests {
         assert_eq!(create.policy.valid_since_ms, Some(1_769_857_200_000));
         assert_eq!((create.policy.forward_query, create.policy.archived), (false, true));
         assert_eq!((create.labels.title.as_deref(), create.labels.tags.joined()), (Some("T"), "a\nb"));
+        assert_eq!((create.policy.max_visits, create.labels.crawlable), (NonZeroU32::new(7), true));
         assert!(create.find && !create.private);
         let plain = read(&json!({"longUrl": "http://a/", "private": true})).unwrap();
         assert!(plain.policy.forward_query && plain.private, "the query goes along unless that is not wanted");
@@ -204,7 +211,7 @@ mod tests {
     fn every_wrong_field_is_named_at_once() {
         let wrong = read(&json!({
             "longUrl": "ftp://a/", "customSlug": "a/b", "validUntil": 5, "redirectStatus": 200, "cacheSeconds": -1,
-            "maxVisits": 3, "colour": "red", "findIfExists": "true", "validSince": "1969-01-01T00:00:00Z",
+            "maxVisits": 0, "colour": "red", "crawlable": "yes", "findIfExists": "true", "validSince": "1969-01-01T00:00:00Z",
             "title": "a\nb", "tags": ["a", 1], "forwardQuery": 1, "archived": "no", "private": {},
         }))
         .unwrap_err();
@@ -215,6 +222,7 @@ mod tests {
             "redirectStatus",
             "cacheSeconds",
             "maxVisits",
+            "crawlable",
             "colour",
             "findIfExists",
             "validSince",
@@ -231,7 +239,7 @@ mod tests {
     #[test]
     fn nothing_of_another_type_is_taken() {
         for wrong in [json!(true), json!(1.5), json!([]), json!({}), json!("x"), json!(1e300), json!(u64::MAX)] {
-            for field in ["redirectStatus", "cacheSeconds", "validUntil", "validSince"] {
+            for field in ["redirectStatus", "cacheSeconds", "validUntil", "validSince", "maxVisits"] {
                 let mut body = json!({"longUrl": "http://a/"});
                 body[field] = wrong.clone();
                 assert_eq!(read(&body).unwrap_err(), [field], "{wrong}");

@@ -1,5 +1,7 @@
 //! A link as the API shows it: the fields of Shlink's, with the values that stand for what carom does not have.
 
+use std::num::NonZeroU32;
+
 use serde::Serialize;
 
 use crate::dates;
@@ -39,7 +41,7 @@ struct VisitsSummary {
 struct Meta {
     valid_since: Option<String>,
     valid_until: Option<String>,
-    max_visits: Option<u64>,
+    max_visits: Option<NonZeroU32>,
 }
 
 /// What there is to say of a link; its short URL starts with `base_url`.
@@ -55,11 +57,11 @@ pub(super) fn describe<'a>(link: &'a Link, base_url: &str) -> ShortUrl<'a> {
         meta: Meta {
             valid_since: link.policy.valid_since_ms.map(dates::format),
             valid_until: link.policy.valid_until_ms.map(dates::format),
-            max_visits: None,
+            max_visits: link.policy.max_visits,
         },
         domain: None,
         title: link.labels.title.as_deref(),
-        crawlable: false,
+        crawlable: link.labels.crawlable,
         forward_query: link.policy.forward_query,
         redirect_status: link.policy.status.number(),
         cache_seconds: link.policy.cache_seconds,

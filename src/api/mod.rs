@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -44,6 +45,8 @@ pub struct Site {
     pub base_url: String,
     /// Hosts and ports of this service: no link may lead to them.
     pub own: Vec<Authority>,
+    /// How long a link lives that is made without an end.
+    pub default_ttl: Option<Duration>,
 }
 
 /// What a handler works with.

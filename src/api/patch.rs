@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::create::{self, cache_seconds, flag, instant, long_url, redirect_status, tags, title};
+use super::create::{self, cache_seconds, flag, instant, long_url, max_visits, redirect_status, tags, title};
 use super::problem::Invalid;
 use crate::labels::Tags;
 use crate::long_url::Authority;
@@ -39,6 +39,9 @@ fn take(patch: &mut Patch, name: &str, value: &Value, own: &[Authority]) -> Resu
         "validSince" => patch.valid_since_ms = Some(Some(instant(value)?)),
         "validUntil" if is_empty => patch.valid_until_ms = Some(None),
         "validUntil" => patch.valid_until_ms = Some(Some(instant(value)?)),
+        "maxVisits" if is_empty => patch.max_visits = Some(None),
+        "maxVisits" => patch.max_visits = Some(Some(max_visits(value)?)),
+        "crawlable" => patch.crawlable = Some(flag(value)?),
         "title" if is_empty => patch.title = Some(None),
         "title" => patch.title = Some(title(value)?),
         "tags" if value.is_null() => patch.tags = Some(Tags::default()),
@@ -75,6 +78,7 @@ mod tests {
             title: Some(None),
             tags: Some(Tags::of(["x"]).unwrap()),
             archived: Some(true),
+            max_visits: Some(None),
             ..Patch::default()
         };
         assert_eq!(some, Ok(expected));
@@ -83,8 +87,9 @@ mod tests {
     #[test]
     fn every_wrong_field_is_named() {
         let wrong = read(&json!({"longUrl": null, "customSlug": "a", "private": true, "archived": null, "tags": "a",
-            "validUntil": "x", "colour": 1, "maxVisits": 4}));
-        let fields = ["archived", "colour", "customSlug", "longUrl", "maxVisits", "private", "tags", "validUntil"];
+            "validUntil": "x", "colour": 1, "maxVisits": 0, "domain": "a"}));
+        let fields =
+            ["archived", "colour", "customSlug", "domain", "longUrl", "maxVisits", "private", "tags", "validUntil"];
         assert_eq!(wrong.unwrap_err(), fields);
     }
 }

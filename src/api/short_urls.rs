@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use carom_shards::Code;
+use carom_shards::map::INSTANT_MS_MAX;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header;
@@ -56,7 +57,7 @@ impl Context {
         match create.slug {
             Some(slug) => {
                 let reuse = if create.find { Reuse::Any } else { Reuse::Never };
-                let link = Arc::new(link_of(create, slug, Origin::Custom));
+                let link = Arc::new(self.link_of(create, slug, Origin::Custom));
                 let inserted = match self.insert(&link, reuse).await? {
                     // What was found may have been deleted before it was given as the answer.
                     Inserted::Taken if reuse == Reuse::Any => self.insert(&link, Reuse::Never).await?,
@@ -80,7 +81,7 @@ impl Context {
             true => Reuse::Any,
             false => Reuse::Recent,
         };
-        let mut link = Arc::new(link_of(create, self.fresh_code(private).await?, Origin::Issued));
+        let mut link = Arc::new(self.link_of(create, self.fresh_code(private).await?, Origin::Issued));
         for tried in 0..CODES_TRIED_MAX {
             let reuse = if tried < REUSES_TRIED_MAX { wanted } else { Reuse::Never };
             match self.insert(&link, reuse).await? {
@@ -163,21 +164,21 @@ impl Context {
         }
     }
 
+    /// The link that was asked for, with that code.
+    fn link_of(&self, create: Create, code: Code, origin: Origin) -> Link {
+        let Create { target, mut policy, mut labels, .. } = create;
+        let created_ms = unix_ms() / 1_000 * 1_000;
+        if let (None, Some(ttl)) = (policy.valid_until_ms, self.site.default_ttl) {
+            let begin_ms = policy.valid_since_ms.map_or(created_ms, |since_ms| since_ms.max(created_ms));
+            policy.valid_until_ms = Some((begin_ms + ttl.as_millis() as u64).min(INSTANT_MS_MAX));
+            labels.default_end = true;
+        }
+        let version = Version::default();
+        Link { code, policy, target: target.into(), created_ms, origin, version, labels }
+    }
+
     fn show(&self, link: &Link) -> Answer {
         json_answer(StatusCode::OK, &describe(link, &self.site.base_url))
-    }
-}
-
-fn link_of(create: Create, code: Code, origin: Origin) -> Link {
-    let version = Version::default();
-    Link {
-        code,
-        policy: create.policy,
-        target: create.target.into(),
-        created_ms: unix_ms() / 1_000 * 1_000,
-        origin,
-        version,
-        labels: create.labels,
     }
 }
 

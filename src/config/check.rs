@@ -44,6 +44,7 @@ impl<'a> Checker<'a> {
         let code_length = self.one(Key::LinksCodeLength, value::code_length);
         let residency = self.residency(cores.as_ref());
         let dedupe = self.one(Key::LinksDedupe, value::window);
+        let default_ttl = self.one(Key::LinksDefaultTtl, value::window);
         let connections = self.one(Key::LimitsConnections, |written| value::integer(written, 1, 4_000_000));
         let idle = self.one(Key::LimitsIdleSeconds, |written| value::integer(written, 1, 86_400));
         let head = self.one(Key::LimitsHeadSeconds, |written| value::integer(written, 1, 600));
@@ -69,6 +70,7 @@ impl<'a> Checker<'a> {
             code_length: code_length?,
             residency: residency?,
             dedupe: dedupe?,
+            default_ttl: default_ttl?,
             limits: Limits {
                 connections: usize::try_from(connections?).ok()?,
                 idle: Duration::from_secs(idle?),

@@ -101,6 +101,7 @@ fn value(settings: &Settings, key: Key) -> Shown {
             Residency::Hot { memory_limit } => quote(&value::show_size(memory_limit)),
         },
         Key::LinksDedupe => quote(&settings.dedupe.map_or("off".to_owned(), value::window_text)),
+        Key::LinksDefaultTtl => quote(&settings.default_ttl.map_or("off".to_owned(), value::window_text)),
         Key::LimitsConnections => settings.limits.connections.to_string(),
         Key::LimitsIdleSeconds => settings.limits.idle.as_secs().to_string(),
         Key::LimitsHeadSeconds => settings.limits.head.as_secs().to_string(),

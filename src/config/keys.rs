@@ -20,6 +20,7 @@ pub enum Key {
     LinksResidency,
     LinksMemoryLimit,
     LinksDedupe,
+    LinksDefaultTtl,
     FleetNode,
     FleetPassword,
     FleetCaFile,
@@ -56,7 +57,7 @@ pub struct Setting {
 }
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 25] = [
+pub static SETTINGS: [Setting; 26] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -186,6 +187,16 @@ pub static SETTINGS: [Setting; 25] = [
         default: Some("off"),
         secret: false,
         doc: "For how long the same long URL gets the same code; each time begins that anew. The same on all nodes.",
+    },
+    Setting {
+        key: Key::LinksDefaultTtl,
+        name: "links.default_ttl",
+        env: "CAROM_LINKS_DEFAULT_TTL",
+        flag: None,
+        kind: "off, or a time such as 90s, 30m, 12h or 730d",
+        default: Some("730d"),
+        secret: false,
+        doc: "When a link ends that was made through the API without validUntil, counted from its creation or its validSince; off: never.",
     },
     Setting {
         key: Key::FleetNode,

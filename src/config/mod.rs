@@ -58,6 +58,8 @@ pub struct Settings {
     pub residency: Residency,
     /// For how long the same long URL gets the same code; `None`: always another one.
     pub dedupe: Option<Duration>,
+    /// How long a link lives that was made without an end.
+    pub default_ttl: Option<Duration>,
     /// What an operator may bound.
     pub limits: Limits,
     /// How much is logged.

@@ -192,7 +192,7 @@ fn the_environment_can_name_the_file_and_a_flag_wins() {
 #[test]
 fn what_is_described_reads_back_as_the_same() {
     let file = "data_dir = 'a \"b\" \\ c'\nlisten = ['127.0.0.1:1', '[::1]:0']\ncores = '1-1'\nopen = true\n\
-                redis = 'redis://h:1,[::2]:2/3'\nbase_url = 'https://example.org'\nspace_key_file = 'k'\n[links]\ndedupe = '36h'\n[fleet]\nnode = 'n.1'\nprefix = 'p'\nanswer_ms = 50\naccept_without_redis = false\n[limits]\nconnections = 5\n[log]\nlevel = 'debug'\n";
+                redis = 'redis://h:1,[::2]:2/3'\nbase_url = 'https://example.org'\nspace_key_file = 'k'\n[links]\ndedupe = '36h'\ndefault_ttl = 'off'\n[fleet]\nnode = 'n.1'\nprefix = 'p'\nanswer_ms = 50\naccept_without_redis = false\n[limits]\nconnections = 5\n[log]\nlevel = 'debug'\n";
     for text in ["", file] {
         let (first, _) = from_file(text).unwrap();
         let (mut again, _) = from_file(&first.describe()).unwrap();

@@ -206,11 +206,12 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
     })
 }
 
-/// Whether a stored link leads to the same place in the same way, and has the same title and tags.
+/// Whether a stored link leads to the same place in the same way, and the same is noted of it.
 fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
-    let Labels { title, tags } = &link.labels;
+    let Labels { title, tags, crawlable, default_end } = &link.labels;
     let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();
-    stored.policy == link.policy && stored.target == link.target && is_labelled
+    let is_noted = stored.crawlable == *crawlable && stored.default_end == *default_end;
+    stored.policy == link.policy && stored.target == link.target && is_labelled && is_noted
 }
 
 /// Compares a line with a record of the same import.

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU32;
 
 use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeError, Policy, RedirectStatus};
@@ -98,6 +99,12 @@ struct Raw<'a> {
     forward_query: Option<bool>,
     #[serde(default)]
     archived: Option<bool>,
+    #[serde(default)]
+    max_visits: Option<NonZeroU32>,
+    #[serde(default)]
+    crawlable: Option<bool>,
+    #[serde(default)]
+    default_end: Option<bool>,
     #[serde(borrow, default)]
     title: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -108,13 +115,15 @@ struct Raw<'a> {
     meta: Option<RawMeta<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawMeta<'a> {
     #[serde(borrow, default)]
     valid_since: Option<Text<'a>>,
     #[serde(borrow, default)]
     valid_until: Option<Text<'a>>,
+    #[serde(default)]
+    max_visits: Option<NonZeroU32>,
 }
 
 /// Reads one line. `own` are the authorities that the service answers to.
@@ -132,9 +141,9 @@ pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
         text.map(|text| dates::parse(&text.0)).transpose().map_err(|error| LineError::Date(name, error))
     };
     let created_ms = date("dateCreated", raw.date_created)?;
-    let (since, until) = raw.meta.map_or((None, None), |meta| (meta.valid_since, meta.valid_until));
-    let valid_since_ms = date("validSince", raw.valid_since.or(since))?;
-    let valid_until_ms = date("validUntil", raw.valid_until.or(until))?;
+    let meta = raw.meta.unwrap_or_default();
+    let valid_since_ms = date("validSince", raw.valid_since.or(meta.valid_since))?;
+    let valid_until_ms = date("validUntil", raw.valid_until.or(meta.valid_until))?;
     let status = match raw.redirect_status {
         None => RedirectStatus::default(),
         Some(number) => RedirectStatus::from_number(number).ok_or(LineError::Status(number))?,
@@ -150,6 +159,8 @@ pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
     let labels = Labels {
         title: title.map_err(|error| LineError::Label("title", error))?.flatten(),
         tags: tags.map_err(|error| LineError::Label("tags", error))?.unwrap_or_default(),
+        crawlable: raw.crawlable.unwrap_or(false),
+        default_end: raw.default_end.unwrap_or(false) && valid_until_ms.is_some(),
     };
     let policy = Policy {
         status,
@@ -159,6 +170,7 @@ pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
         // As in the API; but an export of ours that does not say it is from before links could.
         forward_query: raw.forward_query.unwrap_or(origin.is_none()),
         archived: raw.archived.unwrap_or(false),
+        max_visits: raw.max_visits.or(meta.max_visits),
     };
     Ok(Line { code, target, policy, created_ms, origin, labels })
 }
@@ -190,6 +202,16 @@ pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
     });
     if link.policy.archived {
         out.extend_from_slice(b",\"archived\":true");
+    }
+    if let Some(visits) = link.policy.max_visits {
+        out.extend_from_slice(b",\"maxVisits\":");
+        push_number(u64::from(visits.get()), out);
+    }
+    if link.crawlable {
+        out.extend_from_slice(b",\"crawlable\":true");
+    }
+    if link.default_end {
+        out.extend_from_slice(b",\"defaultEnd\":true");
     }
     if let Some(title) = link.title {
         out.extend_from_slice(b",\"title\":");
@@ -257,8 +279,11 @@ mod tests {
             };
             let created_ms = readable(link.created_ms);
             let (title, tags) = (link.labels.title.as_deref(), link.labels.tags.joined());
-            let Link { target, origin, version, .. } = &link;
-            let stored = LinkRef { policy, target, created_ms, origin: *origin, version: *version, title, tags };
+            let Link { target, origin, version, labels, .. } = &link;
+            let Labels { crawlable, default_end, .. } = *labels;
+            let (origin, version) = (*origin, *version);
+            let stored =
+                LinkRef { policy, target, created_ms, origin, version, title, tags, crawlable, default_end };
             let mut out = Vec::new();
             write(&link.code, &stored, &mut out);
             let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
@@ -267,7 +292,8 @@ mod tests {
             prop_assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
             prop_assert_eq!(value["title"].as_str(), title);
             if let Ok(line) = read(&out, &[]) {
-                prop_assert_eq!((line.policy, line.labels), (policy, link.labels));
+                let default_end = default_end && policy.valid_until_ms.is_some();
+                prop_assert_eq!((line.policy, line.labels), (policy, Labels { default_end, ..link.labels }));
             }
         }
 
@@ -295,6 +321,8 @@ mod tests {
             version: Version::default(),
             title: Some("\"A\" title"),
             tags: "a\nb",
+            crawlable: true,
+            default_end: true,
         };
         let mut out = Vec::new();
         write(&code, &stored, &mut out);
@@ -302,18 +330,20 @@ mod tests {
         assert_eq!((line.code, line.policy, line.origin), (Some(code), policy, Some(Origin::Issued)));
         assert_eq!((line.target.as_str(), line.created_ms), (stored.target, Some(stored.created_ms)));
         assert_eq!((line.labels.title.as_deref(), line.labels.tags.joined()), (stored.title, stored.tags));
+        assert!(line.labels.crawlable && line.labels.default_end);
     }
 
     #[test]
     fn fields_of_another_shortener_are_read_or_skipped() {
         let line = text(
             r#"{"shortCode":"abc","shortUrl":"https://s/abc","longUrl":"https://example.org/é","dateCreated":"2026-01-02T03:04:05+01:00",
-            "visitsSummary":{"total":3},"tags":["a"],"meta":{"validSince":null,"validUntil":"2027-01-01T00:00:00Z","maxVisits":null},"title":"T"}"#,
+            "visitsSummary":{"total":3},"tags":["a"],"meta":{"validSince":null,"validUntil":"2027-01-01T00:00:00Z","maxVisits":9},"crawlable":null,"title":"T"}"#,
         )
         .unwrap();
         assert_eq!(line.target.as_str(), "https://example.org/%C3%A9");
         assert_eq!(line.policy.valid_until_ms, Some(1_798_761_600_000));
         assert_eq!((line.origin, line.policy.forward_query), (None, true));
+        assert_eq!(line.policy.max_visits, NonZeroU32::new(9));
         assert_eq!((line.labels.title.as_deref(), line.labels.tags.joined()), (Some("T"), "a"));
         assert!(text(r#"{"longUrl":"https://example.org/"}"#).unwrap().code.is_none());
     }
@@ -330,6 +360,7 @@ mod tests {
             (r#"{"longUrl":"https://example.org/","validUntil":"1960-01-01T00:00:00Z"}"#, "validUntil is before"),
             (r#"{"longUrl":"https://example.org/","redirectStatus":200}"#, "redirectStatus is 200"),
             (r#"{"longUrl":"https://example.org/","cacheSeconds":-1}"#, "not the JSON"),
+            (r#"{"longUrl":"https://example.org/","maxVisits":0}"#, "not the JSON"),
             (r#"{"longUrl":"https://example.org/","origin":"x"}"#, "origin is neither"),
             (r#"{"longUrl":"https://example.org/","title":"a\u0000"}"#, "title has a control character"),
             (r#"{"longUrl":"https://example.org/","tags":[""]}"#, "tags has a tag without"),

@@ -6,7 +6,6 @@ use carom_shards::Code;
 
 use super::progress::rate;
 use crate::fleet::State;
-use crate::labels::Tags;
 use crate::limits::{ALIKE_LOOKED_AT, INDEX_BATCH};
 use crate::link::{Link, Origin, UrlEntry, UrlKey, is_private};
 use crate::record::{self, RecordRef};
@@ -72,7 +71,7 @@ pub fn entry_of(key: &[u8], value: &[u8]) -> Option<UrlEntry> {
     let code = Code::parse(key).ok()?;
     match record::decode(key, value) {
         Ok(RecordRef::Link(link)) => {
-            let key = UrlKey::of(crate::link::EVERYBODY, link.target, &link.policy, &Tags::from_joined(link.tags));
+            let key = UrlKey::of(crate::link::EVERYBODY, link.target, &link.policy, &link.labels());
             let key = if is_private(&code, link.origin) { key.of_private() } else { key };
             Some(UrlEntry { key, created_ms: link.created_ms, code })
         }

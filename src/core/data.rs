@@ -53,7 +53,7 @@ impl Data {
         let Some((hot, seen)) = self.hot.as_mut().filter(|_| owner != self.shard.me) else {
             return Place::Here(self.shard.find(code, hash, now_ms));
         };
-        match hot.find(code, hash) {
+        match hot.find(code, hash, now_ms) {
             Some(found) => Place::Copy(found),
             None => Place::There { owner, hash, wanted: seen.wants(hash) },
         }
@@ -64,17 +64,14 @@ impl Data {
     pub(super) fn serve(&mut self, now_ms: u64, mut take: impl FnMut(Brought<'_>) -> Option<Code>) -> (usize, bool) {
         let Data { shard, mesh, hot, .. } = self;
         let answered = mesh.answer_questions(
-            now_ms,
             shard,
             |shard, questions| shard.foresee(questions.iter().map(|question| question.hash)),
             |shard, question, answer| answer(&shard.find(&question.code, question.hash, now_ms)),
         );
         let taken = mesh.take_answers(|arrived| match arrived {
-            Arrived::Answer { token, found, lasts } => {
+            Arrived::Answer { token, found } => {
                 let wanted = take(Brought::Answer { token, found });
-                if let (Some(code), Found::Link { policy, target }, true, Some((hot, _))) =
-                    (wanted, found, lasts, &mut *hot)
-                {
+                if let (Some(code), Found::Link { policy, target }, Some((hot, _))) = (wanted, found, &mut *hot) {
                     hot.keep(&code, shard.locate(&code).0, policy, target);
                 }
             }

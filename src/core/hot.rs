@@ -5,15 +5,15 @@
 //! for twice without another of the same few bits in between, so traffic that is spread evenly leaves the table alone; it
 //! is thrown out by another that got that far only if nobody has asked for it since the last that tried.
 //!
-//! An owner recalls every copy before a change of its link is acknowledged ([`super::recall`]). What changes by itself is
-//! not kept here: links with an end, and codes without a link.
+//! An owner recalls every copy before a change of its link is acknowledged ([`super::recall`]). A copy of a link with an
+//! end ends with it. Codes without a link are not kept here, and no links that may be followed only so often.
 
 use carom_shards::{Code, CodeHash, Policy};
 
 use crate::wire::answer::Found;
 
 /// Bytes of the longest target that is kept: what fits one message of the mesh.
-pub(super) const TARGET_BYTES_MAX: usize = 168;
+pub(super) const TARGET_BYTES_MAX: usize = 144;
 
 /// Places. With Zipf's law and ten million links, half of all requests are for this many; all of them take 1 MiB.
 const PLACES: usize = 4_096;
@@ -63,22 +63,26 @@ impl HotLinks {
 
     /// The copy of a link, if there is one.
     #[inline]
-    pub(super) fn find(&mut self, code: &Code, hash: CodeHash) -> Option<Found<'_>> {
+    pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> Option<Found<'_>> {
         let at = place_of(hash);
         if self.tags[at] != tag_of(hash) || self.places[at].code != *code {
             return None;
         }
         let place = &mut self.places[at];
+        if place.policy.valid_until_ms.is_some_and(|until| until <= now_ms) {
+            self.tags[at] = 0;
+            return None;
+        }
         place.asked = true;
         Some(Found::Link { policy: place.policy, target: &place.target[..usize::from(place.target_len)] })
     }
 
     /// Keeps a copy of a link, unless the one in its place is in use.
     pub(super) fn keep(&mut self, code: &Code, hash: CodeHash, policy: Policy, target: &[u8]) {
-        debug_assert!(policy.valid_until_ms.is_none(), "a link with an end changes by itself");
         let at = place_of(hash);
         let place = &mut self.places[at];
-        if target.len() > TARGET_BYTES_MAX || (self.tags[at] != 0 && std::mem::take(&mut place.asked)) {
+        let may_be_kept = target.len() <= TARGET_BYTES_MAX && policy.max_visits.is_none();
+        if !may_be_kept || (self.tags[at] != 0 && std::mem::take(&mut place.asked)) {
             return;
         }
         (place.code, place.policy, place.asked) = (*code, policy, false);
@@ -141,7 +145,7 @@ mod tests {
         fn ask(&mut self, number: usize) -> bool {
             let (code, hash) = code(number);
             let target = format!("https://example.org/{number}");
-            if let Some(found) = self.hot.find(&code, hash) {
+            if let Some(found) = self.hot.find(&code, hash, 0) {
                 assert_eq!(found, Found::Link { policy: Policy::default(), target: target.as_bytes() });
                 return true;
             }
@@ -192,8 +196,22 @@ mod tests {
         let mut hot = HotLinks::new();
         let (code, hash) = code(1);
         hot.keep(&code, hash, Policy::default(), &[b'x'; TARGET_BYTES_MAX + 1]);
-        assert_eq!(hot.find(&code, hash), None);
+        assert_eq!(hot.find(&code, hash, 0), None);
         hot.keep(&code, hash, Policy::default(), &[b'x'; TARGET_BYTES_MAX]);
-        assert!(hot.find(&code, hash).is_some());
+        assert!(hot.find(&code, hash, 0).is_some());
+    }
+
+    #[test]
+    fn a_copy_ends_with_its_link_and_none_is_made_of_what_is_counted() {
+        let mut hot = HotLinks::new();
+        let (code, hash) = code(1);
+        let policy = Policy { valid_until_ms: Some(10), ..Policy::default() };
+        hot.keep(&code, hash, policy, b"https://example.org/");
+        assert!(hot.find(&code, hash, 9).is_some());
+        assert_eq!(hot.find(&code, hash, 10), None);
+        assert_eq!(hot.find(&code, hash, 9), None);
+        let policy = Policy { max_visits: std::num::NonZeroU32::new(1), ..Policy::default() };
+        hot.keep(&code, hash, policy, b"https://example.org/");
+        assert_eq!(hot.find(&code, hash, 0), None);
     }
 }

@@ -6,6 +6,7 @@
 //! A peer that sleeps is rung once; it says that it sleeps before it looks for the last time, so no message is missed.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, fence};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, fence};
 use carom_shards::{Code, CodeHash, CoreCount, CoreId, Policy, RedirectStatus};
 use heapless::spsc::{Consumer, Producer, Queue};
 
-use crate::wire::answer::{Found, cache_seconds};
+use crate::wire::answer::Found;
 
 /// Messages between two cores in one direction. What does not fit waits for the next turn, so it is sized for all
 /// connections of a busy one.
@@ -52,13 +53,12 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Part {
     token: u64,
-    /// Already shortened to what is left of the link's life.
     cache_seconds: Option<u32>,
+    valid_until_ms: Option<u64>,
+    max_visits: Option<NonZeroU32>,
     status: RedirectStatus,
     kind: Kind,
     forward_query: bool,
-    /// Whether it stays right until the owner recalls it.
-    lasts: bool,
     /// Bytes of the target that are still to come, this part included.
     left: u16,
     bytes: [u8; PART_LEN],
@@ -83,8 +83,6 @@ pub(super) enum Arrived<'a> {
         /// The question's.
         token: u64,
         found: Found<'a>,
-        /// Whether it stays right until the owner recalls it.
-        lasts: bool,
     },
     /// Any copy of a link is to be dropped, and the owner to be told so.
     Recall { owner: CoreId, number: u64, hash: CodeHash },
@@ -192,7 +190,7 @@ impl Peer {
         Peer { ask, asked, answer, answered, target: Vec::new(), for_owner, for_asker, is_due: false }
     }
 
-    fn answer_with(&mut self, token: u64, found: &Found<'_>, now_ms: u64) {
+    fn answer_with(&mut self, token: u64, found: &Found<'_>) {
         let (kind, policy, target) = match *found {
             Found::Link { policy, target } => (Kind::Link, policy, target),
             Found::Missing => (Kind::Missing, Policy::default(), &[][..]),
@@ -201,17 +199,17 @@ impl Peer {
             Found::Damaged => (Kind::Damaged, Policy::default(), &[][..]),
             Found::Elsewhere => (Kind::Elsewhere, Policy::default(), &[][..]),
         };
-        let cache_seconds = policy.cache_seconds.map(|_| cache_seconds(&policy, now_ms));
         let mut left = target;
         loop {
             let (now, later) = left.split_at(left.len().min(PART_LEN));
             let mut part = Part {
                 token,
-                cache_seconds,
+                cache_seconds: policy.cache_seconds,
+                valid_until_ms: policy.valid_until_ms,
+                max_visits: policy.max_visits,
                 status: policy.status,
                 kind,
                 forward_query: policy.forward_query,
-                lasts: policy.valid_until_ms.is_none(),
                 left: left.len() as u16,
                 bytes: [0; PART_LEN],
             };
@@ -226,8 +224,8 @@ impl Peer {
 }
 
 fn found_in<'a>(part: &Part, target: &'a [u8]) -> Found<'a> {
-    let Part { status, cache_seconds, forward_query, .. } = *part;
-    let policy = Policy { status, cache_seconds, forward_query, ..Policy::default() };
+    let Part { status, cache_seconds, valid_until_ms, max_visits, forward_query, .. } = *part;
+    let policy = Policy { status, cache_seconds, valid_until_ms, max_visits, forward_query, ..Policy::default() };
     match part.kind {
         Kind::Link => Found::Link { policy, target },
         Kind::Missing => Found::Missing,
@@ -255,7 +253,6 @@ impl Mesh {
     /// before they are answered one by one. Both are given `links`. Returns how many.
     pub(super) fn answer_questions<L>(
         &mut self,
-        now_ms: u64,
         links: &mut L,
         mut foresee: impl FnMut(&mut L, &[Question]),
         mut find: impl FnMut(&mut L, &Question, &mut dyn FnMut(&Found<'_>)),
@@ -272,7 +269,7 @@ impl Mesh {
                 }
                 foresee(links, &questions);
                 for question in &questions {
-                    find(links, question, &mut |found| peer.answer_with(question.token, found, now_ms));
+                    find(links, question, &mut |found| peer.answer_with(question.token, found));
                 }
                 answered += questions.len();
             }
@@ -303,7 +300,7 @@ impl Mesh {
                     continue;
                 }
                 let whole = if target.is_empty() { &part.bytes[..here] } else { &target[..] };
-                take(Arrived::Answer { token: part.token, found: found_in(&part, whole), lasts: part.lasts });
+                take(Arrived::Answer { token: part.token, found: found_in(&part, whole) });
                 target.clear();
                 taken += 1;
             }
@@ -406,19 +403,20 @@ mod tests {
                 status: RedirectStatus::SeeOther,
                 cache_seconds: Some(9),
                 valid_until_ms: Some(4_000),
+                max_visits: NonZeroU32::new(5),
                 ..Policy::default()
             };
             let found = Found::Link { policy, target: &target };
-            assert_eq!(two.answer_questions(1_000, &mut (), |_, _| (), |_, _, answer| answer(&found)), 1);
+            assert_eq!(two.answer_questions(&mut (), |_, _| (), |_, _, answer| answer(&found)), 1);
             two.hand_over(|_| ());
             let mut seen = None;
             one.take_answers(|arrived| {
-                let Arrived::Answer { token, found: Found::Link { policy, target }, lasts: false } = arrived else {
+                let Arrived::Answer { token, found: Found::Link { policy, target } } = arrived else {
                     panic!("{arrived:?}")
                 };
-                seen = Some((token, policy.status, policy.cache_seconds, target.to_vec()));
+                seen = Some((token, policy, target.to_vec()));
             });
-            assert_eq!(seen, Some((len as u64, RedirectStatus::SeeOther, Some(3), target)));
+            assert_eq!(seen, Some((len as u64, policy, target)));
         }
     }
 
@@ -434,11 +432,11 @@ mod tests {
             asked = more;
             one.hand_over(|_| ());
             let found = Found::Link { policy: Policy::default(), target: &target };
-            two.answer_questions(0, &mut (), |_, _| (), |_, _, answer| answer(&found));
+            two.answer_questions(&mut (), |_, _| (), |_, _, answer| answer(&found));
             two.hand_over(|_| ());
             assert!(!two.has_more(), "no question is taken whose answer may not fit");
             one.take_answers(|arrived| {
-                let Arrived::Answer { token, found, lasts: true } = arrived else { panic!("{arrived:?}") };
+                let Arrived::Answer { token, found } = arrived else { panic!("{arrived:?}") };
                 assert_eq!(token, answered);
                 assert_eq!(found, Found::Link { policy: Policy::default(), target: &target });
                 answered += 1;
@@ -456,7 +454,7 @@ mod tests {
         for number in 0..count {
             one.ask(CoreId(1), question(number));
             one.hand_over(|_| ());
-            two.answer_questions(0, &mut (), |_, _| (), |_, _, answer| answer(&link));
+            two.answer_questions(&mut (), |_, _| (), |_, _, answer| answer(&link));
             two.recall(count + number, question(number).hash);
             two.hand_over(|_| ());
         }
@@ -471,7 +469,7 @@ mod tests {
                 }
             });
             one.hand_over(|_| ());
-            two.answer_questions(0, &mut (), |_, _| (), |_, _, answer| answer(&link));
+            two.answer_questions(&mut (), |_, _| (), |_, _, answer| answer(&link));
             two.hand_over(|_| ());
         }
         let place = |number| seen.iter().position(|other| *other == number).unwrap();

@@ -3,7 +3,7 @@
 //! ```text
 //! 0   u32  target bytes (12 bits), code characters - 1 (6), status (3), flags: cache, until, damaged, dead,
 //!          frequency (2; in a cache only), flags: since, forward query, archived
-//! 4   u32  zero; kept for a count of visits
+//! 4   u32  how often it may be followed; zero for any number of times
 //! 8   u32  cache seconds, when flagged
 //!     u48  valid until, in milliseconds since 1970, when flagged
 //!     u48  valid since, in milliseconds since 1970, when flagged
@@ -11,6 +11,8 @@
 //! ```
 //! Numbers are little-endian. Records begin at multiples of eight bytes, so the header and a generated code are mostly
 //! within one cache line.
+
+use std::num::NonZeroU32;
 
 use crate::code::{CODE_LEN_MAX, Code, packed_len};
 use crate::link::{Entry, Policy, RedirectStatus};
@@ -118,6 +120,7 @@ impl<'a> Record<'a> {
             status: RedirectStatus::ALL[(self.header >> STATUS_SHIFT & 7) as usize],
             forward_query: self.header & FORWARD_QUERY != 0,
             archived: self.header & ARCHIVED != 0,
+            max_visits: NonZeroU32::new(number(&self.bytes[4..], 4) as u32),
         }
     }
 
@@ -170,7 +173,11 @@ pub(super) fn link_bytes(code: &Code, entry: &Entry<'_>) -> u64 {
 pub(super) fn write(bytes: &mut [u8], code: &Code, entry: &Entry<'_>) {
     let header = header(code, entry);
     bytes[..4].copy_from_slice(&header.to_le_bytes());
-    bytes[4..HEADER_BYTES].fill(0);
+    let max_visits = match entry {
+        Entry::Link { policy, .. } => policy.max_visits.map_or(0, NonZeroU32::get),
+        Entry::Damaged => 0,
+    };
+    bytes[4..HEADER_BYTES].copy_from_slice(&max_visits.to_le_bytes());
     let (head, rest) = bytes.split_at_mut(code_at(header));
     let (packed, rest) = rest.split_at_mut(code.packed().len());
     packed.copy_from_slice(code.packed());

@@ -100,12 +100,13 @@ fn any_code() -> impl Strategy<Value = Code> {
 
 fn any_entry() -> impl Strategy<Value = Owned> {
     let instant = || proptest::option::of(0..=INSTANT_MS_MAX);
-    let policy = (0usize..5, any::<Option<u32>>(), instant(), instant(), any::<(bool, bool)>());
-    let policy =
-        policy.prop_map(|(status, cache_seconds, valid_since_ms, valid_until_ms, (forward_query, archived))| {
-            let status = RedirectStatus::ALL[status];
-            Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived }
-        });
+    let policy = (0usize..5, any::<Option<u32>>(), instant(), instant(), any::<(bool, bool, u32)>());
+    let policy = policy.prop_map(
+        |(status, cache_seconds, valid_since_ms, valid_until_ms, (forward_query, archived, visits))| {
+            let (status, max_visits) = (RedirectStatus::ALL[status], std::num::NonZeroU32::new(visits));
+            Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits }
+        },
+    );
     let target = (prop_oneof![1usize..200, 1usize..=TARGET_BYTES_MAX], any::<u8>());
     let target = target.prop_map(|(len, first)| (0..len).map(|at| first.wrapping_add(at as u8)).collect());
     prop_oneof![20 => (policy, target).prop_map(|(policy, target)| Owned::Link(policy, target)), 1 => Just(Owned::Damaged)]

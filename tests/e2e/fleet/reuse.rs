@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use carom::fleet::PARTITIONS;
-use carom::labels::Tags;
+use carom::labels::Labels;
 use carom::link::{EVERYBODY, UrlKey};
 use carom_shards::{Policy, RedirectStatus};
 use serde_json::{Value, json};
@@ -34,7 +34,8 @@ fn start(nodes: usize, redis: &str, folder: &std::path::Path) -> Vec<Node> {
 /// Where Redis has the code of a long URL.
 fn entry_of(target: &str, policy: &Policy) -> String {
     let policy = Policy { forward_query: true, ..*policy };
-    let UrlKey(hash) = UrlKey::of(EVERYBODY, target, &policy, &Tags::default());
+    let labels = Labels { default_end: policy.valid_until_ms.is_none(), ..Labels::default() };
+    let UrlKey(hash) = UrlKey::of(EVERYBODY, target, &policy, &labels);
     format!("{{carom:{:02x}}}:u:{hash:016x}", hash % u64::from(PARTITIONS))
 }
 
