@@ -81,11 +81,10 @@ impl Link {
         is_same && is_found_alike && !self.is_private() && !other.is_private()
     }
 
-    /// How it redirects, as somebody asked for: an end that nobody asked for is only said to be that.
-    fn way(&self) -> (Policy, bool) {
-        let default_end = self.labels.default_end;
-        let valid_until_ms = self.policy.valid_until_ms.filter(|_| !default_end);
-        (Policy { valid_until_ms, ..self.policy }, default_end)
+    /// How it redirects, as somebody asked for: an end that nobody asked for is left out.
+    fn way(&self) -> Policy {
+        let valid_until_ms = self.policy.valid_until_ms.filter(|_| !self.labels.default_end);
+        Policy { valid_until_ms, ..self.policy }
     }
 
     /// Whether its time is over.
@@ -151,9 +150,6 @@ impl UrlKey {
         }
         if *crawlable {
             bytes.extend_from_slice(&[0, 9]);
-        }
-        if *default_end {
-            bytes.extend_from_slice(&[0, 10]);
         }
         UrlKey(xxh3_64(&bytes))
     }
@@ -227,10 +223,10 @@ mod tests {
         labels.crawlable = true;
         bytes.extend_from_slice(b"\0\x08\x03\0\0\0\0\x09");
         assert_eq!(UrlKey::of(EVERYBODY, "https://example.org/", &limited, &labels), UrlKey(xxh3_64(&bytes)));
-        // When an end that nobody asked for comes does not count.
+        // An end that nobody asked for does not count.
         let (default_end, valid_until_ms) = (Labels { default_end: true, ..Labels::default() }, Some(77));
         let key = UrlKey::of(EVERYBODY, "https://example.org/", &Policy { valid_until_ms, ..plain }, &default_end);
-        assert_eq!(key, UrlKey(xxh3_64(b"\0https://example.org/\0\x0a")));
+        assert_eq!(key, UrlKey(xxh3_64(b"\0https://example.org/")));
     }
 
     #[test]
@@ -253,7 +249,6 @@ mod tests {
         for labels in [
             Labels { tags: Tags::of(["t"]).unwrap(), ..Labels::default() },
             Labels { crawlable: true, ..Labels::default() },
-            Labels { default_end: true, ..Labels::default() },
         ] {
             keys.push(UrlKey::of(EVERYBODY, "https://a/", &plain, &labels));
         }

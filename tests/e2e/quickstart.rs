@@ -55,11 +55,15 @@ fn check_link(link: &Value, code: &str, short_url: &str) {
     let expected = json!({
         "shortCode": code, "shortUrl": short_url, "longUrl": TARGET, "dateCreated": link["dateCreated"],
         "visitsSummary": {"total": 0, "nonBots": 0, "bots": 0}, "tags": [],
-        "meta": {"validSince": null, "validUntil": null, "maxVisits": null},
+        "meta": {"validSince": null, "validUntil": link["meta"]["validUntil"], "maxVisits": null},
         "domain": null, "title": null, "crawlable": false, "forwardQuery": true,
         "redirectStatus": 302, "cacheSeconds": null, "archived": false, "private": false,
     });
     assert_eq!(*link, expected);
+    // Two years, unless the settings say otherwise.
+    let instant = |value: &Value| dates::parse(value.as_str().unwrap()).unwrap();
+    let life_ms = instant(&link["meta"]["validUntil"]) - instant(&link["dateCreated"]);
+    assert_eq!(life_ms, 2 * 365 * 86_400 * 1_000);
 }
 
 #[test]
@@ -85,7 +89,8 @@ fn curl_shortens_follows_reads_and_deletes() {
 #[test]
 fn every_status_and_cache_time_is_sent_as_asked() {
     let data = tempfile::tempdir().unwrap();
-    let node = node(&data);
+    // What a link without an end allows.
+    let node = Setup::new(data.path()).env("CAROM_LINKS_DEFAULT_TTL", "off").start();
     let (mut wire, mut slow) = (node.wire(), slow_wire(&node));
     for status in [301, 302, 303, 307, 308] {
         for (cache, age) in [(None, 0), (Some(0), 0), (Some(1), 1), (Some(2_147_483_647), 2_147_483_647u64)] {
@@ -288,7 +293,7 @@ fn every_wrong_field_is_named_at_once() {
     let mut wire = node.wire();
     let wrong = json!({
         "longUrl": "ftp://a/", "customSlug": "a/b", "validUntil": "soon", "redirectStatus": 200, "cacheSeconds": -1,
-        "maxVisits": 3, "colour": "red",
+        "maxVisits": 0, "colour": "red",
     });
     let problem = wire.create(&wrong).problem(400, "/invalid-data");
     let mut named: Vec<&str> =
