@@ -16,9 +16,11 @@ use carom_shards::{Code, CoreId, Policy};
 
 use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
 use crate::mail::{
-    Ground, LookUpQueue, Order, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
+    AllowanceQueue, Ground, LookUpQueue, Order, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore,
+    WriterQueue,
 };
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
+use crate::visits::{Visit, VisitSender, Visitor};
 
 /// What a look-up found, owned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,6 +78,8 @@ pub struct Counters {
     pub reader: ReaderQueue,
     /// Who looks up codes that a core does not know; nobody where a node is alone.
     pub look_ups: Option<LookUpQueue>,
+    /// Who gives out the visits of limited links.
+    pub allowances: AllowanceQueue,
     /// Who reads links that are not in memory; nobody where all are.
     pub fetches: Option<LookUpQueue>,
     /// The mailboxes of all cores.
@@ -130,6 +134,8 @@ pub struct Desk {
     /// Connections whose stream has something for the loop.
     kicks: RefCell<Vec<u32>>,
     codes: RefCell<Box<dyn Codes>>,
+    /// Where visits are told of; nowhere for the core of the admin listener.
+    visits: RefCell<Option<VisitSender>>,
     /// Codes that were taken, and are not needed after all. There are never more than requests at once.
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
@@ -154,7 +160,7 @@ fn refusal<T>(error: &TrySendError<T>) -> &'static str {
 
 impl Desk {
     /// The desk of core `me`.
-    pub fn new(me: CoreId, counters: Counters, codes: Box<dyn Codes>) -> Desk {
+    pub fn new(me: CoreId, counters: Counters, codes: Box<dyn Codes>, visits: Option<VisitSender>) -> Desk {
         Desk {
             me,
             counters,
@@ -164,6 +170,7 @@ impl Desk {
             look_up_times: RefCell::default(),
             kicks: RefCell::default(),
             codes: RefCell::new(codes),
+            visits: RefCell::new(visits),
             spare_codes: RefCell::default(),
             code_waiters: RefCell::default(),
             code_batch: Cell::new(0),
@@ -193,7 +200,9 @@ impl Desk {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
         let request = request(Ticket { core: self.me, token: place.token });
         let sent = match &request {
-            StoreRequest::Read { .. } => self.counters.reader.try_send(request).map_err(|error| refusal(&error)),
+            StoreRequest::Read { .. } | StoreRequest::ReadVisits { .. } => {
+                self.counters.reader.try_send(request).map_err(|error| refusal(&error))
+            }
             _ => self.counters.writer.try_send(Order::Client(request, Ground::Alone)).map_err(|error| refusal(&error)),
         };
         if let Err(reason) = sent {
@@ -292,6 +301,24 @@ impl Desk {
 
     fn call_loop(&self) {
         self.called.set(true);
+    }
+
+    // For both.
+
+    /// Who sent a request, by two fields of its head.
+    #[inline]
+    pub fn visitor(&self, user_agent: &[u8], referer: &[u8]) -> Option<Visitor> {
+        Some(self.visits.borrow_mut().as_mut()?.visitor(user_agent, referer))
+    }
+
+    /// Tells of a visit: of the link of that code, or of no link.
+    #[inline]
+    pub fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
+        if let (Some(visits), Some(visitor)) = (&mut *self.visits.borrow_mut(), visitor)
+            && !visits.tell(Visit { code, visitor })
+        {
+            self.counters.node.visits_dropped.add_shared(1);
+        }
     }
 
     // For the loop.

@@ -2,6 +2,7 @@
 //!
 //! `ARCHITECTURE.md` at the root of the repository explains how the parts hang together.
 
+pub mod allowance;
 pub mod api;
 pub mod cli;
 pub mod config;
@@ -26,4 +27,5 @@ pub mod record;
 pub mod space_key;
 pub mod stats;
 pub mod store;
+pub mod visits;
 pub mod wire;

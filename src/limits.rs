@@ -101,6 +101,19 @@ pub const FETCHERS: usize = 8;
 /// How long a client waits for such a read, or for Redis, before it is told that the link is unavailable.
 pub const FETCH_TIME_MAX: Duration = Duration::from_secs(2);
 
+/// Subjects that visits are counted for in memory before they are written to the store: some 64 MiB.
+pub const VISITS_TALLIED_MAX: usize = 1_000_000;
+
+/// Bytes of the log of visits before they are: what a start after a crash reads back, in a second.
+pub const VISITS_LOG_BYTES: u64 = 128 * 1024 * 1024;
+
+/// Redirects of limited links that wait to hear whether they are allowed. A client who asks for one more is told to come
+/// again.
+pub const ALLOWANCE_QUEUE_LEN: usize = 16_384;
+
+/// So many of them are looked at together: those of one link share a write.
+pub const ALLOWANCE_BATCH: usize = 1_024;
+
 /// Codes that a core of a fleet has in reserve at least: as many links can be made while Redis is away.
 pub const FLEET_RESERVE: usize = 100_000;
 

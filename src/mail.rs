@@ -16,10 +16,13 @@ use crate::fleet::follow::Position;
 use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
+use crate::limits::ALLOWANCE_QUEUE_LEN;
 use crate::link::{Link, Reuse, Version};
 use crate::patch::Patch;
 use crate::record::DamagedRange;
 use crate::stats::LatencySummary;
+use crate::visits::history::History;
+use crate::visits::tally::{Counts, Subject};
 
 /// Who waits for an answer: a core (the one that serves the admin listener counts as one more) and the number it gave to
 /// the waiting task.
@@ -56,6 +59,13 @@ pub enum StoreRequest {
     Delete {
         /// Its code.
         code: Code,
+        /// Whom to tell.
+        ticket: Ticket,
+    },
+    /// Read all that is known of visits: of the link of a code, or of all links (without a code) and of none.
+    ReadVisits {
+        /// What they are counted for.
+        subject: Subject,
         /// Whom to tell.
         ticket: Ticket,
     },
@@ -183,11 +193,75 @@ pub struct LookUp {
     pub was_unknown: bool,
 }
 
-/// What a [`LookUp`] has found.
+/// A redirect of a link that may be followed only so often: whether this one is allowed is answered with
+/// [`ToCore::LookedUp`].
+#[derive(Clone, Copy, Debug)]
+pub struct VisitAsked {
+    /// The code.
+    pub code: Code,
+    /// Who asks.
+    pub core: CoreId,
+    /// The core's own number for what waits.
+    pub token: u64,
+    /// When the client began to wait.
+    pub since: Instant,
+}
+
+/// What is told to whoever gives out the visits of limited links.
+#[derive(Debug)]
+pub enum AllowanceOrder {
+    /// Somebody wants to follow one.
+    Ask(VisitAsked),
+    /// The links of these codes are not what they were, or have ended. Told before anybody else hears of that.
+    Changed(Vec<(Code, bool)>),
+}
+
+/// The way to whoever gives out the visits of limited links. What asks is bounded, what tells of changes is not.
+#[derive(Clone, Debug)]
+pub struct AllowanceQueue {
+    sender: Sender<AllowanceOrder>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl AllowanceQueue {
+    /// The queue, and the end that is read.
+    pub fn new() -> (AllowanceQueue, Receiver<AllowanceOrder>) {
+        let (sender, receiver) = channel();
+        (AllowanceQueue { sender, waiting: Arc::default() }, receiver)
+    }
+
+    /// How many ask; whoever takes one counts it out.
+    pub fn waiting(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.waiting)
+    }
+
+    /// Asks for a visit. `false`: too many do.
+    pub fn ask(&self, visit: VisitAsked) -> bool {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) < ALLOWANCE_QUEUE_LEN
+            && self.sender.send(AllowanceOrder::Ask(visit)).is_ok()
+        {
+            return true;
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+
+    /// Tells that the links of these codes are not what they were, or have ended.
+    pub fn changed(&self, codes: Vec<(Code, bool)>) {
+        // Without a receiver the node is on its way out, and nobody follows anything any more.
+        let _ = self.sender.send(AllowanceOrder::Changed(codes));
+    }
+}
+
+/// What a [`LookUp`] or [`VisitAsked`] has found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LookedUp {
     /// This link.
     Link(Arc<Link>),
+    /// This link, and it may be followed once more: that is counted already.
+    Allowed(Arc<Link>),
+    /// A link that was followed as often as it may be.
+    Spent,
     /// There is none.
     Missing,
     /// There is one, but its record cannot be read.
@@ -221,8 +295,10 @@ pub enum StoreAnswer {
     Deleted,
     /// There is no link with that code.
     NotFound,
-    /// The record that was asked for.
-    Found(Arc<Link>),
+    /// The record that was asked for, and how often it was followed.
+    Found(Arc<Link>, Counts),
+    /// The visits that were asked for.
+    Visits(Box<History>),
     /// There is a record, but it cannot be decoded.
     Damaged,
     /// The store takes no writes at present; the reason is fit for the client's eyes.

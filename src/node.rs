@@ -18,9 +18,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::api::{self, Site};
 use crate::config::{Residency, Settings};
+use crate::control::allowances::{self, AllowanceSetup};
 use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
+use crate::control::visits::{self, Counting};
 use crate::control::{loader, readers, urls, writer};
 use crate::core::listen::{self, Socket};
 use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, Share};
@@ -33,6 +35,7 @@ use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::IdTable;
 use crate::store::links::{Links, StoreError};
 use crate::store::lock::{DataLock, LockError};
+use crate::visits::VisitSender;
 use crate::{preflight, space_key};
 
 /// What the thread that started the node waits for.
@@ -118,6 +121,8 @@ struct Node {
 /// The control threads.
 struct Threads {
     writer: JoinHandle<()>,
+    allowances: JoinHandle<()>,
+    counting: Counting,
     readers: Vec<JoinHandle<()>>,
     fetchers: Vec<JoinHandle<()>>,
     replenisher: Replenisher,
@@ -135,6 +140,20 @@ impl Node {
         let stats = Arc::new(NodeStats::default());
         let (post, bells, mail) = make_post(cores)?;
         let (deliver, deliveries) = channel();
+        let (senders, receivers) = (0..cores.get()).map(|_| crate::visits::ring()).unzip();
+        let counted = visits::start(&settings.data_dir, &links, receivers, &stats)
+            .map_err(|error| thread_exit("counting visits", &error))?;
+        let (allowance_queue, allowances) = allowances::start(AllowanceSetup {
+            links: links.clone(),
+            post: post.clone(),
+            stats: Arc::clone(&stats),
+            followed: {
+                let visits = counted.visits.clone();
+                Box::new(move |code| visits.counts(&[*code]).map_or(0, |counts| counts[0].total))
+            },
+            shared: fleet::shared_visits(settings)?,
+        })
+        .map_err(|error| thread_exit("the visits of limited links", &error))?;
         let (writer_queue, writer) = writer::start(writer::WriterSetup {
             links: links.clone(),
             post: post.clone(),
@@ -144,12 +163,14 @@ impl Node {
             data_dir: settings.data_dir.clone(),
             dedupe: settings.dedupe,
             deliveries: settings.fleet.redis.is_some().then_some(deliver),
+            allowances: allowance_queue.clone(),
+            ended: counted.ended,
             #[cfg(feature = "faults")]
             faults: crate::control::faults::Faults::from_env(),
         })
         .map_err(|error| thread_exit("the store's writer", &error))?;
-        let (reader_queue, readers) =
-            readers::start(&links, &post, &stats).map_err(|error| thread_exit("the store's readers", &error))?;
+        let (reader_queue, readers) = readers::start(&links, &post, &stats, &counted.visits)
+            .map_err(|error| thread_exit("the store's readers", &error))?;
         let parts = fleet::Parts {
             links: &links,
             post: &post,
@@ -180,6 +201,7 @@ impl Node {
         let counters = Counters {
             writer: gateway,
             look_ups,
+            allowances: allowance_queue,
             fetches,
             reader: reader_queue,
             post: post.clone(),
@@ -193,7 +215,7 @@ impl Node {
             default_ttl: settings.default_ttl,
         });
         let sources = std::mem::take(&mut replenisher.sources);
-        let plan = CorePlan { settings, events, counters, site, hasher, cores };
+        let plan = CorePlan { settings, events, counters, site, hasher, cores, visits: senders };
         let running = plan.start_all(public, admin, bells, mail, sources)?;
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
         load(&links, &post, hasher, cores, &stats)?;
@@ -204,7 +226,7 @@ impl Node {
             cores,
             post,
             stats,
-            threads: Threads { writer, readers, fetchers, replenisher, fleet },
+            threads: Threads { writer, allowances, counting: counted.counting, readers, fetchers, replenisher, fleet },
             running,
             links,
             announcement,
@@ -281,9 +303,10 @@ impl Node {
         }
         self.threads.fleet.into_iter().for_each(Fleet::stop);
         // The cores have dropped their ends of the queues: the writer syncs what it has, and ends.
-        for thread in self.threads.readers.into_iter().chain([self.threads.writer]) {
+        for thread in self.threads.readers.into_iter().chain([self.threads.writer, self.threads.allowances]) {
             thread.join().expect("panics abort");
         }
+        self.threads.counting.stop();
         if let Err(error) = self.links.sync() {
             tracing::error!("the last sync failed: {error}");
         }
@@ -299,6 +322,7 @@ struct CorePlan<'a> {
     site: Arc<Site>,
     hasher: CodeHasher,
     cores: CoreCount,
+    visits: Vec<VisitSender>,
 }
 
 impl CorePlan<'_> {
@@ -316,6 +340,7 @@ impl CorePlan<'_> {
         let cpus = self.settings.cores.cpus.iter().map(|&cpu| Some(cpu)).chain([None]);
         let core_events = forward_events(self.events.clone())?;
         let mut running = Vec::new();
+        let mut visits = self.visits.into_iter();
         for (index, ((((listeners, bell), mail), codes), cpu)) in
             listeners.zip(bells).zip(mail).zip(codes).zip(cpus).enumerate()
         {
@@ -339,6 +364,7 @@ impl CorePlan<'_> {
                     idle_time: self.settings.limits.idle,
                 },
                 codes: Box::new(Segment(codes)),
+                visits: visits.next(),
                 service: Box::new(move |desk| {
                     if is_admin { api::admin::service(desk) } else { api::public::service(Rc::clone(&desk), site) }
                 }),

@@ -107,6 +107,8 @@ pub struct NodeStats {
     pub fetches_left_out: Counter,
     /// Bytes that links may take in memory; 0 where all are kept.
     pub memory_limit: Counter,
+    /// Visits that could not be counted: told by cores that found no room, or not to be kept.
+    pub visits_dropped: Counter,
     /// Group commits.
     pub commits: Counter,
     /// Nanoseconds that the syncs of group commits took, in total.

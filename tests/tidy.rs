@@ -15,6 +15,8 @@ const LINES_MAX: usize = 700;
 
 /// Modules at the root of `src/` that everybody may use, and that use each other only.
 const LEAVES: &[&str] = &[
+    "allowance",
+    "visits",
     "limits",
     "labels",
     "link",

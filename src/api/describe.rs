@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::dates;
 use crate::link::Link;
+use crate::visits::tally::Counts;
 
 /// The JSON of a link.
 #[derive(Serialize)]
@@ -30,10 +31,16 @@ pub(super) struct ShortUrl<'a> {
 
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct VisitsSummary {
+pub(super) struct VisitsSummary {
     total: u64,
     non_bots: u64,
     bots: u64,
+}
+
+impl From<Counts> for VisitsSummary {
+    fn from(Counts { total, bots }: Counts) -> VisitsSummary {
+        VisitsSummary { total, non_bots: total.saturating_sub(bots), bots }
+    }
 }
 
 #[derive(Default, Serialize)]
@@ -44,15 +51,15 @@ struct Meta {
     max_visits: Option<NonZeroU32>,
 }
 
-/// What there is to say of a link; its short URL starts with `base_url`.
-pub(super) fn describe<'a>(link: &'a Link, base_url: &str) -> ShortUrl<'a> {
+/// What there is to say of a link that was followed so often; its short URL starts with `base_url`.
+pub(super) fn describe<'a>(link: &'a Link, visits: Counts, base_url: &str) -> ShortUrl<'a> {
     let short_code = link.code.to_string();
     ShortUrl {
         short_url: [base_url, "/", &short_code].concat(),
         short_code,
         long_url: &link.target,
         date_created: dates::format(link.created_ms),
-        visits_summary: VisitsSummary::default(),
+        visits_summary: visits.into(),
         tags: link.labels.tags.iter().collect(),
         meta: Meta {
             valid_since: link.policy.valid_since_ms.map(dates::format),

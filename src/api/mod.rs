@@ -24,8 +24,10 @@ mod page;
 mod patch;
 mod problem;
 pub mod public;
+mod query;
 mod short_urls;
 mod status;
+mod visits;
 
 /// A whole answer.
 pub type Answer = Response<Full<Bytes>>;

@@ -51,6 +51,14 @@ impl Context {
                 Method::POST => self.create(request).await,
                 _ => Problem::method(&method, "POST").into_answer(),
             },
+            ["v3", "visits"] => match is_read(&method) {
+                true => self.all_visits().await,
+                false => Problem::method(&method, "GET, HEAD").into_answer(),
+            },
+            ["v3", "short-urls", code, "visits"] => match is_read(&method) {
+                true => self.visits_of(&percent_decoded(code), request.uri().query()).await,
+                false => Problem::method(&method, "GET, HEAD").into_answer(),
+            },
             ["v3", "short-urls", code] => {
                 let code = percent_decoded(code);
                 match method {
@@ -75,7 +83,9 @@ impl Context {
         if !is_read(request.method()) {
             return Problem::method(request.method(), "GET, HEAD").into_answer();
         }
-        match self.desk.look_up(code).await {
+        let looked = self.desk.look_up(code).await;
+        self.tell_visit(code, looked.as_ref(), request);
+        match looked {
             Some(Looked::Link { policy, target }) => {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
                 let now_ms = crate::stats::unix_ms();
@@ -92,6 +102,20 @@ impl Context {
             Some(Looked::Gone) => page(request, &pages::GONE),
             Some(Looked::Damaged) => page(request, &pages::DAMAGED),
             Some(Looked::Unavailable) | None => page(request, &pages::UNAVAILABLE),
+        }
+    }
+}
+
+impl Context {
+    /// Tells of the visit that an answer is; who asks for the head alone does not visit.
+    fn tell_visit(&self, code: Code, looked: Option<&Looked>, request: &Request<Incoming>) {
+        let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();
+        let visitor = || self.desk.visitor(field(header::USER_AGENT), field(header::REFERER));
+        match looked {
+            _ if request.method() != Method::GET => {}
+            Some(Looked::Link { .. }) => self.desk.tell_visit(Some(code), visitor()),
+            Some(Looked::Missing) => self.desk.tell_visit(None, visitor()),
+            Some(Looked::Gone | Looked::Damaged | Looked::Unavailable) | None => {}
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::link::{Link, Origin, Reuse, Version};
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::private_code;
 use crate::stats::unix_ms;
+use crate::visits::tally::{Counts, Subject};
 
 /// Issued codes that are tried before a create gives up. Each that is taken belongs to a custom slug of that shape, or was
 /// issued before a store was restored from an old copy.
@@ -31,6 +32,9 @@ const NEEDS_REDIS: &str = "Redis, which decides this among all nodes, does not a
 /// Told to clients whose link does not fit into memory.
 const UNSERVED: &str =
     "The link is stored, but this node has no memory left to serve it; it will after a restart with more cores.";
+
+/// A link that is to be shown, and how often it was followed where that is known.
+type Shown = (Arc<Link>, Option<Counts>);
 
 /// What became of a link that was to be inserted.
 enum Inserted {
@@ -46,12 +50,13 @@ impl Context {
     /// `POST /rest/v3/short-urls`
     pub(super) async fn create(&self, request: Request<Incoming>) -> Answer {
         match self.try_create(request).await {
-            Ok(link) => self.show(&link),
+            Ok((link, counts)) => self.show(&link, counts).await,
             Err(problem) => problem.into_answer(),
         }
     }
 
-    async fn try_create(&self, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
+    /// The link, and how often it was followed where that is known.
+    async fn try_create(&self, request: Request<Incoming>) -> Result<Shown, Problem> {
         let fields = read_object(request).await?;
         let create = Create::read(&fields, &self.site.own).map_err(|invalid| Problem::invalid(&invalid))?;
         match create.slug {
@@ -64,8 +69,8 @@ impl Context {
                     inserted => inserted,
                 };
                 match inserted {
-                    Inserted::Made => Ok(link),
-                    Inserted::Existing { link: existing, .. } => Ok(existing),
+                    Inserted::Made => Ok((link, Some(Counts::default()))),
+                    Inserted::Existing { link: existing, .. } => Ok((existing, None)),
                     Inserted::Taken => Err(Problem::slug_taken(&slug.to_string())),
                 }
             }
@@ -73,7 +78,7 @@ impl Context {
         }
     }
 
-    async fn create_issued(&self, create: Create) -> Result<Arc<Link>, Problem> {
+    async fn create_issued(&self, create: Create) -> Result<Shown, Problem> {
         let private = create.private;
         let wanted = match create.find {
             // Nobody is given a private link that was made for somebody else.
@@ -85,12 +90,12 @@ impl Context {
         for tried in 0..CODES_TRIED_MAX {
             let reuse = if tried < REUSES_TRIED_MAX { wanted } else { Reuse::Never };
             match self.insert(&link, reuse).await? {
-                Inserted::Made => return Ok(link),
+                Inserted::Made => return Ok((link, Some(Counts::default()))),
                 Inserted::Existing { link: existing, spare } => {
                     if spare {
                         self.desk.give_code_back(link.code);
                     }
-                    return Ok(existing);
+                    return Ok((existing, None));
                 }
                 Inserted::Taken => {}
             }
@@ -124,7 +129,7 @@ impl Context {
     pub(super) async fn read(&self, code: &str) -> Answer {
         let Ok(parsed) = Code::parse(code.as_bytes()) else { return Problem::no_link(code).into_answer() };
         match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
-            StoreAnswer::Found(link) => self.show(&link),
+            StoreAnswer::Found(link, counts) => self.show(&link, Some(counts)).await,
             other => failed(&other, code).into_answer(),
         }
     }
@@ -132,7 +137,7 @@ impl Context {
     /// `PATCH /rest/v3/short-urls/{shortCode}`
     pub(super) async fn change(&self, code: &str, request: Request<Incoming>) -> Answer {
         match self.try_change(code, request).await {
-            Ok(link) => self.show(&link),
+            Ok(link) => self.show(&link, None).await,
             Err(problem) => problem.into_answer(),
         }
     }
@@ -177,13 +182,25 @@ impl Context {
         Link { code, policy, target: target.into(), created_ms, origin, version, labels }
     }
 
-    fn show(&self, link: &Link) -> Answer {
-        json_answer(StatusCode::OK, &describe(link, &self.site.base_url))
+    /// A link as an answer. How often it was followed is asked for where that is not known; a new one was not.
+    async fn show(&self, link: &Link, counts: Option<Counts>) -> Answer {
+        let counts = match counts {
+            Some(counts) => counts,
+            None => {
+                let subject = Subject::Link(link.code);
+                match self.desk.store(|ticket| StoreRequest::ReadVisits { subject, ticket }).await {
+                    StoreAnswer::Visits(history) => history.all.counts,
+                    // The link is made or changed: that must be told, whatever became of its visits.
+                    _ => Counts::default(),
+                }
+            }
+        };
+        json_answer(StatusCode::OK, &describe(link, counts, &self.site.base_url))
     }
 }
 
 /// Why the store has not done what was asked of it about a code.
-fn failed(answer: &StoreAnswer, code: &str) -> Problem {
+pub(super) fn failed(answer: &StoreAnswer, code: &str) -> Problem {
     match answer {
         StoreAnswer::NotFound => Problem::no_link(code),
         StoreAnswer::Damaged => Problem::damaged(code),

@@ -54,6 +54,7 @@ pub(super) async fn gather(desk: &Desk) -> Value {
         },
         "residency": describe_residency(node, sum(|core| core.map_bytes.get()), sum(|core| core.fetched.get())),
         "store": describe_store(node),
+        "visits": {"dropped": node.visits_dropped.get()},
         "lock": {"get": sum(|core| core.code_waits.get()), "error": sum(|core| core.code_wait_errors.get())},
         "issuer": {
             "codeLength": node.issuer_length.get(),

@@ -65,7 +65,7 @@ impl FetcherSetup {
         let kept = match &found {
             LookedUp::Link(link) => Some(Some(Arc::clone(link))),
             LookedUp::Damaged => Some(None),
-            LookedUp::Missing | LookedUp::Unknown => None,
+            LookedUp::Allowed(_) | LookedUp::Spent | LookedUp::Missing | LookedUp::Unknown => None,
         };
         if let Some(link) = kept {
             let core = owner(self.hasher.hash(&look_up.code), self.cores);

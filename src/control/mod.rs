@@ -3,6 +3,7 @@
 //!
 //! Nothing here knows of sockets or HTTP. Cores are reached through [`crate::mail`] alone.
 
+pub mod allowances;
 pub mod disk;
 pub mod export;
 #[cfg(feature = "faults")]
@@ -22,4 +23,5 @@ pub mod replenisher;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod urls;
+pub mod visits;
 pub mod writer;

@@ -45,6 +45,15 @@ impl Stored {
             Stored::Absent | Stored::Damaged | Stored::Unknown => None,
         }
     }
+
+    /// Whether it is a link that may be followed only so often, or may have been one.
+    fn is_limited(&self) -> bool {
+        match self {
+            Stored::Held(State::Link(link)) => link.policy.max_visits.is_some(),
+            Stored::Absent | Stored::Held(State::Gone(_)) => false,
+            Stored::Damaged | Stored::Unknown => true,
+        }
+    }
 }
 
 /// What to tell whom, once everything is durable.
@@ -102,6 +111,10 @@ pub struct Writes {
     pub positions: Vec<(Partition, Position)>,
     /// Partitions that must be compared as a whole, or need it no more.
     pub compare: Vec<(Partition, bool)>,
+    /// Codes that change whose link could be followed only so often, and whether that link has ended.
+    pub limited: Vec<(Code, bool)>,
+    /// Codes whose link has ended, and its visits with it.
+    pub ended: Vec<Code>,
 }
 
 impl Writes {
@@ -126,6 +139,8 @@ struct Looked {
     entry: Option<UrlEntry>,
     /// Whether that is to be written.
     is_new: bool,
+    /// Whether there was no link in between.
+    ended: bool,
 }
 
 /// A group commit in the making.
@@ -204,7 +219,7 @@ impl<'o> Plan<'o> {
                 let before = self.stored(&code, look_up);
                 self.delete(code, ticket, ground, &before);
             }
-            Order::Client(StoreRequest::Read { ticket, .. }, _) => {
+            Order::Client(StoreRequest::Read { ticket, .. } | StoreRequest::ReadVisits { ticket, .. }, _) => {
                 // Reads have their own queue. One that comes here all the same gets an answer.
                 self.answer(ticket, StoreAnswer::Refused("reads are not served by the writer"));
             }
@@ -251,8 +266,14 @@ impl<'o> Plan<'o> {
     pub fn finish(self) -> (Writes, Vec<Outcome>) {
         let urls = self.url_writes();
         let mut writes = Writes { urls, outbox: self.outbox.take_writes(), ..Writes::default() };
-        for (code, Looked { after, is_new, .. }) in self.codes {
+        for (code, Looked { before, after, is_new, ended, .. }) in self.codes {
             if is_new {
+                if ended && before.state().is_none_or(State::is_link) {
+                    writes.ended.push(code);
+                }
+                if before.is_limited() {
+                    writes.limited.push((code, ended));
+                }
                 let state = if let Stored::Held(state) = after { Some(state) } else { None };
                 writes.states.push((code, state));
             }
@@ -265,7 +286,7 @@ impl<'o> Plan<'o> {
     fn stored(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> Stored) -> Stored {
         let looked = || {
             let stored = look_up(code);
-            Looked { before: stored.clone(), after: stored, entry: None, is_new: false }
+            Looked { before: stored.clone(), after: stored, entry: None, is_new: false, ended: false }
         };
         self.codes.entry(*code).or_insert_with(looked).after.clone()
     }
@@ -276,8 +297,10 @@ impl<'o> Plan<'o> {
         if let Some(entry) = entry {
             self.puts.entry(entry.key).or_default().push(entry);
         }
-        let unseen = || Looked { before: Stored::Absent, after: Stored::Absent, entry: None, is_new: false };
+        let unseen =
+            || Looked { before: Stored::Absent, after: Stored::Absent, entry: None, is_new: false, ended: false };
         let looked = self.codes.entry(code).or_insert_with(unseen);
+        looked.ended |= entry.is_none();
         (looked.after, looked.entry, looked.is_new) = (after, entry, true);
     }
 

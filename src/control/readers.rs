@@ -9,21 +9,31 @@ use carom_shards::Code;
 use carom_shards::code::CODE_LEN_MAX;
 
 use super::pool;
+use super::visits::Visits;
 use crate::limits::{READ_QUEUE_LEN, READERS};
 use crate::link::Link;
 use crate::mail::{Post, ReaderQueue, StoreAnswer, StoreRequest};
 use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
 use crate::store::links::{Links, StoreError};
+use crate::visits::tally::Subject;
 
 /// Starts the readers. They end when all senders are gone.
 ///
 /// # Errors
 /// Where the operating system gives no thread.
-pub fn start(links: &Links, post: &Post, stats: &Arc<NodeStats>) -> io::Result<(ReaderQueue, Vec<JoinHandle<()>>)> {
-    let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
+pub fn start(
+    links: &Links,
+    post: &Post,
+    stats: &Arc<NodeStats>,
+    visits: &Visits,
+) -> io::Result<(ReaderQueue, Vec<JoinHandle<()>>)> {
+    let (links, post, stats, visits) = (links.clone(), post.clone(), Arc::clone(stats), visits.clone());
     pool::start("store-read", READERS, READ_QUEUE_LEN, move |request| match request {
-        StoreRequest::Read { code, ticket } => post.answer(ticket, answer(&links, &stats, code)),
+        StoreRequest::Read { code, ticket } => post.answer(ticket, answer(&links, &stats, &visits, code)),
+        StoreRequest::ReadVisits { subject, ticket } => {
+            post.answer(ticket, answer_visits(&links, &stats, &visits, subject));
+        }
         StoreRequest::Create { ticket, .. }
         | StoreRequest::Change { ticket, .. }
         | StoreRequest::Delete { ticket, .. } => {
@@ -62,14 +72,41 @@ pub(super) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
     }
 }
 
-fn answer(links: &Links, stats: &NodeStats, code: Code) -> StoreAnswer {
+fn answer(links: &Links, stats: &NodeStats, visits: &Visits, code: Code) -> StoreAnswer {
     stats.store_selects.add_shared(1);
     match read(links, stats, &code) {
-        Read::Link(link) => StoreAnswer::Found(link),
+        Read::Link(link) => match visits.counts(&[code]) {
+            Ok(counts) => StoreAnswer::Found(link, counts.first().copied().unwrap_or_default()),
+            Err(error) => unreadable(stats, &error),
+        },
         Read::Nothing => StoreAnswer::NotFound,
         Read::Damaged(_) => StoreAnswer::Damaged,
-        Read::Unreadable => StoreAnswer::Refused("the store cannot be read at present"),
+        Read::Unreadable => StoreAnswer::Refused(UNREADABLE),
     }
+}
+
+/// Visits of a link that is there, or of all.
+fn answer_visits(links: &Links, stats: &NodeStats, visits: &Visits, subject: Subject) -> StoreAnswer {
+    stats.store_selects.add_shared(1);
+    if let Subject::Link(code) = subject {
+        match read(links, stats, &code) {
+            Read::Link(_) | Read::Damaged(_) => {}
+            Read::Nothing => return StoreAnswer::NotFound,
+            Read::Unreadable => return StoreAnswer::Refused(UNREADABLE),
+        }
+    }
+    match visits.history(subject) {
+        Ok(history) => StoreAnswer::Visits(Box::new(history)),
+        Err(error) => unreadable(stats, &error),
+    }
+}
+
+const UNREADABLE: &str = "the store cannot be read at present";
+
+fn unreadable(stats: &NodeStats, error: &StoreError) -> StoreAnswer {
+    stats.store_errors.add_shared(1);
+    tracing::error!(%error, "visits could not be read");
+    StoreAnswer::Refused(UNREADABLE)
 }
 
 #[cfg(test)]
@@ -79,6 +116,7 @@ mod tests {
     use crate::control::testing::TestNode;
     use crate::link::Origin;
     use crate::mail::Ticket;
+    use crate::visits::tally::Counts;
     use carom_shards::CoreId;
 
     #[test]
@@ -97,13 +135,14 @@ mod tests {
         batch.put(&Code::parse(b"gone").unwrap(), &record);
         node.links.commit(batch).unwrap();
 
-        let (queue, threads) = start(&node.links, &node.post, &node.stats).unwrap();
+        let counted = super::super::visits::start(dir.path(), &node.links, Vec::new(), &node.stats).unwrap();
+        let (queue, threads) = start(&node.links, &node.post, &node.stats, &counted.visits).unwrap();
         for (token, code) in ["abc", "moved", "gone", "never"].iter().enumerate() {
             let ticket = Ticket { core: CoreId(0), token: token as u64 };
             queue.send(StoreRequest::Read { code: Code::parse(code.as_bytes()).unwrap(), ticket }).unwrap();
         }
         let answers = node.answers(4);
-        assert_eq!(answers[&0], StoreAnswer::Found(Arc::new(link)));
+        assert_eq!(answers[&0], StoreAnswer::Found(Arc::new(link), Counts::default()));
         assert_eq!(answers[&1], StoreAnswer::Damaged);
         assert_eq!((&answers[&2], &answers[&3]), (&StoreAnswer::NotFound, &StoreAnswer::NotFound));
         drop(queue);

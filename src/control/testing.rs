@@ -12,7 +12,7 @@ use carom_shards::{CodeHasher, CoreCount, CoreId};
 use super::fetchers::FetcherSetup;
 use super::writer::WriterSetup;
 use crate::link::{Link, Reuse};
-use crate::mail::{Ground, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
+use crate::mail::{AllowanceQueue, Ground, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
 use crate::stats::NodeStats;
 use crate::store::links::Links;
 
@@ -55,6 +55,8 @@ impl TestNode {
             data_dir: data_dir.to_owned(),
             dedupe: None,
             deliveries: None,
+            allowances: AllowanceQueue::new().0,
+            ended: std::sync::mpsc::channel().0,
             #[cfg(feature = "faults")]
             faults: super::faults::Faults::default(),
         }

@@ -24,7 +24,7 @@ use super::urls;
 use crate::fleet::outbox::{Delivery, Outbox};
 use crate::fleet::{Partition, State};
 use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
-use crate::mail::{Order, Post, StoreAnswer, StoreRequest, ToCore, WriterQueue};
+use crate::mail::{AllowanceQueue, Order, Post, StoreAnswer, StoreRequest, ToCore, WriterQueue};
 use crate::record;
 use crate::stats::{NodeStats, unix_ms};
 use crate::store::links::{Links, StoreError};
@@ -57,6 +57,10 @@ pub struct WriterSetup {
     pub dedupe: Option<Duration>,
     /// Who brings changes to Redis; nobody where a node is alone.
     pub deliveries: Option<Sender<Delivery>>,
+    /// Who gives out the visits of limited links.
+    pub allowances: AllowanceQueue,
+    /// Who counts visits, and forgets those of links that have ended.
+    pub ended: Sender<Vec<Code>>,
     /// Promises to break on purpose.
     #[cfg(feature = "faults")]
     pub faults: super::faults::Faults,
@@ -168,6 +172,13 @@ impl Writer {
         } else if !must_sync || self.make_durable() {
             self.setup.stats.store_updates.add(writes.states.len() as u64);
             self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
+            if !writes.ended.is_empty() {
+                // Without a receiver the node is on its way out.
+                let _ = self.setup.ended.send(writes.ended);
+            }
+            if !writes.limited.is_empty() {
+                self.setup.allowances.changed(writes.limited);
+            }
             self.tell(outcomes, self.setup.links.commits());
             self.hand_deliveries_over();
             return;
@@ -198,6 +209,8 @@ impl Writer {
                 None => batch.remove_url(entry),
             }
         }
+        let ended = writes.limited.iter().filter(|(_, ended)| *ended);
+        ended.for_each(|(code, _)| batch.remove_allowance(code));
         writes.outbox.removed.iter().for_each(|&seq| batch.remove_from_outbox(seq));
         writes.outbox.added.iter().for_each(|delivery| batch.add_to_outbox(delivery));
         writes.positions.iter().for_each(|(partition, position)| batch.set_position(*partition, position));
@@ -273,7 +286,8 @@ impl Writer {
             let (StoreRequest::Create { ticket, .. }
             | StoreRequest::Change { ticket, .. }
             | StoreRequest::Delete { ticket, .. }
-            | StoreRequest::Read { ticket, .. }) = request;
+            | StoreRequest::Read { ticket, .. }
+            | StoreRequest::ReadVisits { ticket, .. }) = request;
             let answer = StoreAnswer::Refused(reason);
             self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
         }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use carom_ring::Tag;
 
 use super::slow::Stream;
+use crate::visits::Visitor;
 use crate::wire::connection::Expects;
 use crate::wire::{Ask, Connection, Rejection};
 
@@ -32,6 +33,8 @@ pub(super) struct Asking {
     pub(super) wanted: bool,
     /// Whether the store or Redis is asked, which may take longer than clients should wait.
     pub(super) looked_up: bool,
+    /// Who asked.
+    pub(super) visitor: Option<Visitor>,
 }
 
 /// One connection.

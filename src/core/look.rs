@@ -4,13 +4,17 @@
 //! heard of may be one that another node has made a moment ago: Redis is asked before a client is told that there is no
 //! such link. Who asks for codes that exist nowhere must not keep Redis busy: what was not found is remembered for half a
 //! second, and no more than a bounded number of questions waits.
+//!
+//! Whether a link that may be followed only so often may be followed once more is asked in the same way.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use carom_shards::{Code, CodeHash, CodeHasher, CoreId, Phase};
 
 use super::work::TICKS_PER_SECOND;
-use crate::mail::{LookUp, LookUpQueue, LookedUp};
+use crate::desk::Counters;
+use crate::mail::{AllowanceQueue, LookUp, LookUpQueue, LookedUp, VisitAsked};
 use crate::stats::{CoreStats, NodeStats};
 use crate::wire::answer::Found;
 
@@ -20,7 +24,16 @@ const PLACES: usize = 8_192;
 /// For how long, in ticks.
 const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
 
-/// The ways to codes that are not in memory, as one core has them.
+/// What is to be done about a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next<'a> {
+    /// Answer this.
+    Answer(Found<'a>),
+    /// Wait: somebody was asked, and answers with the token.
+    Wait,
+}
+
+/// The ways to what a core does not know from memory.
 #[derive(Debug)]
 pub(super) struct Looks {
     me: CoreId,
@@ -29,45 +42,70 @@ pub(super) struct Looks {
     store: Option<LookUpQueue>,
     /// To Redis; none where a node is alone.
     redis: Option<LookUpQueue>,
+    /// To who gives out the visits of limited links.
+    allowances: AllowanceQueue,
     /// A part of the hash of the code that was last not found, and until when that is believed.
     unknown: Box<[(u32, u32)]>,
+    stats: Arc<CoreStats>,
+    node: Arc<NodeStats>,
 }
 
 impl Looks {
-    pub(super) fn new(me: CoreId, hasher: CodeHasher, store: Option<LookUpQueue>, redis: Option<LookUpQueue>) -> Looks {
-        Looks { me, hasher, store, redis, unknown: vec![(0, 0); PLACES].into() }
-    }
-
-    /// Goes on looking for a code where memory gave no answer. `false`: there is nobody to ask, or not now.
-    #[inline]
-    pub(super) fn go_on(
-        &mut self,
-        found: &Found<'_>,
-        code: Code,
-        token: u64,
-        tick: u32,
-        stats: &CoreStats,
-        node: &NodeStats,
-    ) -> bool {
-        match found {
-            Found::Elsewhere => self.ask_store(code, token, tick, stats, node),
-            Found::Missing => self.ask_redis(self.question(code, token), tick, stats, node),
-            // Redis may have what the disk has lost. It cannot say that there is no such link.
-            Found::Damaged => {
-                let question = LookUp { in_doubt: true, ..self.question(code, token) };
-                self.ask_redis(question, tick, stats, node)
-            }
-            Found::Link { .. } | Found::Early | Found::Gone => false,
+    pub(super) fn new(me: CoreId, hasher: CodeHasher, counters: &Counters) -> Looks {
+        let (store, redis) = (counters.fetches.clone(), counters.look_ups.clone());
+        let remembers = store.is_some() || redis.is_some();
+        Looks {
+            me,
+            hasher,
+            store,
+            redis,
+            allowances: counters.allowances.clone(),
+            unknown: vec![(0, 0); if remembers { PLACES } else { 0 }].into(),
+            stats: Arc::clone(&counters.cores[me.index()]),
+            node: Arc::clone(&counters.node),
         }
     }
 
-    fn ask_store(&self, code: Code, token: u64, tick: u32, stats: &CoreStats, node: &NodeStats) -> bool {
+    /// Goes on with what memory has for a code.
+    #[inline]
+    pub(super) fn go_on<'a>(&mut self, found: Found<'a>, code: Code, token: u64, tick: u32) -> Next<'a> {
+        match found {
+            Found::Link { policy, .. } if policy.max_visits.is_none() => Next::Answer(found),
+            Found::Early | Found::Gone => Next::Answer(found),
+            _ => self.ask(found, code, token, tick),
+        }
+    }
+
+    fn ask<'a>(&mut self, found: Found<'a>, code: Code, token: u64, tick: u32) -> Next<'a> {
+        let is_asked = match found {
+            Found::Link { .. } if self.ask_allowance(code, token) => return Next::Wait,
+            // Nobody could say whether it may be followed.
+            Found::Link { .. } => return Next::Answer(Found::Elsewhere),
+            Found::Elsewhere => self.ask_store(code, token, tick),
+            Found::Missing => self.ask_redis(self.question(code, token), tick),
+            // Redis may have what the disk has lost. It cannot say that there is no such link.
+            Found::Damaged => self.ask_redis(LookUp { in_doubt: true, ..self.question(code, token) }, tick),
+            Found::Early | Found::Gone => false,
+        };
+        if is_asked { Next::Wait } else { Next::Answer(found) }
+    }
+
+    /// Asks whether a limited link may be followed once more. `false`: too many ask.
+    pub(super) fn ask_allowance(&self, code: Code, token: u64) -> bool {
+        let asked = self.allowances.ask(VisitAsked { code, core: self.me, token, since: Instant::now() });
+        if !asked {
+            self.node.fetches_left_out.add_shared(1);
+        }
+        asked
+    }
+
+    fn ask_store(&self, code: Code, token: u64, tick: u32) -> bool {
         let question = LookUp { was_unknown: self.was_unknown(&code, tick), ..self.question(code, token) };
         let asked = self.store.as_ref().is_some_and(|queue| queue.try_send(question).is_ok());
         if asked {
-            stats.fetches.add(1);
+            self.stats.fetches.add(1);
         } else {
-            node.fetches_left_out.add_shared(1);
+            self.node.fetches_left_out.add_shared(1);
         }
         asked
     }
@@ -76,30 +114,31 @@ impl Looks {
         LookUp { code, core: self.me, token, since: Instant::now(), in_doubt: false, was_unknown: false }
     }
 
-    fn ask_redis(&self, question: LookUp, tick: u32, stats: &CoreStats, node: &NodeStats) -> bool {
+    fn ask_redis(&self, question: LookUp, tick: u32) -> bool {
         let Some(queue) = &self.redis else { return false };
         if self.was_unknown(&question.code, tick) {
             return false;
         }
         let asked = queue.try_send(question).is_ok();
         if asked {
-            stats.looked_up.add(1);
+            self.stats.looked_up.add(1);
         } else {
-            node.fleet.look_ups_left_out.add_shared(1);
+            self.node.fleet.look_ups_left_out.add_shared(1);
         }
         asked
     }
 
     fn was_unknown(&self, code: &Code, tick: u32) -> bool {
         let (place, tag) = place_of(self.hasher.hash(code));
-        let (unknown, until) = self.unknown[place];
-        unknown == tag && tick < until
+        self.unknown.get(place).is_some_and(|&(unknown, until)| unknown == tag && tick < until)
     }
 
     /// Remembers that a code was found nowhere.
     pub(super) fn not_found(&mut self, code: &Code, tick: u32) {
         let (place, tag) = place_of(self.hasher.hash(code));
-        self.unknown[place] = (tag, tick + REMEMBERED_TICKS);
+        if let Some(unknown) = self.unknown.get_mut(place) {
+            *unknown = (tag, tick + REMEMBERED_TICKS);
+        }
     }
 }
 
@@ -111,11 +150,12 @@ fn place_of(hash: CodeHash) -> (usize, u32) {
 /// What a look-up has found, at the instant `now_ms`.
 pub(super) fn found(looked_up: &LookedUp, now_ms: u64) -> Found<'_> {
     match looked_up {
-        LookedUp::Link(link) => match link.policy.phase(now_ms) {
+        LookedUp::Link(link) | LookedUp::Allowed(link) => match link.policy.phase(now_ms) {
             Phase::Live => Found::Link { policy: link.policy, target: link.target.as_bytes() },
             Phase::Early => Found::Early,
             Phase::Over => Found::Gone,
         },
+        LookedUp::Spent => Found::Gone,
         LookedUp::Missing => Found::Missing,
         LookedUp::Damaged => Found::Damaged,
         LookedUp::Unknown => Found::Elsewhere,
@@ -125,16 +165,28 @@ pub(super) fn found(looked_up: &LookedUp, now_ms: u64) -> Found<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_shards::Policy;
+    use std::num::NonZeroU32;
     use std::sync::mpsc::sync_channel;
+
+    fn code(text: &str) -> Code {
+        Code::parse(text.as_bytes()).unwrap()
+    }
+
+    fn looks(redis: Option<LookUpQueue>) -> (Looks, std::sync::mpsc::Receiver<crate::mail::AllowanceOrder>) {
+        let (allowances, asked) = AllowanceQueue::new();
+        let unknown = vec![(0, 0); PLACES].into();
+        let (me, hasher, store) = (CoreId(0), CodeHasher::new(1), None);
+        let (stats, node) = (Arc::default(), Arc::default());
+        (Looks { me, hasher, store, redis, allowances, unknown, stats, node }, asked)
+    }
 
     #[test]
     fn what_was_not_found_is_not_asked_for_again_at_once() {
         let (queue, asked) = sync_channel(2);
-        let mut looks = Looks::new(CoreId(0), CodeHasher::new(1), None, Some(queue));
-        let (stats, node) = (CoreStats::default(), NodeStats::default());
-        let code = |text: &str| Code::parse(text.as_bytes()).unwrap();
+        let (mut looks, _allowances) = looks(Some(queue));
         let ask =
-            |looks: &mut Looks, text: &str, tick: u32| looks.go_on(&Found::Missing, code(text), 7, tick, &stats, &node);
+            |looks: &mut Looks, text: &str, tick: u32| looks.go_on(Found::Missing, code(text), 7, tick) == Next::Wait;
         assert!(ask(&mut looks, "a", 10));
         assert_eq!(asked.recv().unwrap().code, code("a"));
         looks.not_found(&code("a"), 10);
@@ -142,6 +194,19 @@ mod tests {
         assert!(ask(&mut looks, "b", 11), "another code is");
         assert!(ask(&mut looks, "a", 10 + REMEMBERED_TICKS));
         assert!(!ask(&mut looks, "c", 11), "the queue is full");
-        assert_eq!((stats.looked_up.get(), node.fleet.look_ups_left_out.get()), (3, 1));
+        assert_eq!((looks.stats.looked_up.get(), looks.node.fleet.look_ups_left_out.get()), (3, 1));
+    }
+
+    #[test]
+    fn a_limited_link_is_never_answered_without_being_asked_about() {
+        let (mut looks, allowances) = looks(None);
+        let link = |max_visits| {
+            let policy = Policy { max_visits: NonZeroU32::new(max_visits), ..Policy::default() };
+            Found::Link { policy, target: b"https://example.org/" }
+        };
+        assert_eq!(looks.go_on(link(0), code("a"), 1, 0), Next::Answer(link(0)));
+        assert_eq!(looks.go_on(link(1), code("a"), 1, 0), Next::Wait);
+        drop(allowances);
+        assert_eq!(looks.go_on(link(1), code("a"), 1, 0), Next::Answer(Found::Elsewhere), "nobody can say");
     }
 }

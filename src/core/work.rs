@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use super::conn::{Asking, Conn, Conns, Stage};
 use super::data::{Brought, Data, Place};
 use super::executor::{self, Woken};
-use super::look::{self, Looks};
+use super::look::{self, Looks, Next};
 use super::mesh::Question;
 use super::serve::Limits;
 use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
@@ -20,6 +20,7 @@ use crate::desk::{Desk, Looked};
 use crate::limits::{BODY_TIME_MAX, FETCH_TIME_MAX, SEND_TIME_MAX};
 use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
 use crate::stats::{CoreStats, LatencySummary};
+use crate::visits::Visitor;
 use crate::wire::answer::{Answers, Found};
 use crate::wire::connection::{Ask, Expects};
 use crate::wire::{Action, Connection, Rejection};
@@ -53,7 +54,7 @@ pub(super) struct Work {
     /// Slots to settle in this turn.
     pub(super) dirty: Vec<u32>,
     pub(super) data: Option<Box<Data>>,
-    /// The ways to codes that are not in memory; none where a node has all links there and is alone.
+    /// The ways to what memory does not know; none where there is no shard.
     looks: Option<Looks>,
     /// What tasks at the desk have asked other cores for.
     forwarded: HashMap<u64, Code>,
@@ -81,9 +82,7 @@ impl Work {
         stats: Arc<CoreStats>,
         limits: Limits,
     ) -> Work {
-        let (store, redis) = (desk.counters().fetches.clone(), desk.counters().look_ups.clone());
-        let looks = data.as_ref().filter(|_| store.is_some() || redis.is_some());
-        let looks = looks.map(|data| Looks::new(desk.core(), data.shard.hasher(), store, redis));
+        let looks = data.as_ref().map(|data| Looks::new(desk.core(), data.shard.hasher(), desk.counters()));
         Work {
             now,
             looks,
@@ -209,28 +208,25 @@ impl Work {
                             found
                         }
                         Place::There { owner, hash, wanted } => {
-                            conn.asking = Some(Asking { ask, since: self.now.instant, wanted, looked_up: false });
+                            let visitor = visitor_of(&self.desk, &ask, taken);
+                            let since = self.now.instant;
+                            conn.asking = Some(Asking { ask, since, wanted, looked_up: false, visitor });
                             conn.query.extend_from_slice(ask.query.of(taken));
                             self.stats.forwarded_out.add(1);
                             data.mesh.ask(owner, Question { token: token_of(conn), hash, code: ask.code });
                             return at;
                         }
                     };
-                    if let Some(looks) = &mut self.looks
-                        && looks.go_on(
-                            &found,
-                            ask.code,
-                            token_of(conn),
-                            self.now.tick,
-                            &self.stats,
-                            &self.desk.counters().node,
-                        )
-                    {
-                        conn.asking = Some(Asking { ask, since: self.now.instant, wanted: false, looked_up: true });
+                    let looks = self.looks.as_mut().expect("whoever has a shard has these");
+                    let Next::Answer(found) = looks.go_on(found, ask.code, token_of(conn), self.now.tick) else {
+                        let visitor = visitor_of(&self.desk, &ask, taken);
+                        let since = self.now.instant;
+                        conn.asking = Some(Asking { ask, since, wanted: false, looked_up: true, visitor });
                         conn.query.extend_from_slice(ask.query.of(taken));
                         return at;
-                    }
+                    };
                     count(&self.stats, &found);
+                    tell_visit(&self.desk, &ask, &found, || visitor_of(&self.desk, &ask, taken));
                     self.answers.write(&mut conn.out, &ask, ask.query.of(taken), &found, self.now.unix_ms);
                     self.answered += 1;
                     if ask.close {
@@ -360,20 +356,16 @@ impl Work {
         self.kicked = kicked;
         while let Some((token, code)) = desk.next_look_up() {
             worked = true;
-            let Some(data) = &mut self.data else {
+            let (Some(data), Some(looks)) = (&mut self.data, &mut self.looks) else {
                 desk.bring_looked(token, Looked::Missing);
                 continue;
             };
             match data.find(&code, self.now.unix_ms) {
                 Place::Here(found) | Place::Copy(found) => {
-                    let (tick, node) = (self.now.tick, &desk.counters().node);
-                    if let Some(looks) = &mut self.looks
-                        && looks.go_on(&found, code, token | DESK_TOKEN, tick, &self.stats, node)
-                    {
-                        continue;
+                    if let Next::Answer(found) = looks.go_on(found, code, token | DESK_TOKEN, self.now.tick) {
+                        count(&self.stats, &found);
+                        desk.bring_looked(token, looked(&found));
                     }
-                    count(&self.stats, &found);
-                    desk.bring_looked(token, looked(&found));
                 }
                 Place::There { owner, hash, .. } => {
                     self.stats.forwarded_out.add(1);
@@ -414,30 +406,30 @@ impl Work {
         may_look_up: bool,
         resumed: &mut Vec<u32>,
     ) -> Option<Code> {
-        let (tick, node) = (self.now.tick, &self.desk.counters().node);
+        let mut found = *found;
         if token & DESK_TOKEN != 0 {
             let code = self.forwarded.remove(&(token & !DESK_TOKEN));
-            if let (Some(code), true, Some(looks)) = (code, may_look_up, &mut self.looks)
-                && looks.go_on(found, code, token, tick, &self.stats, node)
-            {
-                return None;
+            if let (Some(code), true, Some(looks)) = (code, may_look_up, &mut self.looks) {
+                let Next::Answer(then) = looks.go_on(found, code, token, self.now.tick) else { return None };
+                found = then;
             }
-            count(&self.stats, found);
-            self.desk.bring_looked(token & !DESK_TOKEN, looked(found));
+            count(&self.stats, &found);
+            self.desk.bring_looked(token & !DESK_TOKEN, looked(&found));
             return None;
         }
         let conn = self.conns.get(token as u32).filter(|conn| token_of(conn) == token)?;
         let asking = conn.asking.take()?;
-        if may_look_up
-            && let Some(looks) = &mut self.looks
-            && looks.go_on(found, asking.ask.code, token, tick, &self.stats, node)
-        {
-            conn.asking = Some(Asking { wanted: false, looked_up: true, ..asking });
-            return None;
+        if may_look_up && let Some(looks) = &mut self.looks {
+            let Next::Answer(then) = looks.go_on(found, asking.ask.code, token, self.now.tick) else {
+                conn.asking = Some(Asking { wanted: false, looked_up: true, ..asking });
+                return None;
+            };
+            found = then;
         }
-        count(&self.stats, found);
+        count(&self.stats, &found);
+        tell_visit(&self.desk, &asking.ask, &found, || asking.visitor);
         let query = std::mem::take(&mut conn.query);
-        self.answers.write(&mut conn.out, &asking.ask, &query, found, self.now.unix_ms);
+        self.answers.write(&mut conn.out, &asking.ask, &query, &found, self.now.unix_ms);
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         Self::touch(&mut self.dirty, conn);
         if asking.ask.close {
@@ -504,15 +496,23 @@ impl Work {
 
     /// Gives what was found in the store or in Redis to who asked.
     fn take_look_up(&mut self, code: &Code, token: u64, found: &LookedUp) {
-        if let (LookedUp::Missing, Some(looks)) = (found, &mut self.looks) {
-            looks.not_found(code, self.now.tick);
+        let is_read = !matches!(found, LookedUp::Allowed(_) | LookedUp::Spent);
+        let mut found_now = look::found(found, self.now.unix_ms);
+        match (found, &mut self.looks) {
+            (LookedUp::Missing, Some(looks)) => looks.not_found(code, self.now.tick),
+            (LookedUp::Link(_), Some(looks)) => match looks.go_on(found_now, *code, token, self.now.tick) {
+                Next::Answer(then) => found_now = then,
+                Next::Wait => return,
+            },
+            _ => {}
         }
-        let found = look::found(found, self.now.unix_ms);
         let redirects = self.stats.redirects.get();
         let mut resumed = std::mem::take(&mut self.kicked);
-        self.take_answer(token, &found, false, &mut resumed);
-        // None if the client has left.
-        self.stats.fetched.add(self.stats.redirects.get() - redirects);
+        self.take_answer(token, &found_now, false, &mut resumed);
+        if is_read {
+            // None if the client has left.
+            self.stats.fetched.add(self.stats.redirects.get() - redirects);
+        }
         for slot in resumed.drain(..) {
             self.drained(slot);
         }
@@ -681,6 +681,22 @@ fn count(stats: &CoreStats, found: &Found<'_>) {
         Found::Link { .. } => stats.redirects.add(1),
         Found::Missing | Found::Early | Found::Gone => stats.misses.add(1),
         Found::Damaged | Found::Elsewhere => stats.unavailable.add(1),
+    }
+}
+
+/// Who sent a request, whose head that is.
+fn visitor_of(desk: &Desk, ask: &Ask, head: &[u8]) -> Option<Visitor> {
+    desk.visitor(ask.user_agent.of(head), ask.referer.of(head))
+}
+
+/// Tells of the visit that an answer is; who asks for the head alone does not visit.
+#[inline]
+fn tell_visit(desk: &Desk, ask: &Ask, found: &Found<'_>, visitor: impl FnOnce() -> Option<Visitor>) {
+    match found {
+        _ if ask.head_only => {}
+        Found::Link { .. } => desk.tell_visit(Some(ask.code), visitor()),
+        Found::Missing | Found::Early => desk.tell_visit(None, visitor()),
+        Found::Gone | Found::Damaged | Found::Elsewhere => {}
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use carom_shards::CodeLength;
 
 use crate::config::{KeySource, Settings, is_name};
+use crate::control::allowances::SharedVisits;
 use crate::control::fleet::beat::{boot_id, since_boot};
 use crate::control::fleet::counter::FleetCounter;
 use crate::control::fleet::{self, Fleet, FleetSettings, Shared};
@@ -93,6 +94,16 @@ fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
         prefix: settings.fleet.prefix.clone(),
         stream_len: settings.fleet.stream_entries,
     }))
+}
+
+/// Who gives out the visits of limited links to all nodes; `None` where there is no Redis.
+///
+/// # Errors
+/// Where the certificates cannot be used.
+pub(super) fn shared_visits(settings: &Settings) -> Result<Option<SharedVisits>, Exit> {
+    let Some(redis) = redis_settings(settings) else { return Ok(None) };
+    let redis = Redis::new(redis).map_err(|error| Exit::new(Reason::Usage, format!("fleet.ca_file: {error}")))?;
+    Ok(Some(SharedVisits { redis, answer_time: settings.fleet.answer_time }))
 }
 
 /// What a node of a fleet works with.

@@ -1,13 +1,16 @@
 //! The links on disk: the one module that names fjall.
 //!
-//! Four keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `meta`
+//! Six keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `allowances` holds how
+//! often limited links may still be followed, `visits` how often links were, `meta`
 //! holds the format, the fingerprint of the secret key and, for each length of code, the mark that no counter may fall
 //! below; `fleet` what a node of several must remember of the others: the outbox, and its place in each stream. A commit is visible to readers at
 //! once and durable after [`Links::sync`]. What a record means is not known here (see [`crate::record`]); who may write
 //! is the caller's business: there is one writer.
 
+mod allowances;
 mod fleet;
 mod urls;
+mod visits;
 
 use std::ops::{Bound, Deref};
 use std::path::Path;
@@ -22,6 +25,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::urls::UrlUse;
+pub use self::visits::VisitRow;
 pub use super::error::StoreError;
 use super::journal::{self, Repair};
 use super::search::{bisect, from_position, gallop, position};
@@ -94,6 +98,8 @@ pub struct Batch {
     inner: fjall::OwnedWriteBatch,
     links: Keyspace,
     urls: Keyspace,
+    allowances: Keyspace,
+    visits: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
 }
@@ -144,6 +150,8 @@ pub struct Links {
     db: Database,
     links: Keyspace,
     urls: Keyspace,
+    allowances: Keyspace,
+    visits: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
     commits: Arc<AtomicU64>,
@@ -175,9 +183,11 @@ impl Links {
             .open()?;
         let links = db.keyspace("links", link_options)?;
         let urls = db.keyspace("urls", urls::options)?;
+        let allowances = db.keyspace("allowances", KeyspaceCreateOptions::default)?;
+        let visits = db.keyspace("visits", visits::options)?;
         let meta = db.keyspace("meta", KeyspaceCreateOptions::default)?;
         let fleet = db.keyspace("fleet", KeyspaceCreateOptions::default)?;
-        let store = Links { db, links, urls, meta, fleet, commits: Arc::default() };
+        let store = Links { db, links, urls, allowances, visits, meta, fleet, commits: Arc::default() };
         store.check_meta(fingerprint)?;
         Ok((store, repairs))
     }
@@ -217,6 +227,8 @@ impl Links {
             inner: self.db.batch(),
             links: self.links.clone(),
             urls: self.urls.clone(),
+            allowances: self.allowances.clone(),
+            visits: self.visits.clone(),
             meta: self.meta.clone(),
             fleet: self.fleet.clone(),
         }

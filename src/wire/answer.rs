@@ -239,6 +239,8 @@ mod tests {
         Ask {
             code: Code::parse(b"abc").unwrap(),
             query: Span::default(),
+            user_agent: Span::default(),
+            referer: Span::default(),
             head_only: false,
             accepts_html: false,
             close: false,

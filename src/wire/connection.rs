@@ -34,6 +34,10 @@ pub struct Ask {
     pub code: Code,
     /// Where in the request its query stands, without the question mark.
     pub query: Span,
+    /// Where its `User-Agent` stands.
+    pub user_agent: Span,
+    /// Where its `Referer` stands.
+    pub referer: Span,
     /// Whether only the head of the answer may be sent (`HEAD`).
     pub head_only: bool,
     /// Whether an error page may be HTML.
@@ -182,7 +186,7 @@ impl Connection {
             Err(rejection) => return self.reject(rejection),
         };
         if self.mode == Mode::Fast {
-            if let Some(mut ask) = fast_ask(&head) {
+            if let Some(mut ask) = fast_ask(&head, input) {
                 ask.close |= self.last;
                 self.scan = HeadScan::default();
                 self.heads = self.heads.wrapping_add(1);
@@ -226,7 +230,7 @@ pub fn peek(bytes: &[u8]) -> Option<Code> {
 
 /// The question of a head that the fast way answers; `None` for any other.
 #[inline]
-fn fast_ask(head: &Head<'_>) -> Option<Ask> {
+fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
     if head.is_unusual || !head.is_http11 || head.method == Method::Other {
         return None;
     }
@@ -240,11 +244,24 @@ fn fast_ask(head: &Head<'_>) -> Option<Ask> {
     Some(Ask {
         code,
         query,
+        user_agent: span_in(bytes, head.user_agent),
+        referer: span_in(bytes, head.referer),
         head_only: head.method == Method::Head,
         accepts_html: head.accepts_html,
         close: head.close,
         asked_to_close: head.close,
     })
+}
+
+/// Where a part of a head stands in it.
+#[inline]
+fn span_in(head: &[u8], part: &[u8]) -> Span {
+    let at = part.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
+    // What does not fit is not from this head, and nothing is.
+    match (u16::try_from(at), u16::try_from(part.len())) {
+        (Ok(at), Ok(len)) if usize::from(at) + usize::from(len) <= head.len() => Span { at, len },
+        _ => Span::default(),
+    }
 }
 
 /// Where the query stands that begins at that byte of the target; `None` where something follows it, which no client
@@ -287,7 +304,9 @@ mod tests {
                     Action::Read => break,
                     Action::Lookup(ask) => {
                         let query = String::from_utf8(ask.query.of(&taken).to_vec()).unwrap();
-                        seen.push(Seen::Asked(Ask { query: Span::default(), ..ask }, query));
+                        let nowhere = Span::default();
+                        let ask = Ask { query: nowhere, user_agent: nowhere, referer: nowhere, ..ask };
+                        seen.push(Seen::Asked(ask, query));
                     }
                     Action::HandOver => seen.push(Seen::HandedOver),
                     Action::Pass => match seen.last_mut() {
@@ -306,8 +325,16 @@ mod tests {
 
     fn ask(code: &str, query: &str) -> Seen {
         let (code, nowhere) = (Code::parse(code.as_bytes()).unwrap(), Span::default());
-        let ask =
-            Ask { code, query: nowhere, head_only: false, accepts_html: false, close: false, asked_to_close: false };
+        let ask = Ask {
+            code,
+            query: nowhere,
+            user_agent: nowhere,
+            referer: nowhere,
+            head_only: false,
+            accepts_html: false,
+            close: false,
+            asked_to_close: false,
+        };
         Seen::Asked(ask, query.to_owned())
     }
 
@@ -318,6 +345,12 @@ mod tests {
         let head = b"HEAD /abc?a=%20&b?c HTTP/1.1\r\nHost: a\r\n\r\n";
         let Action::Lookup(ask) = Connection::fast().step(head).action else { panic!("no question") };
         assert_eq!(ask.query.of(head), b"a=%20&b?c");
+        let browser = b"GET /abc HTTP/1.1\r\nHost: a\r\nuser-agent: Mozilla/5.0 (X)\r\nReferer:\thttps://b/ \r\n\r\n";
+        let Action::Lookup(ask) = Connection::fast().step(browser).action else { panic!("no question") };
+        assert_eq!(
+            (ask.user_agent.of(browser), ask.referer.of(browser)),
+            (&b"Mozilla/5.0 (X)"[..], &b"https://b/"[..])
+        );
         let fragment = b"GET /abc?a=1#b HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(Connection::fast().step(fragment).action, Action::HandOver);
     }

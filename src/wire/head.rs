@@ -107,6 +107,10 @@ pub struct Head<'a> {
     pub close: bool,
     /// Whether the client accepts HTML by name.
     pub accepts_html: bool,
+    /// What the client calls itself; empty where it does not say.
+    pub user_agent: &'a [u8],
+    /// Where the client says that it came from; empty where it does not.
+    pub referer: &'a [u8],
     /// Whether a field asks for more than a plain answer: a body's length (even 0), `Expect`, `Upgrade`.
     pub is_unusual: bool,
 }
@@ -189,6 +193,8 @@ pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
         body,
         close: fields.close || (!is_http11 && !fields.keep_alive),
         accepts_html: fields.accepts_html,
+        user_agent: fields.user_agent,
+        referer: fields.referer,
         is_unusual: fields.is_unusual || body != Body::None,
     })
 }
@@ -208,19 +214,21 @@ fn version_rejection(bytes: &[u8]) -> Rejection {
 
 /// What the fields of one head say, gathered one by one.
 #[derive(Default)]
-struct Fields {
+struct Fields<'a> {
     hosts: u32,
     content_length: Option<u64>,
     chunked: bool,
     close: bool,
     keep_alive: bool,
     accepts_html: bool,
+    user_agent: &'a [u8],
+    referer: &'a [u8],
     is_unusual: bool,
 }
 
-impl Fields {
+impl<'a> Fields<'a> {
     #[inline]
-    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), Rejection> {
+    fn take(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), Rejection> {
         // The length tells most names apart, so that most fields cost one comparison of a number.
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
@@ -236,7 +244,9 @@ impl Fields {
                 }
                 self.is_unusual = true;
             }
+            7 if name.eq_ignore_ascii_case(b"referer") => self.referer = value,
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.is_unusual = true,
+            10 if name.eq_ignore_ascii_case(b"user-agent") => self.user_agent = value,
             10 if name.eq_ignore_ascii_case(b"connection") => self.take_connection(value),
             14 if name.eq_ignore_ascii_case(b"content-length") => self.take_length(value)?,
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {

@@ -147,6 +147,7 @@ impl Gateway {
                 let ticket = self.redis.put_state(code, deadline);
                 self.asked.insert(ticket, Asked { request, deadline, change: None });
             }
+            StoreRequest::ReadVisits { .. } => return self.go_alone(request, "it is not for Redis"),
         }
         Ok(())
     }
@@ -183,7 +184,7 @@ impl Gateway {
                 }
                 Err(_) => self.go_alone(request, "it is not known which link there is to delete"),
             },
-            (None, StoreRequest::Create { .. }) => Ok(()),
+            (None, StoreRequest::Create { .. } | StoreRequest::ReadVisits { .. }) => Ok(()),
         }
     }
 

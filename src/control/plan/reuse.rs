@@ -96,7 +96,7 @@ impl Plan<'_> {
     /// What the index of long URLs must have after this commit.
     pub(super) fn url_writes(&self) -> Vec<(UrlEntry, Option<u64>)> {
         let mut writes = Vec::new();
-        for (code, Looked { before, after, entry, is_new }) in &self.codes {
+        for (code, Looked { before, after, entry, is_new, .. }) in &self.codes {
             let is_used = self.used.contains(code);
             if !is_new && !is_used {
                 continue;

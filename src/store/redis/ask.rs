@@ -431,7 +431,7 @@ fn unreadable(code: Code) -> Trouble {
     Trouble::Refused(format!("what Redis has for {code} was not written by carom, or is damaged"))
 }
 
-fn nonsense(of: &str) -> Trouble {
+pub(super) fn nonsense(of: &str) -> Trouble {
     Trouble::Refused(format!("the answer to {of} makes no sense"))
 }
 

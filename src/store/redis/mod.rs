@@ -8,6 +8,7 @@
 //!
 //! This is the one room that names the `redis` crate. What the scripts mean is said in [`crate::fleet`].
 
+mod allow;
 mod ask;
 mod connection;
 mod dial;
@@ -31,6 +32,7 @@ use self::server::{Approach, Said, Server, Unsaid};
 use self::topology::{Search, Told, Topology};
 use crate::fleet::Partition;
 
+pub use self::allow::Allowance;
 pub use self::ask::{Answer, Beat, Change, Changed, Heard, Recent, Scan};
 
 /// Times that a question is put within its time, because another server has what it is about.

@@ -14,6 +14,7 @@ pub(super) enum Script {
     Beat,
     Reclaim,
     Recent,
+    Allow,
 }
 
 /// How many there are.
@@ -23,7 +24,8 @@ pub(super) const COUNT: usize = Script::ALL.len();
 static NAMES: [OnceLock<Vec<u8>>; COUNT] = [const { OnceLock::new() }; COUNT];
 
 impl Script {
-    const ALL: [Script; 5] = [Script::Change, Script::Lease, Script::Beat, Script::Reclaim, Script::Recent];
+    const ALL: [Script; 6] =
+        [Script::Change, Script::Lease, Script::Beat, Script::Reclaim, Script::Recent, Script::Allow];
 
     const fn text(self) -> &'static str {
         match self {
@@ -32,6 +34,7 @@ impl Script {
             Script::Beat => include_str!("beat.lua"),
             Script::Reclaim => include_str!("reclaim.lua"),
             Script::Recent => include_str!("recent.lua"),
+            Script::Allow => include_str!("allow.lua"),
         }
     }
 

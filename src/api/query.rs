@@ -1,0 +1,155 @@
+//! The query of a URL, as forms and clients of Shlink write it: names and values with percent escapes, `+` for a space, and
+//! lists as `tags[]=a&tags[]=b`.
+
+use std::borrow::Cow;
+
+use super::problem::Invalid;
+
+/// The parameters of a request. Those that nobody asks for are no mistake, as in Shlink.
+#[derive(Debug)]
+pub(super) struct Params {
+    pairs: Vec<(String, String)>,
+    invalid: Vec<Invalid>,
+}
+
+impl Params {
+    pub(super) fn of(query: Option<&str>) -> Params {
+        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decoded(name), decoded(value))
+        });
+        Params { pairs: pairs.collect(), invalid: Vec::new() }
+    }
+
+    /// The last value of that name; empty ones ask for nothing.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        let of_name = self.pairs.iter().rev().find(|(of_pair, _)| of_pair == name);
+        of_name.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// All values of that name as a list: `name[]`, `name[0]`, or `name` alone.
+    pub(super) fn list(&self, name: &str) -> Vec<&str> {
+        let is_of_list = |of_pair: &str| {
+            let rest = of_pair.strip_prefix(name)?;
+            let number = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+            (rest.is_empty() || number.is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))).then_some(())
+        };
+        let of_list = self.pairs.iter().filter(|(of_pair, value)| is_of_list(of_pair).is_some() && !value.is_empty());
+        of_list.map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// What `read` makes of the value of that name; one that it does not take is noted.
+    pub(super) fn read<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        match self.text(name).map(read)? {
+            Ok(value) => Some(value),
+            Err(reason) => {
+                self.refuse(name, reason);
+                None
+            }
+        }
+    }
+
+    /// A whole number of that range.
+    pub(super) fn number(&mut self, name: &str, least: u64, most: u64) -> Option<u64> {
+        self.read(name, |text| {
+            // Without signs, which `parse` would take.
+            let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+            number.filter(|number| (least..=most).contains(number)).ok_or_else(|| match most {
+                u64::MAX => format!("must be a whole number from {least} on"),
+                most => format!("must be a whole number from {least} to {most}; there is no -1 for all"),
+            })
+        })
+    }
+
+    /// Whether something is wanted: `true` or `false`, as Shlink reads it, or 1 or 0.
+    pub(super) fn flag(&mut self, name: &str) -> bool {
+        let read = |text: &str| match text {
+            "true" | "1" => Ok(true),
+            "false" | "0" => Ok(false),
+            _ => Err("must be true or false".to_owned()),
+        };
+        self.read(name, read).unwrap_or(false)
+    }
+
+    /// Notes that a value is wrong.
+    pub(super) fn refuse(&mut self, name: &str, reason: impl Into<String>) {
+        self.invalid.push(Invalid::new(name, reason));
+    }
+
+    /// The end of reading.
+    ///
+    /// # Errors
+    /// Every wrong value.
+    pub(super) fn finish(self) -> Result<(), Vec<Invalid>> {
+        if self.invalid.is_empty() { Ok(()) } else { Err(self.invalid) }
+    }
+}
+
+/// A name or value without escapes; what is not UTF-8 then is replaced.
+fn decoded(text: &str) -> String {
+    let text: Cow<'_, str> = if text.contains('+') { text.replace('+', " ").into() } else { text.into() };
+    percent_decoded(&text)
+}
+
+/// Text without its percent escapes; what is not UTF-8 then is replaced.
+pub(super) fn percent_decoded(segment: &str) -> String {
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let [first, behind @ ..] = rest {
+        match (first, behind) {
+            (b'%', [high, low, behind @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
+                bytes.push(digit(*high) << 4 | digit(*low));
+                rest = behind;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn escapes_are_taken_out_once() {
+        assert_eq!(percent_decoded("a%62c"), "abc");
+        assert_eq!(percent_decoded("%2561"), "%61");
+        assert_eq!(percent_decoded("100%"), "100%");
+        assert_eq!(percent_decoded("%zz%f"), "%zz%f");
+    }
+
+    #[test]
+    fn parameters_are_read_as_forms_write_them() {
+        let params =
+            Params::of(Some("a=1&a=2&b=x+y%2Bz&tags[]=p&tags%5B%5D=q%20r&tags[7]=s&tags=t&tags[]=&c&&=&tagsMode=u"));
+        assert_eq!((params.text("a"), params.text("b"), params.text("c")), (Some("2"), Some("x y+z"), None));
+        assert_eq!(params.list("tags"), ["p", "q r", "s", "t"]);
+        assert!(Params::of(None).list("tags").is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_noted_by_its_name() {
+        let mut params = Params::of(Some("page=+1&itemsPerPage=-1&x=0&y=18446744073709551616&flag=yes&on=1&off="));
+        for (name, most) in [("page", u64::MAX), ("itemsPerPage", 9), ("x", 9), ("y", u64::MAX)] {
+            assert_eq!(params.number(name, 1, most), None);
+        }
+        assert!(!params.flag("flag") && params.flag("on") && !params.flag("off"));
+        let wrong: Vec<String> = params.finish().unwrap_err().into_iter().map(|one| one.field).collect();
+        assert_eq!(wrong, ["page", "itemsPerPage", "x", "y", "flag"]);
+    }
+
+    proptest! {
+        #[test]
+        fn reading_is_total(query in any::<String>()) {
+            let mut params = Params::of(Some(&query));
+            params.number("page", 1, 9);
+            params.list("tags");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The API of visits: how often links were followed, by day, by hour and by referring host.
+
+use std::collections::BTreeMap;
+
+use carom_shards::Code;
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::describe::VisitsSummary;
+use super::problem::{Invalid, Problem};
+use super::query::Params;
+use super::short_urls::failed;
+use super::{Answer, Context, json as json_answer};
+use crate::dates;
+use crate::mail::{StoreAnswer, StoreRequest};
+use crate::visits::history::History;
+use crate::visits::tally::{Counts, HOSTS_MAX, Subject};
+
+const HOUR_MS: u64 = 3_600_000;
+
+impl Context {
+    /// `GET /rest/v3/short-urls/{shortCode}/visits`
+    pub(super) async fn visits_of(&self, code: &str, query: Option<&str>) -> Answer {
+        match self.try_visits_of(code, query).await {
+            Ok(body) => json_answer(StatusCode::OK, &body),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn try_visits_of(&self, code: &str, query: Option<&str>) -> Result<Value, Problem> {
+        let span = Span::read(query).map_err(|invalid| Problem::invalid(&invalid))?;
+        let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
+        let history = self.history(Subject::Link(parsed), code).await?;
+        Ok(json!({ "visits": describe(&history, &span) }))
+    }
+
+    /// `GET /rest/v3/visits`
+    pub(super) async fn all_visits(&self) -> Answer {
+        match self.try_all_visits().await {
+            Ok(body) => json_answer(StatusCode::OK, &body),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn try_all_visits(&self) -> Result<Value, Problem> {
+        let (links, orphans) = (self.history(Subject::All, "").await?, self.history(Subject::Orphans, "").await?);
+        let (links, orphans) = (links.all.counts, orphans.all.counts);
+        Ok(json!({ "visits": {
+            "nonOrphanVisits": VisitsSummary::from(links),
+            "orphanVisits": VisitsSummary::from(orphans),
+            "visitsCount": links.total,
+            "orphanVisitsCount": orphans.total,
+        }}))
+    }
+
+    async fn history(&self, subject: Subject, code: &str) -> Result<Box<History>, Problem> {
+        match self.desk.store(|ticket| StoreRequest::ReadVisits { subject, ticket }).await {
+            StoreAnswer::Visits(history) => Ok(history),
+            other => Err(failed(&other, code)),
+        }
+    }
+}
+
+/// Of which time visits are asked for.
+struct Span {
+    start_ms: u64,
+    end_ms: u64,
+}
+
+impl Span {
+    fn read(query: Option<&str>) -> Result<Span, Vec<Invalid>> {
+        let mut params = Params::of(query);
+        let instant = |text: &str| dates::parse(text).map_err(|error| error.to_string());
+        let start_ms = params.read("startDate", instant).unwrap_or(0);
+        let end_ms = params.read("endDate", instant).unwrap_or(u64::MAX);
+        params.finish()?;
+        Ok(Span { start_ms, end_ms })
+    }
+
+    /// Whether some of a time that begins then is within.
+    fn meets(&self, begin_ms: u64, len_ms: u64) -> bool {
+        begin_ms <= self.end_ms && begin_ms + len_ms > self.start_ms
+    }
+
+    fn is_everything(&self) -> bool {
+        self.start_ms == 0 && self.end_ms == u64::MAX
+    }
+}
+
+fn describe(history: &History, span: &Span) -> Value {
+    let within = |times: &BTreeMap<u32, Counts>, len_ms: u64| -> Vec<(u64, Counts)> {
+        let times = times.iter().map(|(time, counts)| (u64::from(*time) * len_ms, *counts));
+        times.filter(|(begin_ms, _)| span.meets(*begin_ms, len_ms)).collect()
+    };
+    let (days, hours) = (within(&history.days, 24 * HOUR_MS), within(&history.hours, HOUR_MS));
+    let mut counts = history.all.counts;
+    if !span.is_everything() {
+        counts = Counts::default();
+        days.iter().for_each(|(_, of_day)| counts.add(*of_day));
+    }
+    let mut referrers = history.all.clone();
+    referrers.sort_hosts();
+    let referrers: Vec<Value> = referrers
+        .hosts
+        .iter()
+        .take(HOSTS_MAX)
+        .map(|(host, count)| json!({ "host": String::from_utf8_lossy(host), "total": count }))
+        .collect();
+    let summary = VisitsSummary::from(counts);
+    json!({
+        "summary": summary,
+        "perDay": days.into_iter().map(|(ms, counts)| entry(&dates::format(ms)[..10], counts)).collect::<Vec<_>>(),
+        "perHour": hours.into_iter().map(|(ms, counts)| entry(&dates::format(ms), counts)).collect::<Vec<_>>(),
+        "referrers": referrers,
+    })
+}
+
+fn entry(date: &str, Counts { total, bots }: Counts) -> Value {
+    json!({ "date": date, "total": total, "nonBots": total.saturating_sub(bots), "bots": bots })
+}

@@ -1,0 +1,476 @@
+//! All counts of a node, and the order in which they come to the disk.
+//!
+//! Visits are counted in `fresh`. Twice a second that goes to the log and into the tallies of its hour. When an hour is
+//! over, or the tallies or the log are large, a *fold* begins: a new log is begun, and the tallies of the old one are
+//! written to the store, as rows under its number, some at a time. When all are synced, a mark says so, and the log is
+//! removed. Rows of a log that is not marked do not count: its tallies, in memory or read back from it, do. So a crash
+//! at any point counts each visit once.
+//!
+//! Rows of one link are put together when there are many.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+
+use carom_shards::Code;
+
+use super::log::{self, Log};
+use crate::limits::{VISITS_LOG_BYTES, VISITS_TALLIED_MAX};
+use crate::stats::NodeStats;
+use crate::store::links::{Links, StoreError, VisitRow};
+use crate::visits::VisitReceiver;
+use crate::visits::history::History;
+use crate::visits::tally::{Row, Subject, Tally};
+
+/// Rows that are written at once: a few milliseconds, for which a question waits.
+const FOLD_STEP: usize = 2_000;
+
+/// Rows of one subject that are put together.
+const ROWS_MANY: usize = 32;
+
+/// Rows that are looked at in one step of the search for such subjects.
+const TIDY_STEP: usize = 500;
+
+/// Milliseconds from the end of one search for them to the beginning of the next.
+const TIDY_EVERY_MS: u64 = 3_600_000;
+
+/// Where what was put together stands.
+const TOGETHER: (u32, u32) = (0, 0);
+
+/// Tallies that are being written to the store.
+struct Fold {
+    seq: u32,
+    tallies: Vec<(u32, Tally)>,
+    /// What is still to be written, from the end.
+    todo: Vec<(u32, Subject)>,
+}
+
+impl Fold {
+    fn new(seq: u32, tallies: Vec<(u32, Tally)>) -> Fold {
+        let subjects = tallies.iter().flat_map(|(hour, tally)| tally.subjects().map(|subject| (*hour, subject)));
+        let mut todo: Vec<(u32, Subject)> = subjects.collect();
+        // In the order of the store, so that neighbours are written together.
+        todo.sort_unstable_by_key(|(_, subject)| std::cmp::Reverse(*subject));
+        Fold { seq, tallies, todo }
+    }
+}
+
+pub(super) struct Book {
+    dir: PathBuf,
+    links: Links,
+    stats: Arc<NodeStats>,
+    receivers: Vec<VisitReceiver>,
+    ended: Receiver<Vec<Code>>,
+    hour: u32,
+    now_ms: u64,
+    /// Counted since the last write to the log, in the present hour; and links that have ended since.
+    fresh: Tally,
+    fresh_ended: Vec<Code>,
+    /// Counted since the last fold, by hour. The log has it.
+    tallies: Vec<(u32, Tally)>,
+    log: Log,
+    /// Tallies of logs that were begun before this one, the oldest first.
+    folds: VecDeque<Fold>,
+    /// The last log whose rows are all stored.
+    folded: u32,
+    /// Where the search for subjects with many rows is, and when it may begin anew.
+    tidied: Vec<u8>,
+    tidy_at_ms: u64,
+    /// A write has failed: nothing more is stored.
+    failed: bool,
+}
+
+impl Book {
+    pub(super) fn open(
+        dir: &Path,
+        links: Links,
+        receivers: Vec<VisitReceiver>,
+        ended: Receiver<Vec<Code>>,
+        stats: Arc<NodeStats>,
+    ) -> io::Result<Book> {
+        std::fs::create_dir_all(dir)?;
+        let folded = links.visits_folded().map_err(io::Error::other)?;
+        let mut folds: VecDeque<Fold> = VecDeque::new();
+        let mut gone = Vec::new();
+        let mut last = folded;
+        for seq in log::seqs(dir)? {
+            last = last.max(seq);
+            if seq <= folded {
+                // Its rows are stored; the crash came before it was removed.
+                log::remove(dir, seq)?;
+                continue;
+            }
+            let mut tallies = Vec::new();
+            for piece in log::read(dir, seq)? {
+                for code in piece.ended {
+                    let before = folds.iter_mut().flat_map(|fold| &mut fold.tallies).chain(&mut tallies);
+                    before.for_each(|(_, tally)| tally.remove(&Subject::Link(code)));
+                    gone.push(code);
+                }
+                let tally = of_hour(&mut tallies, piece.hour);
+                piece.rows.iter().for_each(|(subject, row)| tally.add_row(*subject, row));
+            }
+            // Some of its rows may be stored already: under the same number they take the place of each other.
+            folds.push_back(Fold::new(seq, tallies));
+        }
+        // A log that a crash may have cut off is not written to again.
+        let log = Log::begin(dir, last + 1)?;
+        let mut book = Book {
+            dir: dir.to_owned(),
+            links,
+            stats,
+            receivers,
+            ended,
+            hour: 0,
+            now_ms: 0,
+            fresh: Tally::default(),
+            fresh_ended: Vec::new(),
+            tallies: Vec::new(),
+            log,
+            folds,
+            folded,
+            tidied: Vec::new(),
+            tidy_at_ms: 0,
+            failed: false,
+        };
+        gone.iter().for_each(|code| book.forget_stored(code));
+        Ok(book)
+    }
+
+    /// Empties the rings. Returns how many visits there were.
+    pub(super) fn collect(&mut self, now_ms: u64) -> usize {
+        let hour = (now_ms / 3_600_000) as u32;
+        if hour != self.hour {
+            self.write_log();
+            self.hour = hour;
+        }
+        self.now_ms = now_ms;
+        let ended: Vec<Code> = self.ended.try_iter().flatten().collect();
+        let mut found = 0;
+        for receiver in &mut self.receivers {
+            // What comes meanwhile waits for the next time.
+            for _ in 0..receiver.len() {
+                let Some(visit) = receiver.dequeue() else { break };
+                let (is_bot, host) = (visit.visitor.is_bot, visit.visitor.host());
+                match visit.code {
+                    Some(code) => {
+                        self.fresh.add_visit(Subject::Link(code), is_bot, host);
+                        self.fresh.add_visit(Subject::All, is_bot, b"");
+                    }
+                    None => self.fresh.add_visit(Subject::Orphans, is_bot, b""),
+                }
+                found += 1;
+            }
+        }
+        ended.iter().for_each(|code| self.forget(code));
+        found
+    }
+
+    /// A link has ended, and its visits with it.
+    fn forget(&mut self, code: &Code) {
+        let subject = Subject::Link(*code);
+        self.fresh.remove(&subject);
+        self.tallies.iter_mut().for_each(|(_, tally)| tally.remove(&subject));
+        let folding = self.folds.iter_mut().flat_map(|fold| &mut fold.tallies);
+        folding.for_each(|(_, tally)| tally.remove(&subject));
+        self.fresh_ended.push(*code);
+        self.forget_stored(code);
+    }
+
+    fn forget_stored(&mut self, code: &Code) {
+        if !self.may_write() {
+            return;
+        }
+        let removed = self.links.visits_of(&Subject::Link(*code).name()).and_then(|rows| {
+            let mut batch = self.links.batch();
+            rows.iter().for_each(|row| batch.remove_visits(&row.key));
+            if batch.is_empty() { Ok(()) } else { self.links.commit(batch) }
+        });
+        removed.unwrap_or_else(|error| self.fail(&error));
+    }
+
+    /// Writes what was counted since the last time to the log.
+    pub(super) fn write_log(&mut self) {
+        if self.fresh.is_empty() && self.fresh_ended.is_empty() {
+            return;
+        }
+        if self.failed || self.stats.writes_refused.load(Ordering::Acquire) {
+            // It is kept in memory until there is room again.
+            return;
+        }
+        match self.log.write(self.hour, &self.fresh_ended, &self.fresh) {
+            Ok(()) => {
+                let fresh = std::mem::take(&mut self.fresh);
+                self.fresh_ended.clear();
+                of_hour(&mut self.tallies, self.hour).add(&fresh);
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Goes on with what is not urgent.
+    pub(super) fn go_on(&mut self) {
+        if !self.may_write() {
+            // What cannot be kept is dropped, and said: memory has an end.
+            if self.fresh.len() > VISITS_TALLIED_MAX {
+                self.stats.visits_dropped.add_shared(self.fresh.row(&Subject::All).counts.total);
+                self.fresh = Tally::default();
+            }
+            return;
+        }
+        let done = match self.folds.pop_front() {
+            Some(fold) => self.fold_some(fold),
+            None if self.is_fold_due() => self.begin_fold(),
+            None => self.tidy_some(),
+        };
+        done.unwrap_or_else(|error| self.fail(&error));
+    }
+
+    fn may_write(&self) -> bool {
+        !self.failed && !self.stats.writes_refused.load(Ordering::Acquire)
+    }
+
+    fn is_fold_due(&self) -> bool {
+        let is_over = self.tallies.iter().any(|(hour, _)| *hour != self.hour);
+        let subjects: usize = self.tallies.iter().map(|(_, tally)| tally.len()).sum();
+        is_over || subjects > VISITS_TALLIED_MAX || self.log.len > VISITS_LOG_BYTES
+    }
+
+    fn begin_fold(&mut self) -> Result<(), StoreError> {
+        let next = self.log.next().map_err(|error| StoreError::Failed(error.to_string()))?;
+        let seq = std::mem::replace(&mut self.log, next).seq;
+        let tallies = std::mem::take(&mut self.tallies);
+        self.folds.push_back(Fold::new(seq, tallies));
+        Ok(())
+    }
+
+    fn fold_some(&mut self, mut fold: Fold) -> Result<(), StoreError> {
+        let mut batch = self.links.batch();
+        let mut value = Vec::new();
+        for _ in 0..FOLD_STEP {
+            let Some((hour, subject)) = fold.todo.pop() else { break };
+            let row = fold.tallies.iter().find(|(of, _)| *of == hour).map(|(_, tally)| tally.row(&subject));
+            if let Some(row) = row.filter(|row| *row != Row::default()) {
+                value.clear();
+                row.encode(&mut value);
+                batch.put_visits(&subject.name(), (hour, fold.seq), &value);
+            }
+        }
+        if !batch.is_empty() {
+            self.links.commit(batch)?;
+        }
+        if !fold.todo.is_empty() {
+            self.folds.push_front(fold);
+            return Ok(());
+        }
+        // The rows first, and only then that they are all there.
+        self.links.sync()?;
+        let mut batch = self.links.batch();
+        batch.set_visits_folded(fold.seq);
+        self.links.commit(batch)?;
+        self.links.sync()?;
+        self.folded = fold.seq;
+        for seq in log::seqs(&self.dir).unwrap_or_default() {
+            if seq <= self.folded {
+                // One that stays is removed at the next start.
+                let _ = log::remove(&self.dir, seq);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for subjects with many rows, and puts those together.
+    fn tidy_some(&mut self) -> Result<(), StoreError> {
+        if self.now_ms < self.tidy_at_ms {
+            return Ok(());
+        }
+        let rows = self.links.visits_behind(&self.tidied, TIDY_STEP)?;
+        let Some(last) = rows.last() else {
+            self.tidied.clear();
+            self.tidy_at_ms = self.now_ms + TIDY_EVERY_MS;
+            return Ok(());
+        };
+        self.tidied.clone_from(&last.key);
+        for of_one in rows.chunk_by(|a, b| a.name == b.name) {
+            if of_one.len() >= ROWS_MANY {
+                self.put_together(&of_one[0].name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_together(&mut self, name: &[u8]) -> Result<(), StoreError> {
+        let rows: Vec<VisitRow> =
+            self.links.visits_of(name)?.into_iter().filter(|row| row.place.1 <= self.folded).collect();
+        let mut history = History::default();
+        let mut batch = self.links.batch();
+        for row in &rows {
+            add_stored(&mut history, row);
+            if row.place != TOGETHER {
+                batch.remove_visits(&row.key);
+            }
+        }
+        let mut value = Vec::new();
+        history.encode(&mut value);
+        batch.put_visits(name, TOGETHER, &value);
+        self.links.commit(batch)
+    }
+
+    /// Everything that is known of the visits of a subject, as far as the rings were emptied.
+    pub(super) fn history(&self, subject: Subject) -> Result<History, StoreError> {
+        let mut history = History::default();
+        for row in self.links.visits_of(&subject.name())? {
+            if row.place.1 <= self.folded {
+                add_stored(&mut history, &row);
+            }
+        }
+        let folding = self.folds.iter().flat_map(|fold| &fold.tallies);
+        for (hour, tally) in folding.chain(&self.tallies) {
+            history.add(*hour, &tally.row(&subject));
+        }
+        history.add(self.hour, &self.fresh.row(&subject));
+        Ok(history)
+    }
+
+    fn fail(&mut self, error: &dyn std::fmt::Display) {
+        if !std::mem::replace(&mut self.failed, true) {
+            self.stats.store_errors.add_shared(1);
+            let text = format!(
+                "visits cannot be stored ({error}): those since then are lost with the process; check the disk, then restart"
+            );
+            self.stats.alarms.raise("visits_failed", text);
+        }
+    }
+}
+
+/// Adds a stored row. What cannot be read counts nothing.
+fn add_stored(history: &mut History, row: &VisitRow) {
+    if row.place == TOGETHER {
+        history.merge(&History::decode(&row.value).unwrap_or_default());
+    } else {
+        history.add(row.place.0, &Row::decode(&mut &row.value[..]).unwrap_or_default());
+    }
+}
+
+/// The tally of an hour.
+fn of_hour(tallies: &mut Vec<(u32, Tally)>, hour: u32) -> &mut Tally {
+    let at = tallies.iter().position(|(of, _)| *of == hour).unwrap_or_else(|| {
+        tallies.push((hour, Tally::default()));
+        tallies.len() - 1
+    });
+    &mut tallies[at].1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::testing::KEY;
+    use crate::visits::{Visit, VisitSender, ring};
+    use std::sync::mpsc::{Sender, channel};
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    struct Desk {
+        book: Book,
+        sender: VisitSender,
+        ended: Sender<Vec<Code>>,
+    }
+
+    /// Opens the book of a directory, as a process that starts does.
+    fn open(dir: &Path) -> Desk {
+        let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
+        let (sender, receiver) = ring();
+        let (ended, ends) = channel();
+        let book = Book::open(&dir.join("visits"), links, vec![receiver], ends, Arc::default()).unwrap();
+        Desk { book, sender, ended }
+    }
+
+    fn code(text: &str) -> Code {
+        Code::parse(text.as_bytes()).unwrap()
+    }
+
+    impl Desk {
+        fn visit(&mut self, name: &str, times: usize) {
+            let visitor = self.sender.visitor(b"curl/8", b"https://a.example/");
+            (0..times).for_each(|_| assert!(self.sender.tell(Visit { code: Some(code(name)), visitor })));
+        }
+
+        fn total(&self, name: &str) -> u64 {
+            let history = self.book.history(Subject::Link(code(name))).unwrap();
+            assert_eq!(history.days.values().map(|counts| counts.total).sum::<u64>(), history.all.counts.total);
+            assert_eq!(history.hours.values().map(|counts| counts.bots).sum::<u64>(), history.all.counts.total);
+            history.all.counts.total
+        }
+    }
+
+    #[test]
+    fn each_visit_counts_once_whenever_the_process_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut expected = 0;
+        // After so many steps of work it is killed: before, in and after folds.
+        for steps in [0, 1, 2, 3, 0, 1, 4, 2, 9] {
+            let mut desk = open(dir.path());
+            assert_eq!((desk.total("abc"), desk.total("slug-of-many-letters")), (expected, expected), "{steps}");
+            for step in 0..=steps {
+                desk.visit("abc", 2);
+                desk.visit("slug-of-many-letters", 2);
+                // An hour is over each time, so that a fold is due.
+                desk.book.collect(490_000 * HOUR_MS + (expected + step) * HOUR_MS);
+                desk.book.write_log();
+                desk.book.go_on();
+                assert_eq!(desk.total("abc"), expected + 2 * (step + 1));
+            }
+            expected += 2 * (steps + 1);
+        }
+        let desk = open(dir.path());
+        assert_eq!(desk.book.history(Subject::All).unwrap().all.counts.total, 2 * expected);
+    }
+
+    #[test]
+    fn visits_of_a_link_that_has_ended_are_not_those_of_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..6 {
+            let mut desk = open(dir.path());
+            desk.visit("abc", 3);
+            desk.book.collect((490_000 + round) * HOUR_MS);
+            desk.book.write_log();
+            // In each state of a fold.
+            (0..round).for_each(|_| desk.book.go_on());
+            desk.ended.send(vec![code("abc")]).unwrap();
+            desk.book.collect((490_000 + round) * HOUR_MS);
+            assert_eq!(desk.total("abc"), 0, "{round}");
+            desk.visit("abc", 1);
+            desk.book.collect((490_001 + round) * HOUR_MS);
+            desk.book.write_log();
+            (0..5).for_each(|_| desk.book.go_on());
+            assert_eq!(desk.total("abc"), 1, "{round}");
+            drop(desk);
+            let mut desk = open(dir.path());
+            assert_eq!(desk.total("abc"), 1, "{round}");
+            desk.ended.send(vec![code("abc")]).unwrap();
+            desk.book.collect((490_001 + round) * HOUR_MS);
+            desk.book.write_log();
+        }
+    }
+
+    #[test]
+    fn many_rows_are_put_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut desk = open(dir.path());
+        let rows = |desk: &Desk| desk.book.links.visits_of(b"abc").unwrap().len();
+        for hour in 0..100 {
+            desk.visit("abc", 1);
+            desk.book.collect((490_000 + hour) * HOUR_MS);
+            desk.book.write_log();
+            // A fold, and a search in between.
+            (0..4).for_each(|_| desk.book.go_on());
+            assert_eq!(desk.total("abc"), hour + 1);
+        }
+        assert!(rows(&desk) < ROWS_MANY + 4, "{}", rows(&desk));
+        drop(desk);
+        assert_eq!(open(dir.path()).total("abc"), 100);
+    }
+}

@@ -1,0 +1,171 @@
+//! The log of visits: what was counted since the last fold, so that a crash takes one interval at most.
+//!
+//! A file is a list of pieces: length and checksum, then what was counted in an interval of one hour. A piece that was cut
+//! off by a crash is the end of the file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use carom_shards::Code;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::visits::tally::{Row, Subject, Tally, push_number, take_bytes, take_number};
+
+const ROW: u8 = 1;
+const FORGET: u8 = 2;
+
+/// Length and checksum of a piece.
+const HEAD_LEN: usize = 12;
+
+/// Longest piece that is read, bytes: far more than an interval makes. A longer one is damage.
+const PIECE_LEN_MAX: usize = 1 << 30;
+
+/// What a piece tells.
+#[derive(Debug)]
+pub(super) struct Piece {
+    /// The hour, counted from 1970 UTC.
+    pub(super) hour: u32,
+    /// Links that had ended by then; comes before the rows.
+    pub(super) ended: Vec<Code>,
+    /// What was counted.
+    pub(super) rows: Vec<(Subject, Row)>,
+}
+
+/// The log that is written.
+#[derive(Debug)]
+pub(super) struct Log {
+    dir: PathBuf,
+    file: File,
+    /// Its number: rows that it leads to are stored under it.
+    pub(super) seq: u32,
+    /// Its length, bytes.
+    pub(super) len: u64,
+    piece: Vec<u8>,
+}
+
+fn path(dir: &Path, seq: u32) -> PathBuf {
+    dir.join(format!("log-{seq:010}"))
+}
+
+/// The numbers of the logs in a directory, in order.
+pub(super) fn seqs(dir: &Path) -> io::Result<Vec<u32>> {
+    let mut seqs = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        seqs.extend(name.to_str().and_then(|name| name.strip_prefix("log-")).and_then(|seq| seq.parse::<u32>().ok()));
+    }
+    seqs.sort_unstable();
+    Ok(seqs)
+}
+
+/// Removes a log whose rows are stored.
+pub(super) fn remove(dir: &Path, seq: u32) -> io::Result<()> {
+    fs::remove_file(path(dir, seq))
+}
+
+/// The pieces of a log, up to its end or to damage.
+pub(super) fn read(dir: &Path, seq: u32) -> io::Result<Vec<Piece>> {
+    let bytes = fs::read(path(dir, seq))?;
+    let mut rest = &bytes[..];
+    Ok(std::iter::from_fn(|| take_piece(&mut rest)).collect())
+}
+
+fn take_piece(rest: &mut &[u8]) -> Option<Piece> {
+    let (head, behind) = rest.split_at_checked(HEAD_LEN)?;
+    let len = u32::from_le_bytes(head[..4].try_into().ok()?) as usize;
+    let sum = u64::from_le_bytes(head[4..].try_into().ok()?);
+    let (mut payload, behind) = behind.split_at_checked(len.min(PIECE_LEN_MAX))?;
+    if xxh3_64(payload) != sum {
+        return None;
+    }
+    *rest = behind;
+    let mut piece =
+        Piece { hour: u32::try_from(take_number(&mut payload)?).ok()?, ended: Vec::new(), rows: Vec::new() };
+    while let Some((&kind, behind)) = payload.split_first() {
+        payload = behind;
+        let subject = Subject::of_name(take_bytes(&mut payload)?)?;
+        match (kind, subject) {
+            (ROW, subject) => piece.rows.push((subject, Row::decode(&mut payload)?)),
+            (FORGET, Subject::Link(code)) => piece.ended.push(code),
+            _ => return None,
+        }
+    }
+    Some(piece)
+}
+
+impl Log {
+    /// Begins a log of that number.
+    pub(super) fn begin(dir: &Path, seq: u32) -> io::Result<Log> {
+        let file = OpenOptions::new().create(true).append(true).open(path(dir, seq))?;
+        Ok(Log { dir: dir.to_owned(), len: file.metadata()?.len(), file, seq, piece: Vec::new() })
+    }
+
+    /// The next log, instead of this one.
+    pub(super) fn next(&self) -> io::Result<Log> {
+        Log::begin(&self.dir, self.seq + 1)
+    }
+
+    /// Writes what was counted in an hour since the last time, durably.
+    pub(super) fn write(&mut self, hour: u32, ended: &[Code], tally: &Tally) -> io::Result<()> {
+        self.piece.clear();
+        self.piece.resize(HEAD_LEN, 0);
+        push_number(u64::from(hour), &mut self.piece);
+        let begin = |kind: u8, subject: &Subject, piece: &mut Vec<u8>| {
+            let name = subject.name();
+            piece.push(kind);
+            push_number(name.len() as u64, piece);
+            piece.extend_from_slice(&name);
+        };
+        for code in ended {
+            begin(FORGET, &Subject::Link(*code), &mut self.piece);
+        }
+        for subject in tally.subjects() {
+            begin(ROW, &subject, &mut self.piece);
+            tally.row(&subject).encode(&mut self.piece);
+        }
+        let len = (self.piece.len() - HEAD_LEN) as u32;
+        let sum = xxh3_64(&self.piece[HEAD_LEN..]);
+        self.piece[..4].copy_from_slice(&len.to_le_bytes());
+        self.piece[4..HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
+        self.file.write_all(&self.piece)?;
+        self.len += self.piece.len() as u64;
+        self.file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_whole_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let subject = |name: &str| Subject::of_name(name.as_bytes()).unwrap();
+        let code = Code::parse(b"gone").unwrap();
+        let mut log = Log::begin(dir.path(), 7).unwrap();
+        for hour in [490_000, 490_001] {
+            let mut tally = Tally::default();
+            tally.add_visit(subject("abc"), true, b"");
+            tally.add_visit(subject("abc"), false, b"a.example");
+            tally.add_visit(Subject::All, false, b"");
+            log.write(hour, &[code], &tally).unwrap();
+        }
+        assert_eq!(seqs(dir.path()).unwrap(), [7]);
+        let whole = fs::read(path(dir.path(), 7)).unwrap();
+        let pieces = read(dir.path(), 7).unwrap();
+        assert_eq!(pieces.iter().map(|piece| piece.hour).collect::<Vec<_>>(), [490_000, 490_001]);
+        assert_eq!(pieces[1].ended, [code]);
+        let row = &pieces[1].rows.iter().find(|(of, _)| *of == subject("abc")).unwrap().1;
+        assert_eq!((row.counts.total, row.counts.bots, row.hosts.len()), (2, 1, 1));
+        // Cut off anywhere, the pieces before are whole; damaged anywhere, nothing wrong is read.
+        for cut in 0..whole.len() {
+            fs::write(path(dir.path(), 8), &whole[..cut]).unwrap();
+            assert_eq!(read(dir.path(), 8).unwrap().len(), usize::from(cut >= whole.len() / 2));
+            let mut damaged = whole.clone();
+            damaged[cut] ^= 4;
+            fs::write(path(dir.path(), 8), damaged).unwrap();
+            assert!(read(dir.path(), 8).unwrap().len() < 2);
+        }
+    }
+}

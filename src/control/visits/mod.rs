@@ -1,0 +1,140 @@
+//! Visits are counted here: what cores tell of is added up in memory, written to a log twice a second, and folded into the
+//! store from time to time.
+//!
+//! * [`crate::visits::tally`]: counts in memory, and the stored form of a row;
+//! * [`crate::visits::history`]: what is known of one link, by day and hour;
+//! * `log`: what a crash would take otherwise;
+//! * `book`: all of it together, in order, over crashes.
+//!
+//! A redirect pays for a message to a ring and nothing else. Whoever reads counts empties the rings first, so that no visit
+//! that was answered before is missing.
+
+mod book;
+mod log;
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+
+use self::book::Book;
+use crate::stats::{NodeStats, unix_ms};
+use crate::store::links::{Links, StoreError};
+use crate::visits::VisitReceiver;
+use crate::visits::history::History;
+use crate::visits::tally::{Counts, Subject};
+
+/// How often the rings are emptied while there is little in them.
+const COLLECT_EVERY: Duration = Duration::from_millis(100);
+
+/// How often while there is much.
+const COLLECT_BUSY: Duration = Duration::from_millis(20);
+
+/// So many visits at once are much: a quarter of a ring.
+const BUSY: usize = 2_048;
+
+/// How often what was counted is written to the log: with the time of the write, a crash takes less than a second of it.
+const LOG_EVERY: Duration = Duration::from_millis(500);
+
+/// Who counts visits, for whoever asks. Cheap to clone.
+#[derive(Clone)]
+pub struct Visits {
+    book: Arc<Mutex<Book>>,
+}
+
+impl std::fmt::Debug for Visits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Visits")
+    }
+}
+
+/// The thread that counts.
+pub struct Counting {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// What starting to count gives.
+pub struct Started {
+    /// Who answers questions.
+    pub visits: Visits,
+    /// Where to say that links have ended, before anybody else hears of it.
+    pub ended: Sender<Vec<Code>>,
+    /// The thread.
+    pub counting: Counting,
+}
+
+/// Reads back what was counted, and starts to count. The logs are in a folder of the data directory.
+///
+/// # Errors
+/// Where logs or store cannot be read, or the operating system gives no thread.
+pub fn start(
+    data_dir: &Path,
+    links: &Links,
+    receivers: Vec<VisitReceiver>,
+    stats: &Arc<NodeStats>,
+) -> io::Result<Started> {
+    let (ended, receiver) = channel();
+    let book = Book::open(&data_dir.join("visits"), links.clone(), receivers, receiver, Arc::clone(stats))?;
+    let visits = Visits { book: Arc::new(Mutex::new(book)) };
+    let stop = Arc::new(AtomicBool::new(false));
+    let (of_thread, until) = (visits.clone(), Arc::clone(&stop));
+    let thread = std::thread::Builder::new().name("visits".to_owned()).spawn(move || of_thread.count(&until))?;
+    Ok(Started { visits, ended, counting: Counting { stop, thread } })
+}
+
+impl Counting {
+    /// Ends the thread, after a last write. Only after the cores have ended.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().expect("panics abort");
+    }
+}
+
+impl Visits {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, until: &AtomicBool) {
+        let mut logged = Instant::now();
+        while !until.load(Ordering::Acquire) {
+            let found = self.book().collect(unix_ms());
+            if logged.elapsed() >= LOG_EVERY {
+                logged = Instant::now();
+                self.book().write_log();
+            }
+            self.book().go_on();
+            std::thread::park_timeout(if found >= BUSY { COLLECT_BUSY } else { COLLECT_EVERY });
+        }
+        let mut book = self.book();
+        book.collect(unix_ms());
+        book.write_log();
+    }
+
+    /// How often the links of these codes were followed.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+        let mut book = self.book();
+        book.collect(unix_ms());
+        codes.iter().map(|code| Ok(book.history(Subject::Link(*code))?.all.counts)).collect()
+    }
+
+    /// Everything that is known of the visits of a subject.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub fn history(&self, subject: Subject) -> Result<History, StoreError> {
+        let mut book = self.book();
+        book.collect(unix_ms());
+        book.history(subject)
+    }
+}

@@ -1,0 +1,86 @@
+//! How many visits of limited links were given out. One thread writes them.
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+use fjall::Slice;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{Batch, Links, StoreError};
+use crate::allowance::{Identity, Stored};
+
+/// Keeps the checksum of these entries apart from others.
+const SEED: u64 = 0x616c_6c6f_7761_6e63;
+
+/// Four numbers and a checksum over them and the key.
+const LEN: usize = 40;
+
+impl Batch {
+    /// Sets how many visits of a link were given out.
+    pub fn set_allowance(&mut self, code: &Code, stored: &Stored) {
+        let mut ascii = [0; CODE_LEN_MAX];
+        let key = code.ascii(&mut ascii);
+        self.inner.insert(&self.allowances, key, encode(key, stored));
+    }
+
+    /// Forgets the visits of a link that has ended.
+    pub fn remove_allowance(&mut self, code: &Code) {
+        self.inner.remove(&self.allowances, Slice::from(code.ascii(&mut [0; CODE_LEN_MAX])));
+    }
+}
+
+impl Links {
+    /// How many visits of the link of a code were given out; `None` where nobody has asked for one yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where that cannot be read.
+    pub fn allowance(&self, code: &Code) -> Result<Option<Stored>, StoreError> {
+        let mut ascii = [0; CODE_LEN_MAX];
+        let key = code.ascii(&mut ascii);
+        let damaged = || StoreError::Damaged(format!("the number of visits of {code} is not what was written"));
+        self.allowances.get(key)?.map(|value| decode(key, &value).ok_or_else(damaged)).transpose()
+    }
+}
+
+fn encode(key: &[u8], stored: &Stored) -> [u8; LEN] {
+    let Stored { of: Identity { created_ms, claim }, taken, parked } = *stored;
+    let mut out = [0; LEN];
+    for (place, number) in out.chunks_exact_mut(8).zip([created_ms, claim, taken, parked]) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    let sum = seal(key, &out[..LEN - 8]);
+    out[LEN - 8..].copy_from_slice(&sum.to_le_bytes());
+    out
+}
+
+fn decode(key: &[u8], value: &[u8]) -> Option<Stored> {
+    let value: &[u8; LEN] = value.try_into().ok()?;
+    let mut numbers = value.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap_or_default()));
+    let mut next = || numbers.next();
+    let of = Identity { created_ms: next()?, claim: next()? };
+    let stored = Stored { of, taken: next()?, parked: next()? };
+    (next()? == seal(key, &value[..LEN - 8])).then_some(stored)
+}
+
+fn seal(key: &[u8], numbers: &[u8]) -> u64 {
+    xxh3_64_with_seed(numbers, xxh3_64_with_seed(key, SEED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else_is_taken_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let (one, other) = (Code::parse(b"one").unwrap(), Code::parse(b"other").unwrap());
+        let stored = Stored { of: Identity { created_ms: 1, claim: 2 }, taken: 30, parked: 4 };
+        let mut batch = links.batch();
+        batch.set_allowance(&one, &stored);
+        batch.inner.insert(&links.allowances, "other", encode(b"one", &stored));
+        links.commit(batch).unwrap();
+        assert_eq!(links.allowance(&one).unwrap(), Some(stored));
+        assert!(matches!(links.allowance(&other), Err(StoreError::Damaged(_))), "it is another link's");
+        assert_eq!(links.allowance(&Code::parse(b"none").unwrap()).unwrap(), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! Visits as they are stored: rows of subjects, each of an hour and the log that it came from. Row zero of a subject holds
+//! what was put together of others. What a row means is not known here; one thread writes them.
+
+use std::ops::Bound;
+
+use fjall::config::{BlockSizePolicy, CompressionPolicy};
+use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
+
+use super::{Batch, Links, StoreError, sealed, unsealed};
+
+/// Which log was the last whose rows are all stored.
+const FOLDED: &str = "visits_folded";
+
+/// Stands between the name of a subject and the rest of a key.
+const END: u8 = 0;
+
+/// Hour and log.
+const TAIL_LEN: usize = 8;
+
+/// A data block, bytes: what one link's page needs is together.
+const BLOCK_BYTES: u32 = 4 * 1024;
+
+/// The place of a row: the hour, counted from 1970 UTC, and the number of the log.
+pub(super) type RowPlace = (u32, u32);
+
+/// A row with its key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VisitRow {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// The subject's name.
+    pub name: Vec<u8>,
+    /// Its place.
+    pub place: (u32, u32),
+    /// What was written.
+    pub value: Vec<u8>,
+}
+
+pub(super) fn options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(16 * 1024 * 1024)
+        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+}
+
+fn key(name: &[u8], (hour, log): RowPlace) -> Vec<u8> {
+    [name, &[END], &hour.to_be_bytes(), &log.to_be_bytes()].concat()
+}
+
+fn read(guard: fjall::Guard) -> Result<Option<VisitRow>, StoreError> {
+    let (key, value) = guard.into_inner()?;
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
+    let parts = key.len().checked_sub(TAIL_LEN + 1).and_then(|end| {
+        let tail = &key[end + 1..];
+        Some((key[..end].to_vec(), (number(&tail[..4])?, number(&tail[4..])?)))
+    });
+    Ok(parts.map(|(name, place)| VisitRow { key: key.to_vec(), name, place, value: value.to_vec() }))
+}
+
+impl Batch {
+    /// Sets a row.
+    pub fn put_visits(&mut self, name: &[u8], place: RowPlace, value: &[u8]) {
+        self.inner.insert(&self.visits, key(name, place), value);
+    }
+
+    /// Removes a row by its key.
+    pub fn remove_visits(&mut self, key: &[u8]) {
+        self.inner.remove(&self.visits, Slice::from(key));
+    }
+
+    /// Notes that all rows of a log are stored.
+    pub fn set_visits_folded(&mut self, log: u32) {
+        self.inner.insert(&self.meta, FOLDED, sealed(FOLDED, u64::from(log)));
+    }
+}
+
+impl Links {
+    /// The last log whose rows are all stored; 0 where there is none.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn visits_folded(&self) -> Result<u32, StoreError> {
+        let folded = self.meta.get(FOLDED)?.map_or(Ok(0), |value| unsealed(FOLDED, &value))?;
+        Ok(folded as u32)
+    }
+
+    /// All rows of a subject.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn visits_of(&self, name: &[u8]) -> Result<Vec<VisitRow>, StoreError> {
+        let prefix = [name, &[END]].concat();
+        self.visits.prefix(prefix).filter_map(|guard| read(guard).transpose()).collect()
+    }
+
+    /// So many rows behind a key at most, of any subjects.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn visits_behind(&self, key: &[u8], count: usize) -> Result<Vec<VisitRow>, StoreError> {
+        let range = (Bound::Excluded(key), Bound::<&[u8]>::Unbounded);
+        self.visits.range::<&[u8], _>(range).take(count).filter_map(|guard| read(guard).transpose()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_a_subject_stand_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let mut batch = links.batch();
+        for (name, place) in [("ab", (2, 1)), ("a", (9, 1)), ("a", (8, 300)), ("a", (0, 0)), ("b", (1, 1))] {
+            batch.put_visits(name.as_bytes(), place, name.as_bytes());
+        }
+        batch.set_visits_folded(3);
+        links.commit(batch).unwrap();
+        let places = |rows: Vec<VisitRow>| rows.into_iter().map(|row| row.place).collect::<Vec<_>>();
+        assert_eq!(places(links.visits_of(b"a").unwrap()), [(0, 0), (8, 300), (9, 1)]);
+        assert_eq!(places(links.visits_of(b"c").unwrap()), []);
+        assert_eq!(links.visits_folded().unwrap(), 3);
+        let all = links.visits_behind(b"", 10).unwrap();
+        assert_eq!(all.iter().map(|row| &*row.name).collect::<Vec<_>>(), [b"a", b"a", b"a", &b"ab"[..], b"b"]);
+        let mut batch = links.batch();
+        batch.remove_visits(&all[1].key);
+        links.commit(batch).unwrap();
+        assert_eq!(places(links.visits_of(b"a").unwrap()), [(0, 0), (9, 1)]);
+    }
+}

@@ -1,0 +1,58 @@
+//! Visits of limited links, which Redis gives out to all nodes of a fleet.
+
+use std::time::Duration;
+
+use carom_shards::Code;
+use redis::Value;
+
+use super::ask::nonsense;
+use super::script::Script;
+use super::topology::tag;
+use super::{Place, Question, Redis, Trouble};
+use crate::allowance::SHARE_MAX;
+use crate::fleet::Partition;
+
+/// For how long Redis remembers a link that nobody follows. Nodes remember it, too.
+const KEPT: Duration = Duration::from_secs(400 * 86_400);
+
+/// A link of which a node needs more visits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allowance {
+    /// Its code.
+    pub code: Code,
+    /// Its claim: another link of the code begins anew.
+    pub claim: u64,
+    /// How often it may be followed.
+    pub max: u64,
+    /// How many visits were given out, as far as this node knows.
+    pub taken: u64,
+    /// How many clients wait here.
+    pub waiting: u64,
+}
+
+impl Redis {
+    /// Takes more visits of each of these links, and waits so long at most. Tells how many this node has got, and how many
+    /// are given out in all then.
+    pub fn allow(&mut self, asked: &[Allowance], within: Duration) -> Vec<Result<(u64, u64), Trouble>> {
+        let questions = asked
+            .iter()
+            .map(|Allowance { code, claim, max, taken, waiting }| {
+                let place = Place::Partition(Partition::of(code));
+                let keys = vec![format!("{}:v:{code}:{claim:016x}", tag(&self.settings, &place))];
+                let numbers = [*max, *taken, *waiting, SHARE_MAX, KEPT.as_millis() as u64];
+                let arguments = numbers.iter().map(|number| number.to_string().into_bytes()).collect();
+                (place, Question::Script(Script::Allow, keys, arguments))
+            })
+            .collect();
+        self.ask_all(questions, within).into_iter().map(|answer| numbers(&answer?)).collect()
+    }
+}
+
+fn numbers(answer: &Value) -> Result<(u64, u64), Trouble> {
+    let number = |value: &Value| if let Value::Int(number) = value { u64::try_from(*number).ok() } else { None };
+    match answer {
+        Value::Array(values) if values.len() == 2 => number(&values[0]).zip(number(&values[1])),
+        _ => None,
+    }
+    .ok_or_else(|| nonsense("how many visits are left"))
+}

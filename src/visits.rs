@@ -1,0 +1,233 @@
+//! Visits as cores tell of them: who followed which link, in rings that a core fills without waiting and one control
+//! thread empties.
+//!
+//! A ring that is full takes nothing more: the visit is counted as dropped, and the redirect goes on.
+//!
+//! [`tally`] and [`history`] are what is made of them; who does that is `control::visits`.
+
+pub mod history;
+pub mod tally;
+
+use carom_shards::Code;
+use heapless::spsc::{Consumer, Producer, Queue};
+use memchr::memmem;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Visits that one core can tell of between two looks of the thread that counts, which come up to fifty times a second:
+/// twice what a core can answer.
+const RING_LEN: usize = 8_192;
+
+/// Longest name of a referring host that is kept, bytes. Few are longer; they are cut at the front, where the less
+/// important part of a name stands.
+pub const HOST_LEN_MAX: usize = 60;
+
+/// User agents whose kind is remembered by each core. A service sees some dozens in most of its requests.
+const AGENTS: usize = 512;
+
+/// Longest user agent that is looked at, bytes.
+const AGENT_LEN_MAX: usize = 512;
+
+/// What crawlers, monitors, previews and libraries call themselves, in small letters.
+const BOT_NAMES: [&[u8]; 28] = [
+    b"bot",
+    b"crawl",
+    b"spider",
+    b"slurp",
+    b"archiver",
+    b"curl/",
+    b"wget",
+    b"python",
+    b"perl",
+    b"ruby",
+    b"java/",
+    b"go-http",
+    b"okhttp",
+    b"httpclient",
+    b"http-client",
+    b"libwww",
+    b"axios",
+    b"node-fetch",
+    b"guzzle",
+    b"headless",
+    b"phantom",
+    b"preview",
+    b"externalhit",
+    b"whatsapp",
+    b"monitor",
+    b"scan",
+    b"feed",
+    b"lighthouse",
+];
+
+/// Who followed a link, as far as that is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Visitor {
+    /// Whether it calls itself something that is no person's browser.
+    pub is_bot: bool,
+    host_len: u8,
+    host: [u8; HOST_LEN_MAX],
+}
+
+impl Visitor {
+    /// The host that sent it here, in small letters; empty where none is named.
+    pub fn host(&self) -> &[u8] {
+        &self.host[..usize::from(self.host_len)]
+    }
+}
+
+/// What a core tells of.
+#[derive(Clone, Copy, Debug)]
+pub struct Visit {
+    /// The code that was asked for; `None` where there is no such link.
+    pub code: Option<Code>,
+    /// Who asked.
+    pub visitor: Visitor,
+}
+
+/// A core's end of its ring, and what it remembers of user agents.
+pub struct VisitSender {
+    ring: Producer<'static, Visit>,
+    /// A part of the hash of each agent, and whether it is a bot; zero where none is remembered.
+    agents: Box<[u32]>,
+}
+
+impl std::fmt::Debug for VisitSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VisitSender")
+    }
+}
+
+/// The end of a ring that is emptied.
+pub type VisitReceiver = Consumer<'static, Visit>;
+
+/// A ring that lives as long as the process, as its cores do.
+pub fn ring() -> (VisitSender, VisitReceiver) {
+    let (ring, receiver) = Box::leak(Box::new(Queue::<Visit, RING_LEN>::new())).split();
+    (VisitSender { ring, agents: vec![0; AGENTS].into() }, receiver)
+}
+
+impl VisitSender {
+    /// Who sent a request, by two fields of its head.
+    #[inline]
+    pub fn visitor(&mut self, user_agent: &[u8], referer: &[u8]) -> Visitor {
+        let mut visitor = Visitor { is_bot: self.is_known_bot(user_agent), host_len: 0, host: [0; HOST_LEN_MAX] };
+        if !referer.is_empty() {
+            let host = host_of(referer);
+            let host = &host[host.len().saturating_sub(HOST_LEN_MAX)..];
+            visitor.host_len = host.len() as u8;
+            visitor.host[..host.len()].copy_from_slice(host);
+            visitor.host.make_ascii_lowercase();
+        }
+        visitor
+    }
+
+    /// Tells of a visit. `false`: the ring is full.
+    #[inline]
+    pub fn tell(&mut self, visit: Visit) -> bool {
+        self.ring.enqueue(visit).is_ok()
+    }
+
+    /// The same as [`is_bot`], which takes longer than a look into a table.
+    fn is_known_bot(&mut self, user_agent: &[u8]) -> bool {
+        let hash = xxh3_64(user_agent);
+        let place = &mut self.agents[hash as usize % AGENTS];
+        let tag = (hash >> 32) as u32 & !3 | 2;
+        if *place & !1 != tag {
+            *place = tag | u32::from(is_bot(user_agent));
+        }
+        *place & 1 == 1
+    }
+}
+
+/// Whether a user agent is no person's browser, by what it calls itself. Who says nothing is taken for a person.
+pub fn is_bot(user_agent: &[u8]) -> bool {
+    let mut small = [0; AGENT_LEN_MAX];
+    let len = user_agent.len().min(AGENT_LEN_MAX);
+    // The end of a long one: there crawlers say who they are.
+    small[..len].copy_from_slice(&user_agent[user_agent.len() - len..]);
+    small.make_ascii_lowercase();
+    BOT_NAMES.iter().any(|name| memmem::find(&small[..len], name).is_some())
+}
+
+/// The host of a `Referer`, without port and user; empty for what names none.
+fn host_of(referer: &[u8]) -> &[u8] {
+    let Some(scheme_end) = memmem::find(referer, b"://") else { return &[] };
+    let rest = &referer[scheme_end + 3..];
+    let authority = &rest[..rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len())];
+    let host = authority.rsplit(|&byte| byte == b'@').next().unwrap_or_default();
+    let host = match host.first() {
+        Some(b'[') => &host[..host.iter().position(|&byte| byte == b']').map_or(host.len(), |end| end + 1)],
+        _ => &host[..memchr::memchr(b':', host).unwrap_or(host.len())],
+    };
+    let is_sound = host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._[]:".contains(byte));
+    if is_sound { host } else { &[] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bots_are_known_by_their_names() {
+        let browser =
+            "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36";
+        let google = format!("{browser} (compatible; Googlebot/2.1; +http://www.google.com/bot.html)");
+        let padded = format!("{}{google}", "x".repeat(2_000));
+        for (agent, bot) in [
+            ("", false),
+            (browser, false),
+            (
+                "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 Version/18.0 Safari/604.1",
+                false,
+            ),
+            (&google, true),
+            (&padded, true),
+            ("curl/8.5.0", true),
+            ("python-requests/2.31", true),
+            ("facebookexternalhit/1.1", true),
+            ("Go-http-client/1.1", true),
+        ] {
+            let (mut sender, _) = ring();
+            assert_eq!(is_bot(agent.as_bytes()), bot, "{agent}");
+            for _ in 0..2 {
+                assert_eq!(sender.visitor(agent.as_bytes(), b"").is_bot, bot, "{agent}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_referrer_is_a_host() {
+        let (mut sender, _) = ring();
+        for (referer, host) in [
+            ("https://News.Example.org/a?b=c", "news.example.org"),
+            ("http://user:word@a.example:8080", "a.example"),
+            ("https://[2001:db8::1]:443/x", "[2001:db8::1]"),
+            ("android-app://com.example.app/", "com.example.app"),
+            ("about:blank", ""),
+            ("https://a b/", ""),
+            ("", ""),
+        ] {
+            assert_eq!(sender.visitor(b"", referer.as_bytes()).host(), host.as_bytes(), "{referer}");
+        }
+        let long = format!("https://{}.example.org/", "sub.".repeat(40));
+        let visitor = sender.visitor(b"", long.as_bytes());
+        assert!(visitor.host().len() == HOST_LEN_MAX && visitor.host().ends_with(b".example.org"));
+    }
+
+    #[test]
+    fn a_full_ring_drops() {
+        let (mut sender, mut receiver) = ring();
+        let visit = Visit { code: None, visitor: sender.visitor(b"curl/8", b"http://a/") };
+        assert_eq!((0..RING_LEN + 5).filter(|_| sender.tell(visit)).count(), RING_LEN - 1);
+        assert!(receiver.dequeue().unwrap().visitor.is_bot && sender.tell(visit));
+    }
+
+    proptest! {
+        #[test]
+        fn any_head_is_taken(agent in any::<Vec<u8>>(), referer in any::<Vec<u8>>(), url in "[a-z]{1,5}://.{0,100}") {
+            let (mut sender, _) = ring();
+            let _ = (sender.visitor(&agent, &referer), sender.visitor(&agent, url.as_bytes()));
+        }
+    }
+}

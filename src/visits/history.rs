@@ -1,0 +1,105 @@
+//! What is known of the visits of one subject: in all, by day, by hour and by referring host.
+
+use std::collections::BTreeMap;
+
+use super::tally::{Counts, Row, push_number, take_number};
+
+/// Hours for which single hours are kept, counted back from the newest: a month. Days are kept for good.
+const HOURS_KEPT: u32 = 31 * 24;
+
+/// The visits of a subject.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    /// All of them, with the hosts that sent them.
+    pub all: Row,
+    /// By day, counted from 1970 UTC.
+    pub days: BTreeMap<u32, Counts>,
+    /// By hour, counted from 1970 UTC, for the last month.
+    pub hours: BTreeMap<u32, Counts>,
+}
+
+impl History {
+    /// Adds the visits of an hour.
+    pub fn add(&mut self, hour: u32, row: &Row) {
+        if row.counts == Counts::default() && row.hosts.is_empty() {
+            return;
+        }
+        self.all.add(row);
+        self.days.entry(hour / 24).or_default().add(row.counts);
+        self.hours.entry(hour).or_default().add(row.counts);
+    }
+
+    /// Adds another one.
+    pub fn merge(&mut self, other: &History) {
+        self.all.add(&other.all);
+        other.days.iter().for_each(|(day, counts)| self.days.entry(*day).or_default().add(*counts));
+        other.hours.iter().for_each(|(hour, counts)| self.hours.entry(*hour).or_default().add(*counts));
+    }
+
+    /// Writes its stored form behind what is in `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.all.encode(out);
+        let newest = self.hours.last_key_value().map_or(0, |(hour, _)| *hour);
+        let hours = self.hours.range(newest.saturating_sub(HOURS_KEPT - 1)..);
+        push_times(self.days.iter(), out);
+        push_times(hours, out);
+    }
+
+    /// Reads what was written; `None` for what was not.
+    pub fn decode(mut bytes: &[u8]) -> Option<History> {
+        let all = Row::decode(&mut bytes)?;
+        let (days, hours) = (take_times(&mut bytes)?, take_times(&mut bytes)?);
+        bytes.is_empty().then_some(History { all, days, hours })
+    }
+}
+
+fn push_times<'t>(times: impl Iterator<Item = (&'t u32, &'t Counts)>, out: &mut Vec<u8>) {
+    let times: Vec<_> = times.collect();
+    push_number(times.len() as u64, out);
+    for (time, counts) in times {
+        push_number(u64::from(*time), out);
+        push_number(counts.total, out);
+        push_number(counts.bots, out);
+    }
+}
+
+fn take_times(bytes: &mut &[u8]) -> Option<BTreeMap<u32, Counts>> {
+    let mut times = BTreeMap::new();
+    for _ in 0..take_number(bytes)? {
+        let time = u32::try_from(take_number(bytes)?).ok()?;
+        times.insert(time, Counts { total: take_number(bytes)?, bots: take_number(bytes)? });
+    }
+    Some(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn old_hours_become_days() {
+        let mut history = History::default();
+        let mut row = Row::default();
+        row.add_visit(true, b"a.example");
+        for hour in 480_000..482_000 {
+            history.add(hour, &row);
+        }
+        let mut bytes = Vec::new();
+        history.encode(&mut bytes);
+        let read = History::decode(&bytes).unwrap();
+        assert_eq!((read.hours.len(), read.hours.first_key_value().map(|(hour, _)| *hour)), (744, Some(481_256)));
+        assert_eq!((&read.days, read.all.counts), (&history.days, Counts { total: 2_000, bots: 2_000 }));
+        assert_eq!(read.days.values().map(|counts| counts.total).sum::<u64>(), 2_000);
+        let mut twice = read.clone();
+        twice.merge(&read);
+        assert_eq!(twice.all.hosts, [(b"a.example"[..].into(), 4_000)]);
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_is_total(bytes in any::<Vec<u8>>()) {
+            let _ = History::decode(&bytes);
+        }
+    }
+}

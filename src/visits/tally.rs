@@ -1,0 +1,343 @@
+//! Counts of visits, and their stored form.
+//!
+//! What is counted is a *row*: the visits of one link in one hour, with the hosts that sent them. Rows of a link can be
+//! added to each other in any order, so that nothing is read when one is written.
+
+use std::collections::HashMap;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+
+/// Referring hosts that are kept of one link; the least frequent go first.
+pub const HOSTS_MAX: usize = 100;
+
+/// Hosts of one row in memory before the rarest are forgotten: who sends invented ones must not fill it.
+const HOSTS_HELD: usize = 4 * HOSTS_MAX;
+
+/// How many, and how many of these were bots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// All.
+    pub total: u64,
+    /// Those by bots.
+    pub bots: u64,
+}
+
+impl Counts {
+    /// Adds others.
+    pub fn add(&mut self, other: Counts) {
+        self.total += other.total;
+        self.bots += other.bots;
+    }
+}
+
+/// What visits are counted for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Subject {
+    /// All links together.
+    All,
+    /// Requests for codes of no link.
+    Orphans,
+    /// The link of a code.
+    Link(Code),
+}
+
+impl Subject {
+    /// Its name among others: no code begins with such a byte.
+    pub fn name(&self) -> Vec<u8> {
+        match self {
+            Subject::All => vec![1],
+            Subject::Orphans => vec![2],
+            Subject::Link(code) => code.ascii(&mut [0; CODE_LEN_MAX]).to_vec(),
+        }
+    }
+
+    /// The subject of a name.
+    pub fn of_name(name: &[u8]) -> Option<Subject> {
+        match name {
+            [1] => Some(Subject::All),
+            [2] => Some(Subject::Orphans),
+            name => Code::parse(name).ok().map(Subject::Link),
+        }
+    }
+}
+
+/// The visits of a subject in some time.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Row {
+    /// How many.
+    pub counts: Counts,
+    /// The hosts that sent them, where one was named, and how many.
+    pub hosts: Vec<(Box<[u8]>, u64)>,
+}
+
+impl Row {
+    /// Adds a visit.
+    pub fn add_visit(&mut self, is_bot: bool, host: &[u8]) {
+        self.counts.add(Counts { total: 1, bots: u64::from(is_bot) });
+        if !host.is_empty() {
+            self.add_host(host, 1);
+            self.bound(HOSTS_HELD);
+        }
+    }
+
+    /// Adds another row.
+    pub fn add(&mut self, other: &Row) {
+        self.counts.add(other.counts);
+        other.hosts.iter().for_each(|(host, count)| self.add_host(host, *count));
+        self.bound(HOSTS_HELD);
+    }
+
+    fn add_host(&mut self, host: &[u8], count: u64) {
+        match self.hosts.iter_mut().find(|(known, _)| **known == *host) {
+            Some((_, before)) => *before += count,
+            None => self.hosts.push((host.into(), count)),
+        }
+    }
+
+    /// Forgets the rarest hosts beyond so many.
+    fn bound(&mut self, most: usize) {
+        if self.hosts.len() > most {
+            self.sort_hosts();
+            self.hosts.truncate(most - most / 4);
+        }
+    }
+
+    /// The most frequent hosts first.
+    pub fn sort_hosts(&mut self) {
+        self.hosts.sort_unstable_by(|(a, many), (b, more)| more.cmp(many).then_with(|| a.cmp(b)));
+    }
+
+    /// Writes its stored form behind what is in `out`: numbers of seven bits a byte, hosts with their lengths.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        push_number(self.counts.total, out);
+        push_number(self.counts.bots, out);
+        let mut hosts: Vec<_> = self.hosts.iter().collect();
+        hosts.sort_unstable_by(|(a, many), (b, more)| more.cmp(many).then_with(|| a.cmp(b)));
+        hosts.truncate(HOSTS_MAX);
+        push_number(hosts.len() as u64, out);
+        for (host, count) in hosts {
+            push_number(host.len() as u64, out);
+            out.extend_from_slice(host);
+            push_number(*count, out);
+        }
+    }
+
+    /// Reads a row from the front of `bytes`; `None` for what is none.
+    pub fn decode(bytes: &mut &[u8]) -> Option<Row> {
+        let counts = Counts { total: take_number(bytes)?, bots: take_number(bytes)? };
+        let hosts = take_number(bytes)?;
+        let mut row = Row { counts, hosts: Vec::new() };
+        for _ in 0..hosts {
+            let host = take_bytes(bytes)?.into();
+            row.hosts.push((host, take_number(bytes)?));
+        }
+        Some(row)
+    }
+}
+
+/// Appends a number, seven bits a byte, the lowest first.
+pub fn push_number(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Takes a number from the front.
+pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Takes bytes with their length from the front.
+pub fn take_bytes<'b>(bytes: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let len = usize::try_from(take_number(bytes)?).ok()?;
+    let (taken, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+/// The visits of all subjects in one hour.
+///
+/// Nearly all are of short codes and without a referrer: those are counted in sixteen bytes each.
+#[derive(Debug, Default)]
+pub struct Tally {
+    short: HashMap<u64, (u32, u32)>,
+    /// Other subjects, and the visits with referrers.
+    rows: HashMap<Subject, Row>,
+}
+
+impl Tally {
+    /// Counts a visit.
+    pub fn add_visit(&mut self, subject: Subject, is_bot: bool, host: &[u8]) {
+        match short(&subject) {
+            Some(bits) if host.is_empty() => {
+                let (total, bots) = self.short.entry(bits).or_default();
+                (*total, *bots) = (*total + 1, *bots + u32::from(is_bot));
+            }
+            _ => self.rows.entry(subject).or_default().add_visit(is_bot, host),
+        }
+    }
+
+    /// Adds what another one has counted.
+    pub fn add(&mut self, other: &Tally) {
+        for (bits, (total, bots)) in &other.short {
+            let (before, bots_before) = self.short.entry(*bits).or_default();
+            (*before, *bots_before) = (*before + total, *bots_before + bots);
+        }
+        for (subject, row) in &other.rows {
+            self.rows.entry(*subject).or_default().add(row);
+        }
+    }
+
+    /// The visits of a subject.
+    pub fn row(&self, subject: &Subject) -> Row {
+        let mut row = self.rows.get(subject).cloned().unwrap_or_default();
+        if let Some((total, bots)) = short(subject).and_then(|bits| self.short.get(&bits)) {
+            row.counts.add(Counts { total: u64::from(*total), bots: u64::from(*bots) });
+        }
+        row
+    }
+
+    /// Adds a row as a whole.
+    pub fn add_row(&mut self, subject: Subject, row: &Row) {
+        self.rows.entry(subject).or_default().add(row);
+    }
+
+    /// Forgets a subject.
+    pub fn remove(&mut self, subject: &Subject) {
+        self.rows.remove(subject);
+        short(subject).map(|bits| self.short.remove(&bits));
+    }
+
+    /// All subjects, each once.
+    pub fn subjects(&self) -> impl Iterator<Item = Subject> {
+        let of_short = self.short.keys().filter_map(|bits| of_short(*bits));
+        let rows = self.rows.keys().copied();
+        of_short.chain(rows.filter(|subject| short(subject).is_none_or(|bits| !self.short.contains_key(&bits))))
+    }
+
+    /// About how many subjects there are.
+    pub fn len(&self) -> usize {
+        self.short.len() + self.rows.len()
+    }
+
+    /// Whether nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The code of a subject as a number, where it has at most ten characters: sixty bits, and its length.
+fn short(subject: &Subject) -> Option<u64> {
+    let Subject::Link(code) = subject else { return None };
+    let packed = code.packed();
+    (code.len() <= 10).then(|| {
+        let mut bytes = [0; 8];
+        bytes[..packed.len()].copy_from_slice(packed);
+        u64::from_be_bytes(bytes) | code.len() as u64
+    })
+}
+
+fn of_short(bits: u64) -> Option<Subject> {
+    let len = (bits & 0xf) as usize;
+    let packed = (bits & !0xf).to_be_bytes();
+    Code::from_packed(len, packed.get(..(len * 6).div_ceil(8))?).map(Subject::Link)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn any_subject() -> impl Strategy<Value = Subject> {
+        let code = "[0-9A-Za-z_-]{1,3}|[0-9A-Za-z_-]{9,12}|[0-9A-Za-z_-]{64}";
+        let link = code.prop_map(|code| Subject::Link(Code::parse(code.as_bytes()).unwrap()));
+        prop_oneof![8 => link, 1 => Just(Subject::All), 1 => Just(Subject::Orphans)]
+    }
+
+    fn any_visit() -> impl Strategy<Value = (Subject, bool, String)> {
+        (any_subject(), any::<bool>(), "|a|b|example.org")
+    }
+
+    /// The same, counted in the plainest way.
+    fn model(visits: &[(Subject, bool, String)]) -> BTreeMap<Subject, Row> {
+        let mut rows: BTreeMap<Subject, Row> = BTreeMap::new();
+        for (subject, is_bot, host) in visits {
+            rows.entry(*subject).or_default().add_visit(*is_bot, host.as_bytes());
+        }
+        rows.values_mut().for_each(Row::sort_hosts);
+        rows
+    }
+
+    fn rows(tally: &Tally) -> BTreeMap<Subject, Row> {
+        let row = |subject: Subject| {
+            let mut row = tally.row(&subject);
+            row.sort_hosts();
+            (subject, row)
+        };
+        let subjects: Vec<Subject> = tally.subjects().collect();
+        let rows: BTreeMap<Subject, Row> = subjects.iter().copied().map(row).collect();
+        assert_eq!(rows.len(), subjects.len(), "each stands there once");
+        rows
+    }
+
+    proptest! {
+        #[test]
+        fn all_visits_are_counted_once(
+            visits in proptest::collection::vec(any_visit(), 0..100),
+            at in any::<proptest::sample::Index>(),
+        ) {
+            let (first, second) = visits.split_at(if visits.is_empty() { 0 } else { at.index(visits.len()) });
+            let count = |visits: &[(Subject, bool, String)]| {
+                let mut tally = Tally::default();
+                visits.iter().for_each(|(subject, is_bot, host)| tally.add_visit(*subject, *is_bot, host.as_bytes()));
+                tally
+            };
+            let mut both = count(first);
+            both.add(&count(second));
+            prop_assert_eq!(rows(&both), model(&visits));
+            prop_assert_eq!(rows(&count(&visits)), model(&visits));
+            for (subject, row) in model(&visits) {
+                prop_assert_eq!(Subject::of_name(&subject.name()), Some(subject));
+                let mut bytes = Vec::new();
+                row.encode(&mut bytes);
+                prop_assert_eq!(Row::decode(&mut &bytes[..]), Some(row));
+                both.remove(&subject);
+                prop_assert_eq!(both.row(&subject), Row::default());
+            }
+            prop_assert!(both.is_empty());
+        }
+
+        #[test]
+        fn decoding_is_total(bytes in any::<Vec<u8>>()) {
+            let _ = Row::decode(&mut &bytes[..]);
+        }
+    }
+
+    #[test]
+    fn the_rarest_hosts_are_forgotten() {
+        let mut row = Row::default();
+        for number in 0..10_000 {
+            row.add_visit(false, b"often.example");
+            row.add_visit(false, format!("{number}.example").as_bytes());
+            assert!(row.hosts.len() <= HOSTS_HELD);
+        }
+        let mut bytes = Vec::new();
+        row.encode(&mut bytes);
+        let row = Row::decode(&mut &bytes[..]).unwrap();
+        assert_eq!((row.counts.total, row.hosts.len()), (20_000, HOSTS_MAX));
+        assert_eq!(row.hosts[0], (b"often.example"[..].into(), 10_000));
+    }
+}
