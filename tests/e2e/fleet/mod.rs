@@ -6,6 +6,7 @@ mod cluster;
 mod conflicts;
 mod counter;
 mod crowd;
+mod limited;
 mod membership;
 mod outage;
 mod proxy;
