@@ -38,12 +38,11 @@ fn of_two_hundred_at_once_one_gets_through_a_hundred_times_over() {
             assert_eq!(redirected(&mut wires, code), 1);
         }
         assert_eq!(redirected(&mut wires, &codes[0]), 0);
-        node.terminate();
+        node.kill();
         // What was used up stays so.
         let node = setup.start();
         let mut wire = node.wire();
         assert!(codes.iter().all(|code| wire.get(&format!("/{code}")).status == 410));
-        node.terminate();
     });
 }
 
@@ -60,6 +59,7 @@ fn all_visits_are_made_and_none_more_also_over_restarts() {
                 assert_eq!(wires[0].get(&format!("{SHORT_URLS}/{code}")).json()["meta"]["maxVisits"], 100);
             }
             made += redirected(&mut wires, &code);
+            drop(wires);
             node.terminate();
         }
         assert_eq!(made, 100, "what a process had in its share is there for the next one");
@@ -85,7 +85,6 @@ fn a_change_of_the_maximum_holds_at_once() {
         // They are counted, also while there is no maximum.
         patch(&mut wires[last], &code, &json!({"maxVisits": 7 + 2 * count + 1}));
         assert_eq!(redirected(&mut wires, &code), 1);
-        node.terminate();
     });
 }
 
@@ -104,7 +103,6 @@ fn a_new_link_of_the_same_slug_begins_anew() {
             assert_eq!(wires[6].ask("DELETE", &format!("{SHORT_URLS}/again"), "", b"").status, 204);
             assert_eq!(wires[0].get("/again").status, 404);
         }
-        node.terminate();
     });
 }
 

@@ -56,11 +56,11 @@ fn each_redirect_is_counted_once_and_no_other_request() {
         let all = wires[6].get("/rest/v3/visits").json()["visits"].clone();
         assert_eq!((&all["nonOrphanVisits"], &all["orphanVisits"]), (&seen["summary"], &summary(count, 0)));
         assert_eq!((&all["visitsCount"], &all["orphanVisitsCount"]), (&json!(2 * count + 3), &json!(count)));
+        drop(wires);
         node.terminate();
         // And they are there after a restart.
         let node = setup.start();
         assert_eq!(visits(&mut node.wire(), &code), seen);
-        node.terminate();
     });
 }
 
@@ -81,7 +81,6 @@ fn spans_of_time_are_asked_for_and_wrong_ones_named() {
         wire.get(&path).problem(404, "/short-url-not-found");
     }
     assert_eq!(wire.ask("POST", &format!("{SHORT_URLS}/{code}/visits"), "", b"").status, 405);
-    node.terminate();
 }
 
 #[test]
@@ -96,7 +95,6 @@ fn a_new_link_of_the_same_slug_has_no_visits() {
             assert_eq!(visits(&mut wires[0], "again")["summary"]["total"], wires.len() as u64);
             assert_eq!(wires[6].delete("again").status, 204);
         }
-        node.terminate();
     });
 }
 
@@ -118,7 +116,6 @@ fn counted_over_a_kill(setup: &Setup) -> (u64, u64) {
     let node = setup.start();
     let total = visits(&mut node.wire(), &code)["summary"]["total"].as_u64().unwrap();
     assert!(total <= answered.len() as u64, "{total} of {}", answered.len());
-    node.terminate();
     (safe, total)
 }
 
@@ -150,5 +147,4 @@ fn counts_are_right_while_many_ask() {
     }
     wait_until("an answer for all", || wire.get("/rest/v3/visits").json()["visits"]["visitsCount"] == 24 * 500);
     assert_eq!(node.status()["visits"]["dropped"], 0);
-    node.terminate();
 }
