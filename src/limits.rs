@@ -17,6 +17,13 @@ pub const HEADERS_MAX: usize = 100;
 /// Longest request body, bytes. A create is under 3 KiB.
 pub const BODY_LEN_MAX: usize = 1024 * 1024;
 
+/// Wrong fields of a request that its answer names. There are some twenty, so these are all for an honest client; somebody
+/// else can send a hundred thousand.
+pub const PROBLEM_FIELDS_MAX: usize = 64;
+
+/// Characters of a field's name that an answer repeats. No field has so long a name.
+pub const PROBLEM_NAME_CHARS_MAX: usize = 64;
+
 /// From the first byte of a head to its last, in total: a client that drips one byte a second must not hold a slot.
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 

@@ -1,8 +1,9 @@
 //! The REST API and the pages: everything that hyper answers, on the public and on the admin listener.
 //!
-//! `public` and `admin` are the two routers; `short_urls` the API of links; `create` what a request to shorten may say;
-//! `status` what the admin listener tells; `problem` every error; `page` the pages for people. Handlers ask the
-//! [`crate::desk::Desk`] and know nothing of rings, maps or disks.
+//! `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
+//! `short_urls` the API of links; `create` what a request to shorten may say; `status` what the admin listener tells;
+//! `problem` every error; `page` the pages for people. Handlers ask the [`crate::desk::Desk`] and know nothing of rings, maps
+//! or disks.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,11 +21,14 @@ use crate::long_url::Authority;
 pub mod admin;
 mod create;
 mod describe;
+mod fields;
+mod openapi;
 mod page;
 mod patch;
 mod problem;
 pub mod public;
 mod query;
+mod routes;
 mod short_urls;
 mod status;
 mod visits;

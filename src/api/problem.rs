@@ -1,11 +1,14 @@
 //! Errors of the API: problem details (RFC 9457) with the types, titles and members that clients of Shlink's REST API v3
 //! look for, and types of our own where Shlink has none.
 
+use std::borrow::Cow;
+
 use hyper::header;
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::{Answer, answer, with};
+use crate::limits::{PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX};
 
 /// An error answer in the making.
 #[derive(Clone, Debug)]
@@ -15,7 +18,7 @@ pub(super) struct Problem {
     /// Seconds after which trying again may help.
     retry_after: Option<u32>,
     /// For 405: what is allowed.
-    allow: Option<&'static str>,
+    allow: Option<Cow<'static, str>>,
 }
 
 /// A wrong field of a request: its name and what is wrong and would be right.
@@ -48,16 +51,27 @@ impl Problem {
         self
     }
 
-    /// 400: these fields are wrong.
+    /// 400: these fields are wrong. Of a great many the first are named.
     pub(super) fn invalid(invalid: &[Invalid]) -> Problem {
-        let detail = invalid.iter().map(|one| format!("{} {}", one.field, one.reason)).collect::<Vec<_>>().join("; ");
-        let fields: Vec<&str> = invalid.iter().map(|one| one.field.as_str()).collect();
-        Problem::shlink(StatusCode::BAD_REQUEST, "invalid-data", "Invalid data", detail).and("invalidElements", fields)
+        let named = &invalid[..invalid.len().min(PROBLEM_FIELDS_MAX)];
+        let mut said: Vec<String> = named.iter().map(|one| format!("{} {}", shown(&one.field), one.reason)).collect();
+        if named.len() < invalid.len() {
+            said.push(format!("and {} more", invalid.len() - named.len()));
+        }
+        let fields: Vec<Cow<'_, str>> = named.iter().map(|one| shown(&one.field)).collect();
+        let title = "Invalid data";
+        Problem::shlink(StatusCode::BAD_REQUEST, "invalid-data", title, said.join("; ")).and("invalidElements", fields)
     }
 
     /// 400: the body is no JSON object.
     pub(super) fn malformed(detail: impl Into<String>) -> Problem {
         Problem::shlink(StatusCode::BAD_REQUEST, "malformed-request-body", "Malformed request body", detail)
+    }
+
+    /// 400: the body is no JSON at the value of this field.
+    pub(super) fn malformed_field(field: &str, error: &str) -> Problem {
+        let field = shown(field);
+        Problem::malformed(format!("The body is no JSON at {field}: {error}.")).and("invalidElements", vec![field])
     }
 
     /// 400: the slug belongs to another link.
@@ -80,7 +94,8 @@ impl Problem {
     }
 
     /// 405, with the methods that are allowed.
-    pub(super) fn method(method: &Method, allow: &'static str) -> Problem {
+    pub(super) fn method(method: &Method, allow: impl Into<Cow<'static, str>>) -> Problem {
+        let allow = allow.into();
         let detail = format!("{method} is not allowed here; allowed: {allow}.");
         let mut problem =
             Problem::shlink(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed", detail);
@@ -88,7 +103,7 @@ impl Problem {
         problem
     }
 
-    /// 408: the body did not arrive whole.
+    /// 400: the body did not arrive whole.
     pub(super) fn body_broken() -> Problem {
         Problem::malformed("The request body did not arrive whole.")
     }
@@ -120,6 +135,12 @@ impl Problem {
         problem
     }
 
+    /// What it says.
+    #[cfg(test)]
+    pub(super) fn members(&self) -> Value {
+        Value::Object(self.members.clone())
+    }
+
     /// The answer to send.
     pub(super) fn into_answer(self) -> Answer {
         let mut answer = answer(self.status, "application/problem+json", Value::Object(self.members).to_string());
@@ -127,7 +148,7 @@ impl Problem {
             answer = with(answer, header::RETRY_AFTER, &seconds.to_string());
         }
         if let Some(allow) = self.allow {
-            answer = with(answer, header::ALLOW, allow);
+            answer = with(answer, header::ALLOW, &allow);
         }
         answer
     }
@@ -136,6 +157,14 @@ impl Problem {
 impl Invalid {
     pub(super) fn new(field: impl Into<String>, reason: impl Into<String>) -> Invalid {
         Invalid { field: field.into(), reason: reason.into() }
+    }
+}
+
+/// The name of a field as it is shown: a client may have sent one of any length.
+fn shown(field: &str) -> Cow<'_, str> {
+    match field.char_indices().nth(PROBLEM_NAME_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &field[..end]).into(),
+        None => field.into(),
     }
 }
 
@@ -148,4 +177,20 @@ pub(super) fn health(passes: bool) -> Answer {
         "links": {},
     });
     answer(status, "application/health+json", body.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_sent_comes_back_bounded() {
+        let many: Vec<Invalid> = (0..100_000).map(|_| Invalid::new("é".repeat(1_000), "is wrong")).collect();
+        let problem = Problem::invalid(&many).members();
+        let name = format!("{}…", "é".repeat(PROBLEM_NAME_CHARS_MAX));
+        assert_eq!(problem["invalidElements"], json!(vec![name; PROBLEM_FIELDS_MAX]));
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.ends_with("; and 99936 more"), "{detail}");
+        assert!(problem.to_string().len() < 32 * 1024);
+    }
 }

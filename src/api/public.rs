@@ -11,7 +11,7 @@ use hyper::{Method, Request, StatusCode};
 
 use super::page::page;
 use super::problem::{Problem, health};
-use super::{Answer, Context, Service, Site, answer, empty, is_read, with};
+use super::{Answer, Context, Service, Site, answer, empty, is_read, openapi, routes, with};
 use crate::desk::{Desk, Looked};
 use crate::wire::{forward, pages};
 
@@ -29,11 +29,13 @@ impl Context {
         let path = request.uri().path().to_owned();
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         let method = request.method().clone();
+        let methods = routes::methods_at(&path);
         match segments[..] {
-            [""] if is_read(&method) => page(&request, &pages::HOME),
-            ["robots.txt"] if is_read(&method) => {
-                answer(StatusCode::OK, "text/plain; charset=utf-8", "User-agent: *\nDisallow: /\n")
-            }
+            ["rest", ..] if methods.is_empty() => Problem::no_route().into_answer(),
+            _ if methods.is_empty() => page(&request, &pages::NOT_FOUND),
+            _ if !methods.contains(&method.as_str()) => Problem::method(&method, methods.join(", ")).into_answer(),
+            [""] => page(&request, &pages::HOME),
+            ["robots.txt"] => answer(StatusCode::OK, "text/plain; charset=utf-8", "User-agent: *\nDisallow: /\n"),
             ["rest", ref rest @ ..] => self.route_api(rest, request).await,
             [code] => self.redirect(code, &request).await,
             _ => page(&request, &pages::NOT_FOUND),
@@ -47,6 +49,7 @@ impl Context {
                 true => health(self.is_serving()),
                 false => Problem::method(&method, "GET, HEAD").into_answer(),
             },
+            ["v3", "openapi.json"] => openapi::description(),
             ["v3", "short-urls"] => match method {
                 Method::POST => self.create(request).await,
                 _ => Problem::method(&method, "POST").into_answer(),
@@ -80,9 +83,6 @@ impl Context {
     /// A redirect over a connection that hyper drives.
     async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else { return page(request, &pages::NOT_FOUND) };
-        if !is_read(request.method()) {
-            return Problem::method(request.method(), "GET, HEAD").into_answer();
-        }
         let looked = self.desk.look_up(code).await;
         self.tell_visit(code, looked.as_ref(), request);
         match looked {

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::create::Create;
 use super::describe::describe;
+use super::fields;
 use super::patch;
 use super::problem::{Invalid, Problem};
 use super::{Answer, Context, empty, json as json_answer};
@@ -229,11 +230,7 @@ async fn read_object(request: Request<Incoming>) -> Result<Map<String, Value>, P
     let body = Limited::new(request.into_body(), BODY_LEN_MAX).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
     })?;
-    match serde_json::from_slice(&body.to_bytes()) {
-        Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) => Err(Problem::malformed("The body must be a JSON object.")),
-        Err(error) => Err(Problem::malformed(format!("The body is no JSON: {error}."))),
-    }
+    fields::parse(&body.to_bytes())
 }
 
 fn is_json(kind: &[u8]) -> bool {

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use carom_shards::{Policy, RedirectStatus};
+use serde_json::json;
 
 use super::connection::Ask;
 use super::forward;
@@ -199,12 +200,19 @@ fn status_index(status: RedirectStatus) -> usize {
     }
 }
 
-/// A whole answer: these are never followed by another.
+/// A whole answer: these are never followed by another. It is a problem (RFC 9457) as those of the API are.
 fn rejection_head(rejection: Rejection) -> Prebuilt {
-    let body = format!("{}\n", rejection.explanation());
+    let (number, phrase) = rejection.status().split_once(' ').expect("a status is a number and a phrase");
+    let (kind, title) = match rejection {
+        Rejection::BodyTooLarge => ("urn:carom:problem:body-too-large", "Request body too large"),
+        Rejection::Unavailable => ("urn:carom:problem:unavailable", "Temporarily unavailable"),
+        _ => ("about:blank", phrase),
+    };
+    let status: u16 = number.parse().expect("a status begins with its number");
+    let body = json!({"title": title, "type": kind, "detail": rejection.explanation(), "status": status}).to_string();
     let retry = if rejection == Rejection::Unavailable { "Retry-After: 1\r\n" } else { "" };
     let fields = format!(
-        "Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{retry}Connection: close\r\n\r\n{body}",
+        "Content-Type: application/problem+json\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{retry}Connection: close\r\n\r\n{body}",
         body.len()
     );
     Prebuilt::new(rejection.status(), &fields)
@@ -317,6 +325,9 @@ mod tests {
             let text = String::from_utf8(out).unwrap();
             assert!(text.starts_with(&format!("HTTP/1.1 {}\r\n", rejection.status())));
             assert!(text.contains("\r\nConnection: close\r\n"));
+            let problem: serde_json::Value = serde_json::from_str(text.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+            assert!(rejection.status().starts_with(&problem["status"].to_string()));
+            assert_eq!(problem["detail"], rejection.explanation());
         }
     }
 }

@@ -7,6 +7,7 @@
     reason = "helpers of tests, which the lint does not take for tests"
 )]
 
+mod bad_input;
 mod changes;
 mod copies;
 mod crash;
@@ -20,11 +21,13 @@ mod ledger;
 mod lifecycle;
 mod limited;
 mod node;
+mod openapi;
 mod power_loss;
 mod pressure;
 mod quickstart;
 mod refusals;
 mod residency;
 mod reuse;
+mod schema;
 mod urls;
 mod visits;

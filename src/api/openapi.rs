@@ -1,0 +1,64 @@
+//! The description of the public API in the form of OpenAPI 3.1, for clients and for those who write them.
+//!
+//! It is a file that people write. Tests compare it with the table of routes, with the fields that requests may have, and
+//! with what the real binary answers.
+
+use hyper::StatusCode;
+
+use super::{Answer, answer};
+
+/// The document.
+const DOCUMENT: &str = include_str!("openapi.json");
+
+/// `GET /rest/v3/openapi.json`
+pub(super) fn description() -> Answer {
+    answer(StatusCode::OK, "application/json", DOCUMENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::api::routes::ROUTES;
+
+    fn document() -> Value {
+        serde_json::from_str(DOCUMENT).unwrap()
+    }
+
+    #[test]
+    fn it_describes_every_route_and_no_other() {
+        let document = document();
+        let described: BTreeSet<(String, String)> = document["paths"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .flat_map(|(path, item)| {
+                let methods = item.as_object().unwrap().keys().filter(|name| *name != "parameters");
+                methods.map(|method| (path.clone(), method.to_uppercase()))
+            })
+            .collect();
+        // HEAD is answered wherever GET is; the description says that once.
+        let served: BTreeSet<(String, String)> = ROUTES
+            .iter()
+            .flat_map(|(path, allow)| allow.split(", ").map(|method| ((*path).to_owned(), method.to_owned())))
+            .filter(|(_, method)| method != "HEAD")
+            .collect();
+        assert_eq!(described, served);
+    }
+
+    #[test]
+    fn head_is_allowed_exactly_where_get_is() {
+        for (path, allow) in ROUTES {
+            let has = |method| allow.split(", ").any(|allowed| allowed == method);
+            assert_eq!(has("GET"), has("HEAD"), "{path}");
+        }
+    }
+
+    #[test]
+    fn its_version_is_that_of_the_program() {
+        assert_eq!(document()["info"]["version"], env!("CARGO_PKG_VERSION"));
+    }
+}
