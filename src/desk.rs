@@ -4,20 +4,26 @@
 //! map and the mailbox, brings the answer and wakes the task. All of it stays on one thread. Tasks know nothing of rings
 //! and maps, the loop nothing of routes and JSON.
 
+mod gather;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::TrySendError;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId, Policy};
 
-use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
+pub use self::gather::Gathered;
+use self::gather::Gathers;
+use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX, LONG_REQUESTS_MAX};
 use crate::mail::{
-    AllowanceQueue, Ground, LookUpQueue, Order, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore,
-    WriterQueue,
+    AllowanceQueue, LookUpQueue, Page, PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket,
+    ToCore, WriterQueue,
 };
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
 use crate::visits::{Visit, VisitSender, Visitor};
@@ -48,6 +54,7 @@ enum Reply {
     Store(StoreAnswer),
     Looked(Looked),
     Latency(LatencySummary),
+    Page(Page),
 }
 
 #[derive(Debug)]
@@ -76,6 +83,8 @@ pub struct Counters {
     pub writer: WriterQueue,
     /// The readers of the store.
     pub reader: ReaderQueue,
+    /// Who reads the store page by page.
+    pub pages: PageQueue,
     /// Who looks up codes that a core does not know; nobody where a node is alone.
     pub look_ups: Option<LookUpQueue>,
     /// Who gives out the visits of limited links.
@@ -103,6 +112,13 @@ impl Drop for Place<'_> {
 }
 
 impl Place<'_> {
+    /// Keeps the place. Its owner takes the waiter out.
+    fn keep(self) -> u64 {
+        let token = self.token;
+        std::mem::forget(self);
+        token
+    }
+
     /// Waits for the reply; `None` when its time is over.
     async fn reply(self) -> Option<Reply> {
         poll_fn(|context: &mut Context<'_>| {
@@ -121,11 +137,39 @@ impl Place<'_> {
     }
 }
 
+/// A request under way that makes or tells many links. It ends when it is dropped.
+#[derive(Debug)]
+pub struct LongRequest {
+    desk: Rc<Desk>,
+    /// Of a waiter whose time is over, so that it is woken every second.
+    token: u64,
+}
+
+impl LongRequest {
+    /// Whether it is to end because the node does. Whoever is told that it is not is woken within a second or so to ask again.
+    pub fn must_end(&self, context: &mut Context<'_>) -> bool {
+        if let Some(waiter) = self.desk.waiters.borrow_mut().get_mut(&self.token) {
+            waiter.waker = Some(context.waker().clone());
+        }
+        self.desk.counters.node.draining.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for LongRequest {
+    fn drop(&mut self) {
+        self.desk.waiters.borrow_mut().remove(&self.token);
+        self.desk.long_requests.set(self.desk.long_requests.get() - 1);
+    }
+}
+
 /// The desk of one core.
 pub struct Desk {
     me: CoreId,
     counters: Counters,
     waiters: RefCell<HashMap<u64, Waiter>>,
+    gathers: RefCell<Gathers>,
+    /// Requests under way that make or tell many links.
+    long_requests: Cell<usize>,
     next_token: Cell<u64>,
     /// Look-ups that the loop has not started yet.
     look_ups: RefCell<VecDeque<(u64, Code)>>,
@@ -136,7 +180,7 @@ pub struct Desk {
     codes: RefCell<Box<dyn Codes>>,
     /// Where visits are told of; nowhere for the core of the admin listener.
     visits: RefCell<Option<VisitSender>>,
-    /// Codes that were taken, and are not needed after all. There are never more than requests at once.
+    /// Codes that were taken, and are not needed after all. There are never more than links that are made at once.
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
     code_batch: Cell<u64>,
@@ -165,6 +209,8 @@ impl Desk {
             me,
             counters,
             waiters: RefCell::default(),
+            gathers: RefCell::default(),
+            long_requests: Cell::new(0),
             next_token: Cell::new(0),
             look_ups: RefCell::default(),
             look_up_times: RefCell::default(),
@@ -198,14 +244,7 @@ impl Desk {
     /// Makes a change in the store and waits until it is durable and visible, or reads a record.
     pub async fn store(&self, request: impl FnOnce(Ticket) -> StoreRequest) -> StoreAnswer {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
-        let request = request(Ticket { core: self.me, token: place.token });
-        let sent = match &request {
-            StoreRequest::Read { .. } | StoreRequest::ReadVisits { .. } => {
-                self.counters.reader.try_send(request).map_err(|error| refusal(&error))
-            }
-            _ => self.counters.writer.try_send(Order::Client(request, Ground::Alone)).map_err(|error| refusal(&error)),
-        };
-        if let Err(reason) = sent {
+        if let Err(reason) = self.send(request(Ticket { core: self.me, token: place.token })) {
             return StoreAnswer::Refused(reason);
         }
         match place.reply().await {
@@ -266,6 +305,26 @@ impl Desk {
     /// Gives back a code that nobody has heard of.
     pub fn give_code_back(&self, code: Code) {
         self.spare_codes.borrow_mut().push(code);
+    }
+
+    /// Reads a page of the store: what there is behind a key. `None` when nobody answered in time.
+    pub async fn page(&self, behind: Vec<u8>) -> Option<Page> {
+        let place = self.expect_reply_within(ANSWER_TIME_MAX);
+        let request = PageRequest { behind, ticket: Ticket { core: self.me, token: place.token } };
+        self.counters.pages.try_send(request).ok()?;
+        match place.reply().await {
+            Some(Reply::Page(page)) => Some(page),
+            _ => None,
+        }
+    }
+
+    /// Begins a request that makes or tells many links; `None` when there are enough of them.
+    pub fn begin_long(self: &Rc<Desk>) -> Option<LongRequest> {
+        let others = self.long_requests.get();
+        (others < LONG_REQUESTS_MAX).then(|| {
+            self.long_requests.set(others + 1);
+            LongRequest { desk: Rc::clone(self), token: self.expect_reply_within(Duration::ZERO).keep() }
+        })
     }
 
     /// Asks every core but the admin's for its latency quantiles; `None` for one that does not answer in time.
@@ -355,7 +414,17 @@ impl Desk {
 
     /// Brings the answer of the store.
     pub fn bring_stored(&self, token: u64, answer: StoreAnswer) {
-        self.bring(token, Reply::Store(answer));
+        if Gathers::is_of(token) {
+            let spare = self.gathers.borrow_mut().bring(token, answer);
+            self.spare_codes.borrow_mut().extend(spare);
+        } else {
+            self.bring(token, Reply::Store(answer));
+        }
+    }
+
+    /// Brings a page of the store.
+    pub fn bring_page(&self, token: u64, page: Page) {
+        self.bring(token, Reply::Page(page));
     }
 
     /// Brings what a look-up found.
@@ -379,6 +448,7 @@ impl Desk {
         for waiter in self.waiters.borrow_mut().values_mut().filter(|waiter| waiter.deadline <= now) {
             waiter.waker.take().into_iter().for_each(Waker::wake);
         }
+        self.gathers.borrow_mut().expire(now);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }
 

@@ -30,6 +30,42 @@ pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 /// From the end of a head to the end of its body, in total.
 pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// Bytes of a body without end (many links at once) that must come within [`BODY_TIME_MAX`]: a few lines. Less is no progress.
+pub const PROGRESS_LEN_MIN: usize = 1_024;
+
+/// Requests of one core at once that make or tell many links. Each holds about a megabyte at most.
+pub const LONG_REQUESTS_MAX: usize = 8;
+
+/// Lines of such a request that are decided together. A millisecond of the core's time, in several turns.
+pub const BULK_CHUNK_LINES: usize = 256;
+
+/// Bytes of lines that are decided together: what is answered of them may be some times as long.
+pub const BULK_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Lines of one such request that may wait for the store: what a group commit takes while the next is on its way.
+pub const BULK_LINES_WAITING: usize = 2_048;
+
+/// The same, where many such requests share [`BULK_QUEUE_SHARE`].
+pub const BULK_LINES_WAITING_MIN: usize = 64;
+
+/// Bytes of lines of one such request that may wait for the store.
+pub const BULK_BYTES_WAITING: usize = 512 * 1024;
+
+/// Places in the writer's queue that all such requests of the node take together: the rest is for single creates.
+pub const BULK_QUEUE_SHARE: usize = WRITE_QUEUE_LEN / 2;
+
+/// Bytes of lines that are read from the store at once for an export: a millisecond or two of its thread.
+pub const EXPORT_PAGE_BYTES: usize = 256 * 1024;
+
+/// Records that are looked at for them at most. There may be more ends of links than links.
+pub const EXPORT_PAGE_RECORDS: usize = 16 * 1024;
+
+/// Pages of exports that may wait for that thread: one for each export of many cores.
+pub const EXPORT_QUEUE_LEN: usize = 1_024;
+
+/// What an export could not read is named so many times; the rest is counted.
+pub const EXPORT_REPORTS_MAX: usize = 100;
+
 /// How long a client may leave our answer unread before the connection is given up.
 pub const SEND_TIME_MAX: Duration = Duration::from_secs(30);
 

@@ -270,6 +270,28 @@ pub enum LookedUp {
     Unknown,
 }
 
+/// Asks for a page of an export. Whoever asks is answered with [`ToCore::Page`].
+#[derive(Debug)]
+pub struct PageRequest {
+    /// The key behind which it begins; empty for the first.
+    pub behind: Vec<u8>,
+    /// Whom to tell.
+    pub ticket: Ticket,
+}
+
+/// Some links of the store, in the order of their codes.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Their lines.
+    pub lines: Vec<u8>,
+    /// What could not be read.
+    pub damaged: Vec<String>,
+    /// The last key of it; none where nothing follows.
+    pub last: Option<Vec<u8>>,
+    /// The store could not be read; the page is what came before.
+    pub failed: bool,
+}
+
 /// What became of a [`StoreRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreAnswer {
@@ -391,6 +413,13 @@ pub enum ToCore {
         token: u64,
         /// What became of it.
         answer: StoreAnswer,
+    },
+    /// A page of an export that a task of the core asked for.
+    Page {
+        /// The number that the core gave to the task.
+        token: u64,
+        /// The page.
+        page: Page,
     },
     /// About so many links will be read back; comes before the first of them.
     LoadBegin {
@@ -523,3 +552,6 @@ pub type LookUpQueue = SyncSender<LookUp>;
 
 /// The way to the readers, shared by all cores.
 pub type ReaderQueue = SyncSender<StoreRequest>;
+
+/// The way to who reads the store page by page, shared by all cores.
+pub type PageQueue = SyncSender<PageRequest>;

@@ -23,7 +23,7 @@ use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::visits::{self, Counting};
-use crate::control::{loader, readers, urls, writer};
+use crate::control::{loader, pages, readers, urls, writer};
 use crate::core::listen::{self, Socket};
 use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, Share};
 use crate::desk::{Codes, Counters};
@@ -169,8 +169,11 @@ impl Node {
             faults: crate::control::faults::Faults::from_env(),
         })
         .map_err(|error| thread_exit("the store's writer", &error))?;
-        let (reader_queue, readers) = readers::start(&links, &post, &stats, &counted.visits)
+        let (reader_queue, mut readers) = readers::start(&links, &post, &stats, &counted.visits)
             .map_err(|error| thread_exit("the store's readers", &error))?;
+        let (pages, page_threads) =
+            pages::start(&links, &post, &stats).map_err(|error| thread_exit("the reader of exports", &error))?;
+        readers.extend(page_threads);
         let parts = fleet::Parts {
             links: &links,
             post: &post,
@@ -204,6 +207,7 @@ impl Node {
             allowances: allowance_queue,
             fetches,
             reader: reader_queue,
+            pages,
             post: post.clone(),
             cores: Arc::clone(&core_stats),
             node: Arc::clone(&stats),

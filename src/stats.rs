@@ -1,7 +1,7 @@
 //! Counters that cores and control threads keep and that status reads, without a lock on either side.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use std::collections::VecDeque;
 
@@ -115,6 +115,8 @@ pub struct NodeStats {
     pub sync_nanos: Counter,
     /// Writes waiting for the writer.
     pub write_queue: Counter,
+    /// Requests under way that make many links.
+    pub bulks: AtomicUsize,
     /// What the node knows of its fleet.
     pub fleet: FleetStats,
     /// Length of the codes that are issued now, characters.

@@ -1,17 +1,20 @@
 //! The REST API and the pages: everything that hyper answers, on the public and on the admin listener.
 //!
 //! `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
-//! `short_urls` the API of links; `create` what a request to shorten may say; `status` what the admin listener tells;
-//! `problem` every error; `page` the pages for people. Handlers ask the [`crate::desk::Desk`] and know nothing of rings, maps
-//! or disks.
+//! `short_urls` the API of links; `create` what a request to shorten may say; `bulk` and `export` many links at once, as
+//! `lines`, with answers that are `streaming`; `visits` how often links were followed; `status` what the admin listener
+//! tells; `problem` every error; `page` the pages for people. Handlers ask the [`crate::desk::Desk`] and know nothing of
+//! rings, maps or disks.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
@@ -19,9 +22,12 @@ use crate::desk::Desk;
 use crate::long_url::Authority;
 
 pub mod admin;
+mod bulk;
 mod create;
 mod describe;
+mod export;
 mod fields;
+mod lines;
 mod openapi;
 mod page;
 mod patch;
@@ -31,13 +37,17 @@ mod query;
 mod routes;
 mod short_urls;
 mod status;
+mod streaming;
 mod visits;
 
-/// A whole answer.
-pub type Answer = Response<Full<Bytes>>;
+/// The body of an answer: whole, or made while it is sent.
+pub type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
+
+/// An answer.
+pub type Answer = Response<Content>;
 
 /// What answers the requests of one listener's connections: the form that a core takes.
-pub type Service = Rc<dyn Fn(Request<Incoming>) -> std::pin::Pin<Box<dyn Future<Output = Answer>>>>;
+pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer>>>>;
 
 /// Begins to count the uptime that the status tells.
 pub fn start_clock() {
@@ -64,7 +74,12 @@ struct Context {
 
 /// An answer with a body of the given kind.
 fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    answer_with(status, kind, Box::pin(Full::new(body.into())))
+}
+
+/// An answer with that body of the given kind.
+fn answer_with(status: StatusCode, kind: &'static str, content: Content) -> Answer {
+    let mut answer = Response::new(content);
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -75,7 +90,7 @@ fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Ans
 
 /// An answer without a body.
 fn empty(status: StatusCode) -> Answer {
-    let mut answer = Response::new(Full::default());
+    let mut answer = Response::new(Box::pin(Full::default()) as Content);
     *answer.status_mut() = status;
     answer
 }

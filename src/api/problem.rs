@@ -120,11 +120,40 @@ impl Problem {
         Problem::own(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unsupported media type", detail)
     }
 
+    /// 415, where many links come at once.
+    pub(super) fn not_lines() -> Problem {
+        let detail = "The body must be one JSON object a line, announced as \"Content-Type: application/x-ndjson\".";
+        Problem::own(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unsupported media type", detail)
+    }
+
+    /// 413, for one line of many.
+    pub(super) fn line_too_long(len_max: usize) -> Problem {
+        let detail = format!("The line is longer than {len_max} bytes.");
+        Problem::own(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Line too large", detail)
+    }
+
+    /// 500: so many records are missing from an export, among them these.
+    pub(super) fn incomplete(count: u64, damaged: &[String]) -> Problem {
+        let detail = format!("{count} records or ranges of records are damaged and not in this export.");
+        Problem::own(StatusCode::INTERNAL_SERVER_ERROR, "damaged-record", "Damaged record", detail)
+            .and("damaged", damaged)
+    }
+
     /// 500: the stored record cannot be read.
     pub(super) fn damaged(code: &str) -> Problem {
         let detail = format!("The record of \"{code}\" is damaged. The log of the node says more.");
         Problem::own(StatusCode::INTERNAL_SERVER_ERROR, "damaged-record", "Damaged record", detail)
             .and("shortCode", code)
+    }
+
+    /// 503: the core is out of codes.
+    pub(super) fn no_code() -> Problem {
+        Problem::unavailable("No fresh code is to be had right now. The status of the node says more.")
+    }
+
+    /// 503: this core makes or tells many links for others.
+    pub(super) fn too_many_long() -> Problem {
+        Problem::unavailable("Too many requests for many links are under way. Try again when one of them has ended.")
     }
 
     /// 503: not now, and why.
@@ -139,6 +168,11 @@ impl Problem {
     #[cfg(test)]
     pub(super) fn members(&self) -> Value {
         Value::Object(self.members.clone())
+    }
+
+    /// Its status and its members, for an answer that says more than this.
+    pub(super) fn into_parts(self) -> (StatusCode, Map<String, Value>) {
+        (self.status, self.members)
     }
 
     /// The answer to send.

@@ -62,12 +62,16 @@ impl Context {
                 true => self.visits_of(&percent_decoded(code), request.uri().query()).await,
                 false => Problem::method(&method, "GET, HEAD").into_answer(),
             },
+            ["v3", "short-urls", "bulk"] if method == Method::POST => self.create_bulk(request).await,
+            // A link with this slug is read under `%65xport`.
+            ["v3", "short-urls", "export"] if is_read(&method) => self.export(&method),
             ["v3", "short-urls", code] => {
                 let code = percent_decoded(code);
                 match method {
                     Method::GET | Method::HEAD => self.read(&code).await,
                     Method::PATCH => self.change(&code, request).await,
                     Method::DELETE => self.delete(&code).await,
+                    _ if code == "bulk" => Problem::method(&method, "GET, HEAD, POST, PATCH, DELETE").into_answer(),
                     _ => Problem::method(&method, "GET, HEAD, PATCH, DELETE").into_answer(),
                 }
             }

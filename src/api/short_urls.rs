@@ -35,16 +35,12 @@ const UNSERVED: &str =
     "The link is stored, but this node has no memory left to serve it; it will after a restart with more cores.";
 
 /// A link that is to be shown, and how often it was followed where that is known.
-type Shown = (Arc<Link>, Option<Counts>);
+pub(super) type Shown = (Arc<Link>, Option<Counts>);
 
-/// What became of a link that was to be inserted.
-enum Inserted {
-    /// It is there.
-    Made,
-    /// One like it was there before.
-    Existing { link: Arc<Link>, spare: bool },
-    /// Its code belongs to another.
-    Taken,
+/// A link that is to be made, unless one that is there already will do.
+pub(super) struct Wanted {
+    pub(super) link: Arc<Link>,
+    pub(super) reuse: Reuse,
 }
 
 impl Context {
@@ -60,70 +56,59 @@ impl Context {
     async fn try_create(&self, request: Request<Incoming>) -> Result<Shown, Problem> {
         let fields = read_object(request).await?;
         let create = Create::read(&fields, &self.site.own).map_err(|invalid| Problem::invalid(&invalid))?;
-        match create.slug {
-            Some(slug) => {
-                let reuse = if create.find { Reuse::Any } else { Reuse::Never };
-                let link = Arc::new(self.link_of(create, slug, Origin::Custom));
-                let inserted = match self.insert(&link, reuse).await? {
-                    // What was found may have been deleted before it was given as the answer.
-                    Inserted::Taken if reuse == Reuse::Any => self.insert(&link, Reuse::Never).await?,
-                    inserted => inserted,
-                };
-                match inserted {
-                    Inserted::Made => Ok((link, Some(Counts::default()))),
-                    Inserted::Existing { link: existing, .. } => Ok((existing, None)),
-                    Inserted::Taken => Err(Problem::slug_taken(&slug.to_string())),
-                }
-            }
-            None => self.create_issued(create).await,
-        }
+        let code = match create.slug {
+            Some(slug) => slug,
+            None => self.fresh_code(create.private).await?,
+        };
+        let wanted = self.wanted(create, code);
+        let answer = self.insert(&wanted).await;
+        self.finish(wanted, answer).await
     }
 
-    async fn create_issued(&self, create: Create) -> Result<Shown, Problem> {
-        let private = create.private;
-        let wanted = match create.find {
-            // Nobody is given a private link that was made for somebody else.
-            _ if private => Reuse::Never,
-            true => Reuse::Any,
-            false => Reuse::Recent,
-        };
-        let mut link = Arc::new(self.link_of(create, self.fresh_code(private).await?, Origin::Issued));
-        for tried in 0..CODES_TRIED_MAX {
-            let reuse = if tried < REUSES_TRIED_MAX { wanted } else { Reuse::Never };
-            match self.insert(&link, reuse).await? {
-                Inserted::Made => return Ok((link, Some(Counts::default()))),
-                Inserted::Existing { link: existing, spare } => {
+    /// Makes of the store's answer what the client is told; where the code was taken, after trying again.
+    pub(super) async fn finish(&self, wanted: Wanted, answer: StoreAnswer) -> Result<Shown, Problem> {
+        let (mut wanted, mut answer) = (wanted, answer);
+        for tried in 1.. {
+            match answer {
+                StoreAnswer::Created => return Ok((wanted.link, Some(Counts::default()))),
+                StoreAnswer::Existing { link: existing, spare } => {
                     if spare {
-                        self.desk.give_code_back(link.code);
+                        self.desk.give_code_back(wanted.link.code);
                     }
                     return Ok((existing, None));
                 }
-                Inserted::Taken => {}
+                StoreAnswer::Taken if tried == CODES_TRIED_MAX => break,
+                StoreAnswer::Taken => {}
+                other => return Err(failed(&other, &wanted.link.code.to_string())),
             }
-            link = Arc::new(Link { code: self.fresh_code(private).await?, ..Link::clone(&link) });
+            match wanted.link.origin {
+                // What was found may have been deleted before it was given as the answer.
+                Origin::Custom if wanted.reuse == Reuse::Any => wanted.reuse = Reuse::Never,
+                Origin::Custom => return Err(Problem::slug_taken(&wanted.link.code.to_string())),
+                Origin::Issued => {
+                    let code = self.fresh_code(wanted.link.is_private()).await?;
+                    wanted.link = Arc::new(Link { code, ..Link::clone(&wanted.link) });
+                    if tried >= REUSES_TRIED_MAX {
+                        wanted.reuse = Reuse::Never;
+                    }
+                }
+            }
+            answer = self.insert(&wanted).await;
         }
         Err(Problem::unavailable("Every fresh code that was tried is taken."))
     }
 
-    async fn fresh_code(&self, private: bool) -> Result<Code, Problem> {
-        if private {
-            return private_code::draw().map_err(|_| {
-                Problem::unavailable("The system gives no random bytes, which a private code is made of.")
-            });
-        }
-        self.desk.take_code().await.map_err(|_| {
-            Problem::unavailable("No fresh code is to be had right now. The status of the node says more.")
-        })
+    pub(super) async fn fresh_code(&self, private: bool) -> Result<Code, Problem> {
+        if private { Context::private_code() } else { self.desk.take_code().await.map_err(|_| Problem::no_code()) }
     }
 
-    /// Inserts a link, if its code is not taken and none of those that are there will do.
-    async fn insert(&self, link: &Arc<Link>, reuse: Reuse) -> Result<Inserted, Problem> {
-        match self.desk.store(|ticket| StoreRequest::Create { link: Arc::clone(link), reuse, ticket }).await {
-            StoreAnswer::Created => Ok(Inserted::Made),
-            StoreAnswer::Existing { link, spare } => Ok(Inserted::Existing { link, spare }),
-            StoreAnswer::Taken => Ok(Inserted::Taken),
-            other => Err(failed(&other, &link.code.to_string())),
-        }
+    pub(super) fn private_code() -> Result<Code, Problem> {
+        private_code::draw()
+            .map_err(|_| Problem::unavailable("The system gives no random bytes, which a private code is made of."))
+    }
+
+    async fn insert(&self, Wanted { link, reuse }: &Wanted) -> StoreAnswer {
+        self.desk.store(|ticket| StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket }).await
     }
 
     /// `GET /rest/v3/short-urls/{shortCode}`
@@ -168,6 +153,19 @@ impl Context {
             StoreAnswer::Deleted => empty(StatusCode::NO_CONTENT),
             other => failed(&other, code).into_answer(),
         }
+    }
+
+    /// What a request wants, under that code.
+    pub(super) fn wanted(&self, create: Create, code: Code) -> Wanted {
+        let is_chosen = create.slug.is_some();
+        let reuse = match create.find {
+            true if !create.private => Reuse::Any,
+            // Nobody is given a private link that was made for somebody else.
+            _ if is_chosen || create.private => Reuse::Never,
+            _ => Reuse::Recent,
+        };
+        let origin = if is_chosen { Origin::Custom } else { Origin::Issued };
+        Wanted { link: Arc::new(self.link_of(create, code, origin)), reuse }
     }
 
     /// The link that was asked for, with that code.
@@ -217,7 +215,7 @@ fn unsure(reason: &str) -> Problem {
     Problem::unavailable(format!("The change cannot be confirmed: {reason}."))
 }
 
-fn refused(reason: &str) -> Problem {
+pub(super) fn refused(reason: &str) -> Problem {
     Problem::unavailable(format!("Nothing was changed: {reason}."))
 }
 

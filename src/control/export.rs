@@ -127,22 +127,29 @@ pub fn export(
     Ok(summary)
 }
 
+/// Writes the line of a record, if it is of a link; says whether it is.
+///
+/// # Errors
+/// What is damaged.
+pub(super) fn write_line(key: &[u8], value: &[u8], lines: &mut Vec<u8>) -> Result<bool, String> {
+    let code = Code::parse(key).map_err(|error| format!("a key that {error}"))?;
+    match record::decode(key, value).map_err(|error| format!("{code}: {error}"))? {
+        RecordRef::Link(link) => {
+            ndjson::write(&code, &link, lines);
+            Ok(true)
+        }
+        RecordRef::Tombstone(_) => Ok(false),
+    }
+}
+
 /// Ends early when nobody takes the pieces any more.
 fn read_parts(links: &Links, parts: &[Part], pieces: &SyncSender<Piece>) {
     for &part in parts {
         let mut lines = Vec::with_capacity(BUFFER_BYTES + 4_096);
         let mut count = 0;
         let result = links.scan(part, |key, value| {
-            let link = Code::parse(key).map_err(|error| format!("a key that {error}")).and_then(|code| {
-                let record = record::decode(key, value).map_err(|error| format!("{code}: {error}"))?;
-                Ok((code, record))
-            });
-            match link {
-                Ok((code, RecordRef::Link(link))) => {
-                    ndjson::write(&code, &link, &mut lines);
-                    count += 1;
-                }
-                Ok((_, RecordRef::Tombstone(_))) => {}
+            match write_line(key, value, &mut lines) {
+                Ok(is_link) => count += u64::from(is_link),
                 Err(what) => return pieces.send(Piece::Damaged(what)).is_ok(),
             }
             if lines.len() < BUFFER_BYTES {

@@ -15,6 +15,7 @@ pub mod import;
 mod import_lines;
 pub mod loader;
 pub mod ndjson;
+pub mod pages;
 pub mod plan;
 mod pool;
 mod progress;

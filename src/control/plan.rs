@@ -18,7 +18,7 @@ use crate::fleet::follow::Position;
 use crate::fleet::outbox::{Outbox, OutboxWrites};
 use crate::fleet::rules::{self, Verdict};
 use crate::fleet::{Echo, Partition, State};
-use crate::link::{Link, Origin, UrlEntry, UrlKey, Version};
+use crate::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
 use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket, Told};
 use crate::patch::{Contrary, Patch};
 use crate::record::Tombstone;
@@ -191,6 +191,21 @@ impl<'o> Plan<'o> {
         Plan { window_ms, ..self }
     }
 
+    /// Looks at the codes of new links before they are decided on, in the order in which that costs least. What is found is
+    /// what would be found then: this commit has not written yet.
+    pub fn foresee(&mut self, orders: &[Order], look_up: impl Fn(&Code) -> Stored) {
+        let code = |order: &Order| match order {
+            Order::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
+            _ => None,
+        };
+        let mut codes: Vec<Code> = orders.iter().filter_map(code).collect();
+        codes.sort_unstable();
+        self.codes.reserve(codes.len());
+        for code in codes {
+            self.stored(&code, &look_up);
+        }
+    }
+
     /// Decides one order where there is no index of long URLs.
     pub fn add(&mut self, order: Order, look_up: impl Fn(&Code) -> Stored) {
         self.decide(order, look_up, |_, _| Vec::new());
@@ -278,6 +293,9 @@ impl<'o> Plan<'o> {
                 writes.states.push((code, state));
             }
         }
+        // Neighbours share most of the way through the store's memtables.
+        writes.states.sort_unstable_by_key(|(code, _)| *code);
+        writes.urls.sort_unstable_by_key(|(entry, _)| *entry);
         writes.positions.extend(self.positions);
         writes.compare.extend(self.compare);
         (writes, self.outcomes)

@@ -151,6 +151,9 @@ impl Writer {
     fn commit(&mut self, orders: Vec<Order>) {
         let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
         let mut plan = Plan::new(&mut self.outbox, unix_ms()).with_window(window_ms);
+        if self.setup.dedupe.is_none() {
+            plan.foresee(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
+        }
         for order in orders {
             if !matches!(order, Order::Client(..)) {
                 self.setup.stats.fleet.orders_taken.add(1);

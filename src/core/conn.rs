@@ -7,6 +7,7 @@ use std::time::Instant;
 use carom_ring::Tag;
 
 use super::slow::Stream;
+use crate::limits::PROGRESS_LEN_MIN;
 use crate::visits::Visitor;
 use crate::wire::connection::Expects;
 use crate::wire::{Ask, Connection, Rejection};
@@ -64,6 +65,8 @@ pub(super) struct Conn {
     pub(super) heads: u32,
     /// What it is waiting for.
     pub(super) expects: Expects,
+    /// Bytes of a body without end since the present wait began.
+    pub(super) progress: usize,
     pub(super) receiving: bool,
     pub(super) sending: bool,
     /// The client has asked for the end, and sent nothing behind that: nothing can be lost by closing at once.
@@ -94,12 +97,21 @@ impl Conn {
             sent_since: tick,
             heads: 0,
             expects: Expects::Request,
+            progress: 0,
             receiving: false,
             sending: false,
             said_last: false,
             stopping: false,
             peer_ended: false,
             dirty: false,
+        }
+    }
+
+    /// Notes that so many bytes of a body without end have come. With each [`PROGRESS_LEN_MIN`] of them its time begins anew.
+    pub(super) fn note_progress(&mut self, len: usize, tick: u32) {
+        self.progress += len;
+        if self.progress >= PROGRESS_LEN_MIN {
+            (self.progress, self.since) = (0, tick);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A core: one pinned executor with its own ring, its shard of the links, its connections, and its place in the mesh.
 //!
-//! `serve` is the loop; `work` is what it does with bytes and messages; `conn` what is known of a connection; `slow` the
+//! `serve` is the loop; `work` is what it does with bytes and messages, `patience` for how long; `conn` what is known of a connection; `slow` the
 //! connections that hyper drives; `data` what a core can answer from: `shard` the links, `residents` those of them in memory,
 //! `look` the way to the rest, `mesh` the other cores, `hot` copies of their links and `recall` how an owner gets them dropped; `listen` the sockets; `executor` glommio; the
 //! crate `carom-ring` the kernel. Cores share nothing but the mesh's rings and the counters in `stats`. No core waits for a disk, a
@@ -13,6 +13,7 @@ mod hot;
 pub mod listen;
 mod look;
 mod mesh;
+mod patience;
 mod recall;
 mod residents;
 mod serve;

@@ -4,6 +4,7 @@
 //! sees only heads and bodies that `wire::connection` has passed.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -11,8 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
@@ -25,8 +25,11 @@ use crate::limits::{HEAD_LEN_MAX, HEADERS_MAX};
 /// Bytes that may wait in either direction before the writer has to pause. A few answers, or a piece of a body.
 pub(super) const STREAM_LEN_MAX: usize = 64 * 1024;
 
+/// The body of an answer: whole, or made while it is sent.
+type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
+
 /// Answers the requests of a core.
-pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Full<Bytes>>>>>>;
+pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
 
 /// Why nothing more comes in for hyper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +75,7 @@ struct State {
     put_heads: u32,
     asked_heads: u32,
     answered_heads: u32,
-    /// Requests that a handler has not answered yet.
+    /// Requests whose answer hyper has not taken whole yet.
     in_flight: u32,
     /// hyper has ended.
     finished: bool,
@@ -206,14 +209,14 @@ async fn drive(stream: Rc<Stream>, service: Service) {
         async move {
             // hyper collects answers however much waits to be sent. Nothing is made that the client does not take.
             poll_fn(|context| stream.poll_room(context)).await;
-            let mut response = service(request).await;
+            let mut response = service(request).await.map(|content| Answering { content, stream: Rc::clone(&stream) });
             let mut state = stream.state.borrow_mut();
-            state.in_flight -= 1;
             state.answered_heads = state.answered_heads.wrapping_add(1);
             if state.is_at_last() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, std::convert::Infallible>(response)
+            drop(state);
+            Ok::<_, Infallible>(response)
         }
     });
     // An error here is the client's (it went away, or its body broke off): there is nobody left to tell.
@@ -228,6 +231,39 @@ async fn drive(stream: Rc<Stream>, service: Service) {
     state.in_flight = 0;
     drop(state);
     stream.kick();
+}
+
+/// The body of an answer on its way out. While hyper has it, the connection is not idle.
+struct Answering {
+    content: Content,
+    stream: Rc<Stream>,
+}
+
+impl Body for Answering {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.content.as_mut().poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.content.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.content.size_hint()
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let mut state = self.stream.state.borrow_mut();
+        state.in_flight = state.in_flight.saturating_sub(1);
+    }
 }
 
 /// hyper's end of the stream.

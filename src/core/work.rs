@@ -17,19 +17,15 @@ use super::mesh::Question;
 use super::serve::Limits;
 use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
 use crate::desk::{Desk, Looked};
-use crate::limits::{BODY_TIME_MAX, FETCH_TIME_MAX, SEND_TIME_MAX};
 use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
 use crate::stats::{CoreStats, LatencySummary};
 use crate::visits::Visitor;
 use crate::wire::answer::{Answers, Found};
-use crate::wire::connection::{Ask, Expects};
-use crate::wire::{Action, Connection, Rejection};
+use crate::wire::connection::Expects;
+use crate::wire::{Action, Ask, Connection, Rejection};
 
 /// Ticks a second: the grain of every time limit.
 pub(super) const TICKS_PER_SECOND: u32 = 4;
-
-/// How long we wait for a client to read our last answer.
-const LINGER_TICKS: u32 = 2 * TICKS_PER_SECOND;
 
 /// Messages of the mailbox handled in one turn: a batch of a starting node takes a core some hundred microseconds.
 const MAIL_PER_TURN: usize = 64;
@@ -157,7 +153,7 @@ impl Work {
             conn.unconsumed.extend_from_slice(bytes);
             self.resume(slot);
         }
-        self.note_wait(slot);
+        self.note_wait(slot, bytes.len());
     }
 
     /// Goes on with what a connection has not consumed yet.
@@ -177,13 +173,15 @@ impl Work {
         }
     }
 
-    /// Notes when the present wait of a connection began.
-    fn note_wait(&mut self, slot: u32) {
+    /// Notes when the present wait of a connection began, and that so many bytes have come.
+    fn note_wait(&mut self, slot: u32, len: usize) {
         let tick = self.now.tick;
         if let Some(conn) = self.conns.get(slot) {
             let (heads, expects) = (conn.machine.heads(), conn.machine.expects(conn.unconsumed.len()));
             if heads != conn.heads || expects != conn.expects {
                 (conn.heads, conn.expects, conn.since) = (heads, expects, tick);
+            } else if expects == Expects::Stream {
+                conn.note_progress(len, tick);
             }
         }
     }
@@ -269,7 +267,7 @@ impl Work {
         conn.unconsumed = Vec::new();
         match &conn.slow {
             Some(stream) => {
-                let in_body = conn.machine.expects(0) == Expects::Body;
+                let in_body = conn.machine.expects(0).is_body();
                 stream.end(if in_body { Ending::Cut } else { Ending::Followed });
                 conn.rejection = Some(rejection);
             }
@@ -296,7 +294,7 @@ impl Work {
         }
         match &conn.slow {
             Some(stream) => {
-                let in_body = conn.machine.expects(conn.unconsumed.len()) == Expects::Body;
+                let in_body = conn.machine.expects(conn.unconsumed.len()).is_body();
                 stream.end(if in_body { Ending::Cut } else { Ending::Last });
             }
             None => conn.stage = Stage::Finishing,
@@ -318,7 +316,7 @@ impl Work {
     pub(super) fn drained(&mut self, slot: u32) {
         self.pull(slot);
         self.resume(slot);
-        self.note_wait(slot);
+        self.note_wait(slot, 0);
         self.finish_input(slot);
     }
 
@@ -458,6 +456,7 @@ impl Work {
             ToCore::Answer { token, answer } => {
                 self.desk.bring_stored(token, answer);
             }
+            ToCore::Page { token, page } => self.desk.bring_page(token, page),
             ToCore::LoadBegin { links } => {
                 if let Some(data) = &mut self.data {
                     data.shard.begin_load(links);
@@ -561,106 +560,11 @@ impl Work {
             self.answered = 0;
         }
     }
-
-    /// Applies the time limits to a quarter of the connections: each is seen once a second.
-    pub(super) fn sweep(&mut self) {
-        let quarter = (self.now.tick % TICKS_PER_SECOND) as usize;
-        for slot in (quarter..self.conns.slots()).step_by(TICKS_PER_SECOND as usize) {
-            self.check_time(slot as u32);
-        }
-    }
-
-    fn check_time(&mut self, slot: u32) {
-        let tick = self.now.tick;
-        let Some(conn) = self.conns.get(slot) else { return };
-        let waited = tick.wrapping_sub(conn.since);
-        if conn.stage == Stage::Lingering {
-            if waited >= LINGER_TICKS {
-                self.break_off(slot);
-            }
-            return;
-        }
-        if conn.sending && tick.wrapping_sub(conn.sent_since) >= ticks(SEND_TIME_MAX) {
-            // The client does not read.
-            return self.break_off(slot);
-        }
-        if conn.stage == Stage::Open
-            && let Some(asking) = &conn.asking
-            && asking.looked_up
-            && self.now.instant - asking.since >= FETCH_TIME_MAX
-        {
-            return self.give_up(slot);
-        }
-        if conn.stage != Stage::Open || conn.asking.is_some() || conn.rejection.is_some() {
-            return;
-        }
-        match conn.machine.expects(conn.unconsumed.len()) {
-            Expects::Head if may_step(conn) && waited >= ticks(self.limits.head_time) => {
-                self.reject(slot, Rejection::Timeout);
-            }
-            Expects::Body if may_step(conn) && waited >= ticks(BODY_TIME_MAX) => self.reject(slot, Rejection::Timeout),
-            Expects::Request if !conn.is_busy() && waited >= ticks(self.limits.idle_time) => self.close_idle(slot),
-            _ => {}
-        }
-    }
-
-    /// Nobody has answered a look-up: the client is told, and the connection ends, so that a later answer finds nobody.
-    fn give_up(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get(slot) else { return };
-        let Some(asking) = conn.asking.take() else { return };
-        Self::touch(&mut self.dirty, conn);
-        let ask = Ask { close: true, ..asking.ask };
-        count(&self.stats, &Found::Elsewhere);
-        self.answers.write(&mut conn.out, &ask, &[], &Found::Elsewhere, self.now.unix_ms);
-        self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
-        conn.stage = Stage::Finishing;
-    }
-
-    /// Takes no further request of a connection: it ends with the answers to those it has.
-    fn close_idle(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get(slot) else { return };
-        Self::touch(&mut self.dirty, conn);
-        match &conn.slow {
-            Some(stream) => {
-                conn.machine.end();
-                stream.end(Ending::Last);
-            }
-            None => conn.stage = Stage::Finishing,
-        }
-    }
-
-    /// Lets every connection end after its next answer: the one under way where there is one.
-    pub(super) fn drain(&mut self) {
-        self.draining = true;
-        for slot in 0..self.conns.slots() as u32 {
-            let Some(conn) = self.conns.get(slot) else { continue };
-            conn.machine.close_after_next();
-            if conn.slow.is_some() && conn.is_busy() && conn.awaits_request() {
-                self.close_idle(slot);
-            }
-        }
-    }
-
-    /// Ends the connections that wait for a request that has not begun to arrive.
-    pub(super) fn close_all_idle(&mut self) {
-        for slot in 0..self.conns.slots() as u32 {
-            if self.conns.get(slot).is_some_and(|conn| !conn.is_busy() && conn.awaits_request()) {
-                self.close_idle(slot);
-            }
-        }
-    }
-
-    /// Breaks every connection that is left.
-    pub(super) fn break_all(&mut self) {
-        for slot in 0..self.conns.slots() as u32 {
-            self.break_off(slot);
-        }
-    }
 }
 
 /// Whether a connection may go on with its input: it waits for no other core and is not congested.
 #[inline]
-fn may_step(conn: &Conn) -> bool {
+pub(super) fn may_step(conn: &Conn) -> bool {
     conn.asking.is_none()
         && conn.rejection.is_none()
         && conn.out.len() < STREAM_LEN_MAX
@@ -671,12 +575,8 @@ fn token_of(conn: &Conn) -> u64 {
     u64::from(conn.tag.generation) << 32 | u64::from(conn.tag.slot)
 }
 
-fn ticks(time: std::time::Duration) -> u32 {
-    (time.as_millis() as u64 * u64::from(TICKS_PER_SECOND)).div_ceil(1_000) as u32
-}
-
 #[inline]
-fn count(stats: &CoreStats, found: &Found<'_>) {
+pub(super) fn count(stats: &CoreStats, found: &Found<'_>) {
     match found {
         Found::Link { .. } => stats.redirects.add(1),
         Found::Missing | Found::Early | Found::Gone => stats.misses.add(1),

@@ -12,6 +12,7 @@ mod fleet;
 mod urls;
 mod visits;
 
+use std::cell::Cell;
 use std::ops::{Bound, Deref};
 use std::path::Path;
 use std::sync::Arc;
@@ -136,6 +137,13 @@ impl Batch {
 /// A part of all codes: those with one first character.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part(u8);
+
+impl Part {
+    /// Whether all of it stands before a key.
+    pub fn is_before(self, key: &[u8]) -> bool {
+        key.first().is_some_and(|&first| self.0 < first)
+    }
+}
 
 /// All parts, in the order of their keys.
 pub fn parts() -> Vec<Part> {
@@ -308,15 +316,31 @@ impl Links {
     ///
     /// # Errors
     /// [`StoreError::Failed`] where the operating system refused to read.
-    pub fn scan(
+    pub fn scan(&self, part: Part, each: impl FnMut(&[u8], &[u8]) -> bool) -> Result<Vec<DamagedRange>, StoreError> {
+        self.scan_behind(part, &[], each)
+    }
+
+    /// The same from behind a key on, where that is one of the part.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] where the operating system refused to read.
+    pub fn scan_behind(
         &self,
         part: Part,
+        behind: &[u8],
         mut each: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Vec<DamagedRange>, StoreError> {
         let end = [part.0 + 1];
         let mut damaged = Vec::new();
-        let mut last = vec![part.0];
-        let mut from = Bound::Included(vec![part.0]);
+        let (mut last, mut from) = match behind.first() {
+            Some(&first) if first == part.0 => (behind.to_vec(), Bound::Excluded(behind.to_vec())),
+            _ => (vec![part.0], Bound::Included(vec![part.0])),
+        };
+        let ended = Cell::new(false);
+        let mut each = |key: &[u8], value: &[u8]| {
+            ended.set(!each(key, value));
+            !ended.get()
+        };
         loop {
             match self.run(&from, Bound::Excluded(&end), &mut last, &mut each) {
                 Ok(()) => return Ok(damaged),
@@ -330,6 +354,9 @@ impl Links {
             }
             let edge = self.last_readable(&from, position(&last), &end);
             self.run(&from, Bound::Included(&from_position(edge)), &mut last, &mut each)?;
+            if ended.get() {
+                return Ok(damaged);
+            }
             // A range that ends with the last key of a block makes the library read the next block too, so this one key
             // is only reached by itself. (By 16 characters: the last of several longer slugs may be missed.)
             let next = from_position(edge + 1);

@@ -14,7 +14,9 @@ pub struct Chunked {
     /// Bytes of data so far.
     data: u64,
     /// Bytes of sizes, extensions and trailers so far: a body must not consist of these.
-    overhead: u32,
+    overhead: u64,
+    /// Whether there may be any amount of data.
+    endless: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,11 +45,22 @@ enum Part {
 
 impl Default for Chunked {
     fn default() -> Self {
-        Chunked { part: Part::Size { value: 0, digits: 0 }, data: 0, overhead: 0 }
+        Chunked { part: Part::Size { value: 0, digits: 0 }, data: 0, overhead: 0, endless: false }
     }
 }
 
 impl Chunked {
+    /// A body with any amount of data.
+    pub fn endless() -> Chunked {
+        Chunked { endless: true, ..Chunked::default() }
+    }
+
+    /// How many bytes that are no data are taken beside what there is of it. In chunks of one byte there are five for each.
+    fn overhead_max(&self) -> u64 {
+        let base = (HEAD_LEN_MAX + BODY_LEN_MAX) as u64;
+        if self.endless { base.saturating_add(self.data.saturating_mul(8)) } else { base }
+    }
+
     /// Reads on. Returns how many of the bytes belong to the body, and whether the body ends with them.
     ///
     /// # Errors
@@ -64,7 +77,7 @@ impl Chunked {
             let byte = bytes[at];
             at += 1;
             self.overhead += 1;
-            if self.overhead as usize > HEAD_LEN_MAX + BODY_LEN_MAX {
+            if self.overhead > self.overhead_max() {
                 return if at == 1 { Err(Rejection::BodyTooLarge) } else { Ok((at - 1, false)) };
             }
             if self.part == Part::EndLf && byte == b'\n' {
@@ -92,8 +105,8 @@ impl Chunked {
             (Part::Extension { .. }, b' '..=b'~' | b'\t') => self.part,
             (Part::SizeLf { value: 0 }, b'\n') => Part::TrailerStart,
             (Part::SizeLf { value }, b'\n') => {
-                self.data += value;
-                if self.data > BODY_LEN_MAX as u64 {
+                self.data = self.data.saturating_add(value);
+                if self.data > BODY_LEN_MAX as u64 && !self.endless {
                     return Err(Rejection::BodyTooLarge);
                 }
                 Part::Data { left: value }

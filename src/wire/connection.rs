@@ -12,6 +12,9 @@ use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
 use crate::limits::BODY_LEN_MAX;
 
+/// Where many links are made at once: the one path that takes a body of any length, for as long as it makes progress.
+pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
+
 /// A place in the bytes of a request's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Span {
@@ -81,6 +84,15 @@ pub enum Expects {
     Head,
     /// The rest of a body.
     Body,
+    /// The rest of a body that may be of any length.
+    Stream,
+}
+
+impl Expects {
+    /// Whether a body is under way.
+    pub fn is_body(self) -> bool {
+        matches!(self, Expects::Body | Expects::Stream)
+    }
 }
 
 /// The machine of one connection.
@@ -91,6 +103,8 @@ pub struct Connection {
     heads: u32,
     /// The message under way, or else the next one, is the last.
     last: bool,
+    /// The body under way may be of any length.
+    endless: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,12 +127,12 @@ enum Part {
 impl Connection {
     /// A connection that starts on the fast way.
     pub fn fast() -> Connection {
-        Connection { scan: HeadScan::default(), mode: Mode::Fast, heads: 0, last: false }
+        Connection { scan: HeadScan::default(), mode: Mode::Fast, heads: 0, last: false, endless: false }
     }
 
     /// A connection that hyper drives from its first byte.
     pub fn slow() -> Connection {
-        Connection { scan: HeadScan::default(), mode: Mode::Slow(Part::Head), heads: 0, last: false }
+        Connection { scan: HeadScan::default(), mode: Mode::Slow(Part::Head), heads: 0, last: false, endless: false }
     }
 
     /// Makes the next message that ends the last one.
@@ -144,6 +158,7 @@ impl Connection {
     /// What it waits for, given how many bytes are not consumed. After a rejection: what it waited for then.
     pub fn expects(&self, unconsumed: usize) -> Expects {
         match self.mode {
+            Mode::Slow(Part::Length { .. } | Part::Chunked(_)) if self.endless => Expects::Stream,
             Mode::Slow(Part::Length { .. } | Part::Chunked(_)) | Mode::Ended { in_body: true } => Expects::Body,
             Mode::Fast | Mode::Slow(Part::Head) if unconsumed > 0 => Expects::Head,
             _ => Expects::Request,
@@ -199,10 +214,14 @@ impl Connection {
         self.scan = HeadScan::default();
         self.heads = self.heads.wrapping_add(1);
         self.last |= head.close;
+        self.endless = is_bulk(&head);
         self.mode = match head.body {
-            Body::Length(len) if len > BODY_LEN_MAX as u64 => return self.reject(Rejection::BodyTooLarge),
+            Body::Length(len) if len > BODY_LEN_MAX as u64 && !self.endless => {
+                return self.reject(Rejection::BodyTooLarge);
+            }
             Body::None | Body::Length(0) => self.between(),
             Body::Length(left) => Mode::Slow(Part::Length { left }),
+            Body::Chunked if self.endless => Mode::Slow(Part::Chunked(Chunked::endless())),
             Body::Chunked => Mode::Slow(Part::Chunked(Chunked::default())),
         };
         Step { consumed: end, action: Action::Pass }
@@ -218,6 +237,12 @@ impl Connection {
         self.mode = Mode::Ended { in_body };
         Step { consumed: 0, action: Action::Reject(rejection) }
     }
+}
+
+/// Whether a request may make links without end.
+fn is_bulk(head: &Head<'_>) -> bool {
+    let behind = head.target.strip_prefix(BULK_PATH.as_bytes());
+    head.method == Method::Other && behind.is_some_and(|rest| matches!(rest.first(), None | Some(b'?')))
 }
 
 /// The code that bytes seem to ask for, if they begin as most requests do. Only a guess: nothing is checked.
@@ -425,6 +450,38 @@ mod tests {
     fn a_body_that_is_announced_too_long_is_refused_at_its_head() {
         let stream = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n";
         assert_eq!(drive(&[stream]), [Seen::HandedOver, Seen::Rejected(Rejection::BodyTooLarge)]);
+    }
+
+    #[test]
+    fn only_bodies_of_many_links_have_no_end() {
+        let limit = "Content-Length: 99999999999";
+        let begin = |line: &str, fields: &str| {
+            let mut connection = Connection::slow();
+            let head = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
+            (connection.step(head.as_bytes()).action, connection)
+        };
+        for line in [&format!("POST {BULK_PATH}")[..], &format!("POST {BULK_PATH}?dryRun=true")] {
+            assert_eq!(begin(line, limit).0, Action::Pass);
+            let (_, mut connection) = begin(line, "Transfer-Encoding: chunked");
+            for _ in 0..100 {
+                let chunk = format!("40000\r\n{}\r\n", "x".repeat(0x40000));
+                assert_eq!(connection.step(chunk.as_bytes()), Step { consumed: chunk.len(), action: Action::Pass });
+                assert_eq!(connection.expects(0), Expects::Stream);
+            }
+            assert_eq!(connection.step(b"0\r\n\r\n").action, Action::Pass);
+            assert_eq!(connection.expects(0), Expects::Request);
+            // The next message has its limits again.
+            connection.step(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
+            assert_eq!(connection.expects(0), Expects::Body);
+        }
+        for line in ["POST /rest/v3/short-urls", "POST /rest/v3/short-urls/bulk/", "GET /rest/v3/short-urls/bulk"] {
+            assert_eq!(begin(line, limit).0, Action::Reject(Rejection::BodyTooLarge), "{line}");
+        }
+        // A body that consists of its framing is none.
+        let (_, mut connection) = begin(&format!("POST {BULK_PATH}"), "Transfer-Encoding: chunked");
+        let extension = format!("1;{}", "x".repeat(2 * BODY_LEN_MAX));
+        connection.step(extension.as_bytes());
+        assert_eq!(connection.step(b"x").action, Action::Reject(Rejection::BodyTooLarge));
     }
 
     /// Requests of every kind, whole and broken.

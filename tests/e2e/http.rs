@@ -266,6 +266,11 @@ fn parse(bytes: &[u8], to_head: bool) -> Option<(Reply, usize)> {
         (name.to_ascii_lowercase(), value.to_owned())
     };
     let fields: Vec<(String, String)> = lines.map(field).collect();
+    let is_chunked = fields.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
+    if is_chunked && !to_head {
+        let (body, len) = dechunk(&bytes[end + 4..])?;
+        return Some((Reply { status, line, fields, body }, end + 4 + len));
+    }
     let length = fields.iter().find(|(name, _)| name == "content-length").map(|(_, value)| value);
     let len = match length {
         Some(_) if to_head => 0,
@@ -274,6 +279,23 @@ fn parse(bytes: &[u8], to_head: bool) -> Option<(Reply, usize)> {
     };
     let body = bytes.get(end + 4..end + 4 + len)?.to_vec();
     Some((Reply { status, line, fields, body }, end + 4 + len))
+}
+
+/// The data of a chunked body and the length of it all; `None` if it is not whole.
+fn dechunk(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let (mut data, mut at) = (Vec::new(), 0);
+    loop {
+        let line = bytes[at..].windows(2).position(|two| two == b"\r\n")?;
+        let size = std::str::from_utf8(&bytes[at..at + line]).expect("sizes are ASCII");
+        let size = usize::from_str_radix(size, 16).expect("sizes are numbers");
+        at += line + 2;
+        let chunk = bytes.get(at..at + size + 2)?;
+        data.extend_from_slice(&chunk[..size]);
+        at += size + 2;
+        if size == 0 {
+            return Some((data, at));
+        }
+    }
 }
 
 /// A client of an HTTP library that follows no redirect and takes every status for an answer.

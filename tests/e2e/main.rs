@@ -8,10 +8,12 @@
 )]
 
 mod bad_input;
+mod bulk;
 mod changes;
 mod copies;
 mod crash;
 mod endings;
+mod exports;
 mod faults;
 mod fields;
 mod fleet;

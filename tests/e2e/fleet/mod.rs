@@ -1,6 +1,7 @@
 //! Nodes that share one code space through a real Redis, and everything that can happen to it.
 
 mod budget;
+mod bulk;
 mod changes;
 mod cluster;
 mod conflicts;

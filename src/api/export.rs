@@ -1,0 +1,94 @@
+//! All links, one a line, page by page from the store while they are sent.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use hyper::{Method, StatusCode};
+use serde_json::json;
+
+use super::bulk::NDJSON;
+use super::problem::Problem;
+use super::streaming::{Outlet, stream};
+use super::{Answer, Context, answer, answer_with};
+use crate::desk::LongRequest;
+use crate::limits::EXPORT_REPORTS_MAX;
+use crate::mail::Page;
+
+/// What is missing from an export.
+#[derive(Default)]
+struct Missing {
+    count: u64,
+    first: Vec<String>,
+}
+
+impl Missing {
+    fn add(&mut self, damaged: Vec<String>) {
+        self.count += damaged.len() as u64;
+        self.first.extend(damaged.into_iter().take(EXPORT_REPORTS_MAX - self.first.len()));
+    }
+}
+
+impl Context {
+    /// `GET /rest/v3/short-urls/export`
+    pub(super) fn export(&self, method: &Method) -> Answer {
+        if *method == Method::HEAD {
+            return answer(StatusCode::OK, NDJSON, "");
+        }
+        let Some(request) = self.desk.begin_long() else { return Problem::too_many_long().into_answer() };
+        let context = self.clone();
+        answer_with(StatusCode::OK, NDJSON, stream(|outlet| async move { context.send_all(&request, &outlet).await }))
+    }
+
+    async fn send_all(&self, request: &LongRequest, outlet: &Outlet) {
+        let mut missing = Missing::default();
+        let mut behind = Vec::new();
+        loop {
+            let early = match self.next_page(request, behind).await {
+                Some(page) => {
+                    missing.add(page.damaged);
+                    outlet.send(page.lines).await;
+                    match page.last {
+                        Some(last) => {
+                            behind = last;
+                            continue;
+                        }
+                        None => page.failed.then_some("the store cannot be read at present"),
+                    }
+                }
+                None if self.is_ending() => Some("the node is shutting down"),
+                None => Some("the store did not answer in time"),
+            };
+            if missing.count > 0 {
+                send_problem(Problem::incomplete(missing.count, &missing.first), outlet).await;
+            }
+            if let Some(why) = early {
+                let detail = format!("The export ends before its end: {why}.");
+                send_problem(Problem::unavailable(detail), outlet).await;
+            }
+            return;
+        }
+    }
+
+    /// The next page; `None` where there is none to be had, or the node is on its way out.
+    async fn next_page(&self, request: &LongRequest, behind: Vec<u8>) -> Option<Page> {
+        let mut page = pin!(self.desk.page(behind));
+        poll_fn(|context| match request.must_end(context) {
+            true => Poll::Ready(None),
+            false => page.as_mut().poll(context),
+        })
+        .await
+    }
+
+    fn is_ending(&self) -> bool {
+        self.desk.counters().node.draining.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// Says at the end that this is not all: a line that no import takes for a link.
+async fn send_problem(problem: Problem, outlet: &Outlet) {
+    let (status, members) = problem.into_parts();
+    let mut line = json!({"status": status.as_u16(), "error": members}).to_string().into_bytes();
+    line.push(b'\n');
+    outlet.send(line).await;
+}

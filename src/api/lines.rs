@@ -1,0 +1,155 @@
+//! Cuts a body that comes in pieces into lines, in bounded memory.
+
+use crate::limits::IMPORT_LINE_MAX;
+
+/// What some editors put in front of a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A line with its number, from 1.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Line<'l> {
+    /// A whole one, without its end and without the blanks around it.
+    Whole(u64, &'l [u8]),
+    /// One that is longer than [`IMPORT_LINE_MAX`]. What is left of it is skipped.
+    TooLong(u64),
+}
+
+/// What has come of a body and is not looked at yet.
+#[derive(Default)]
+pub(super) struct Lines {
+    bytes: Vec<u8>,
+    /// Bytes of these that are done with.
+    taken: usize,
+    /// Bytes of these that hold no end of a line behind what is done with.
+    searched: usize,
+    /// Lines that are done with.
+    number: u64,
+    /// The rest of a line that is too long is skipped.
+    skipping: bool,
+    /// Nothing more comes.
+    ended: bool,
+}
+
+impl Lines {
+    /// Takes the next piece.
+    pub(super) fn push(&mut self, piece: &[u8]) {
+        self.bytes.drain(..self.taken);
+        self.searched -= self.taken;
+        self.taken = 0;
+        self.bytes.extend_from_slice(piece);
+    }
+
+    /// Nothing more comes: what is there is the last line, if it is one.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// The number of the last line that was given out.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line that is not blank, if it is there.
+    pub(super) fn next(&mut self) -> Option<Line<'_>> {
+        loop {
+            let (mut start, end) = match memchr::memchr(b'\n', &self.bytes[self.searched..]) {
+                Some(at) => (self.taken, self.searched + at),
+                None if self.ended && self.taken < self.bytes.len() => (self.taken, self.bytes.len()),
+                None if self.bytes.len() - self.taken > IMPORT_LINE_MAX || self.skipping => {
+                    (self.taken, self.searched) = (self.bytes.len(), self.bytes.len());
+                    if std::mem::replace(&mut self.skipping, true) {
+                        return None;
+                    }
+                    self.number += 1;
+                    return Some(Line::TooLong(self.number));
+                }
+                None => {
+                    self.searched = self.bytes.len();
+                    return None;
+                }
+            };
+            self.taken = (end + 1).min(self.bytes.len());
+            self.searched = self.taken;
+            if std::mem::take(&mut self.skipping) {
+                continue;
+            }
+            self.number += 1;
+            if end - start > IMPORT_LINE_MAX {
+                return Some(Line::TooLong(self.number));
+            }
+            if self.number == 1 && self.bytes[start..end].starts_with(BYTE_ORDER_MARK) {
+                start += BYTE_ORDER_MARK.len();
+            }
+            if !self.bytes[start..end].trim_ascii().is_empty() {
+                return Some(Line::Whole(self.number, self.bytes[start..end].trim_ascii()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// All lines of a body that comes in these pieces; `None` for one that is too long.
+    fn cut<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Vec<(u64, Option<Vec<u8>>)> {
+        let mut lines = Lines::default();
+        let mut found = Vec::new();
+        let mut take = |lines: &mut Lines| {
+            while let Some(line) = lines.next() {
+                found.push(match line {
+                    Line::Whole(number, line) => (number, Some(line.to_vec())),
+                    Line::TooLong(number) => (number, None),
+                });
+            }
+        };
+        for piece in pieces {
+            lines.push(piece);
+            take(&mut lines);
+            assert!(lines.bytes.len() <= IMPORT_LINE_MAX + piece.len());
+        }
+        lines.end();
+        take(&mut lines);
+        found
+    }
+
+    fn whole(number: u64, line: &str) -> (u64, Option<Vec<u8>>) {
+        (number, Some(line.into()))
+    }
+
+    #[test]
+    fn blank_lines_count_and_ends_may_be_of_either_kind() {
+        let body = b"\xef\xbb\xbf{}\r\n\n  \r\n\t{1} \n{2}";
+        let expected = vec![whole(1, "{}"), whole(4, "{1}"), whole(5, "{2}")];
+        assert_eq!(cut([&body[..]]), expected);
+        assert_eq!(cut(body.chunks(1)), expected);
+        assert_eq!(cut([]), []);
+        assert_eq!(cut([&b"\n\n"[..]]), []);
+        assert_eq!(cut([&b"\xef\xbb\xbf\n\xef\xbb\xbf"[..]]), vec![whole(2, "\u{feff}")]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_told_once_and_skipped() {
+        let longest = "x".repeat(IMPORT_LINE_MAX);
+        let body = format!("a\n{longest}\n{longest}y\nb\n{longest}{longest}{longest}\n\nc\n{longest}y");
+        let expected =
+            vec![whole(1, "a"), whole(2, &longest), (3, None), whole(4, "b"), (5, None), whole(7, "c"), (8, None)];
+        for len in [body.len(), IMPORT_LINE_MAX, 8_192, 100_003] {
+            assert_eq!(cut(body.as_bytes().chunks(len)), expected, "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_change_nothing(body in "[ab\r\n ]{0,60}", cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
+            cuts.extend([0, body.len()]);
+            cuts.sort_unstable();
+            let pieces = cuts.windows(2).map(|cut| &body.as_bytes()[cut[0]..cut[1]]);
+            let lines = body.split('\n').map(str::trim_ascii).zip(1..).filter(|(line, _)| !line.is_empty());
+            let expected: Vec<_> = lines.map(|(line, number)| whole(number, line)).collect();
+            prop_assert_eq!(cut(pieces), expected);
+        }
+    }
+}

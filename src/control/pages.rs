@@ -1,0 +1,116 @@
+//! The thread that reads the store page by page, for exports over HTTP.
+//!
+//! Nothing is kept from one page to the next but the last key, which comes with the next request: a client that does not
+//! read holds nothing here. So an export is no picture of one instant. A link that is there all the time is told once; of
+//! others it depends on when its page is read.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::{export, pool};
+use crate::limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
+use crate::mail::{Page, PageQueue, PageRequest, Post, ToCore};
+use crate::stats::NodeStats;
+use crate::store::links::{Links, parts};
+
+/// Starts the thread. It ends when all senders are gone.
+///
+/// # Errors
+/// Where the operating system gives no thread.
+pub fn start(links: &Links, post: &Post, stats: &Arc<NodeStats>) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {
+    let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
+    pool::start("store-pages", 1, EXPORT_QUEUE_LEN, move |PageRequest { behind, ticket }: PageRequest| {
+        let page = page(&links, &stats, &behind, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
+        post.to(ticket.core).post(ToCore::Page { token: ticket.token, page });
+    })
+}
+
+/// What stands behind a key: about so many bytes of lines, of so many records at most.
+fn page(links: &Links, stats: &NodeStats, behind: &[u8], (bytes, records): (usize, usize)) -> Page {
+    let mut page = Page { lines: Vec::with_capacity(bytes + 4_096), ..Page::default() };
+    let mut left = records;
+    let mut last = Vec::new();
+    for part in parts().into_iter().filter(|part| !part.is_before(behind)) {
+        let mut damaged = Vec::new();
+        let scanned = links.scan_behind(part, behind, |key, value| {
+            if let Err(what) = export::write_line(key, value, &mut page.lines) {
+                damaged.push(what);
+            }
+            left -= 1;
+            last.clear();
+            last.extend_from_slice(key);
+            left > 0 && page.lines.len() < bytes
+        });
+        page.damaged.append(&mut damaged);
+        match scanned {
+            Ok(ranges) => page.damaged.extend(ranges.iter().map(ToString::to_string)),
+            Err(error) => {
+                stats.store_errors.add_shared(1);
+                tracing::error!(%error, "an export could not read the store");
+                page.failed = true;
+                return page;
+            }
+        }
+        if left == 0 || page.lines.len() >= bytes {
+            page.last = Some(last);
+            return page;
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::plan::tests::link;
+    use crate::control::testing::TestNode;
+    use crate::link::Origin;
+    use crate::record;
+    use carom_shards::Code;
+
+    /// All lines, read in pages of those bounds, and what was damaged.
+    fn read_all(node: &TestNode, bounds: (usize, usize)) -> (Vec<u8>, Vec<String>) {
+        let (mut lines, mut damaged, mut behind) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let page = page(&node.links, &node.stats, &behind, bounds);
+            assert!(!page.failed);
+            lines.extend(page.lines);
+            damaged.extend(page.damaged);
+            match page.last {
+                Some(last) => behind = last,
+                None => return (lines, damaged),
+            }
+        }
+    }
+
+    #[test]
+    fn pages_of_any_size_tell_the_same_as_the_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let mut batch = node.links.batch();
+        let mut record = Vec::new();
+        let names = ["-", "0", "0a", "A-", "Zz", "a", "aa", "ab", "b", "z", "zz-top", "z_", "_", "__"];
+        for (at, name) in names.iter().enumerate() {
+            let code = Code::parse(name.as_bytes()).unwrap();
+            record.clear();
+            match at % 4 {
+                3 => record::encode_tombstone(name.as_bytes(), &record::tests::a_tombstone(), &mut record),
+                _ => record::encode_link(name.as_bytes(), &link(name, Origin::Custom), &mut record),
+            }
+            if at == 5 {
+                record[3] ^= 1;
+            }
+            batch.put(&code, &record);
+        }
+        node.links.commit(batch).unwrap();
+        let mut whole = Vec::new();
+        let summary = export::export(&node.links, 1, &mut whole, &mut io::sink(), false).unwrap();
+        assert_eq!((summary.links, summary.damaged), (10, 1));
+        for bounds in [(1, 100), (150, 100), (1 << 20, 1), (1 << 20, 3), (1 << 20, 100)] {
+            let (lines, damaged) = read_all(&node, bounds);
+            assert_eq!(String::from_utf8_lossy(&lines), String::from_utf8_lossy(&whole), "{bounds:?}");
+            assert!(damaged.len() == 1 && damaged[0].starts_with("a: "), "{damaged:?}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The time limits of a core's connections, and how these end in a drain.
+
+use super::conn::Stage;
+use super::slow::Ending;
+use super::work::{TICKS_PER_SECOND, Work, count, may_step};
+use crate::limits::{BODY_TIME_MAX, FETCH_TIME_MAX, SEND_TIME_MAX};
+use crate::wire::answer::Found;
+use crate::wire::connection::Expects;
+use crate::wire::{Ask, Rejection};
+
+/// How long we wait for a client to read our last answer.
+const LINGER_TICKS: u32 = 2 * TICKS_PER_SECOND;
+
+impl Work {
+    /// Applies the time limits to a quarter of the connections: each is seen once a second.
+    pub(super) fn sweep(&mut self) {
+        let quarter = (self.now.tick % TICKS_PER_SECOND) as usize;
+        for slot in (quarter..self.conns.slots()).step_by(TICKS_PER_SECOND as usize) {
+            self.check_time(slot as u32);
+        }
+    }
+
+    fn check_time(&mut self, slot: u32) {
+        let tick = self.now.tick;
+        let Some(conn) = self.conns.get(slot) else { return };
+        let waited = tick.wrapping_sub(conn.since);
+        if conn.stage == Stage::Lingering {
+            if waited >= LINGER_TICKS {
+                self.break_off(slot);
+            }
+            return;
+        }
+        if conn.sending && tick.wrapping_sub(conn.sent_since) >= ticks(SEND_TIME_MAX) {
+            // The client does not read.
+            return self.break_off(slot);
+        }
+        if conn.stage == Stage::Open
+            && let Some(asking) = &conn.asking
+            && asking.looked_up
+            && self.now.instant - asking.since >= FETCH_TIME_MAX
+        {
+            return self.give_up(slot);
+        }
+        if conn.stage != Stage::Open || conn.asking.is_some() || conn.rejection.is_some() {
+            return;
+        }
+        match conn.machine.expects(conn.unconsumed.len()) {
+            Expects::Head if may_step(conn) && waited >= ticks(self.limits.head_time) => {
+                self.reject(slot, Rejection::Timeout);
+            }
+            // While we are the ones who do not read, its time does not run.
+            Expects::Stream if !may_step(conn) => conn.since = tick,
+            Expects::Stream if waited >= ticks(BODY_TIME_MAX) => self.reject(slot, Rejection::Timeout),
+            Expects::Body if may_step(conn) && waited >= ticks(BODY_TIME_MAX) => self.reject(slot, Rejection::Timeout),
+            Expects::Request if !conn.is_busy() && waited >= ticks(self.limits.idle_time) => self.close_idle(slot),
+            _ => {}
+        }
+    }
+
+    /// Nobody has answered a look-up: the client is told, and the connection ends, so that a later answer finds nobody.
+    fn give_up(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        let Some(asking) = conn.asking.take() else { return };
+        Self::touch(&mut self.dirty, conn);
+        let ask = Ask { close: true, ..asking.ask };
+        count(&self.stats, &Found::Elsewhere);
+        self.answers.write(&mut conn.out, &ask, &[], &Found::Elsewhere, self.now.unix_ms);
+        self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
+        conn.stage = Stage::Finishing;
+    }
+
+    /// Takes no further request of a connection: it ends with the answers to those it has.
+    fn close_idle(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        Self::touch(&mut self.dirty, conn);
+        match &conn.slow {
+            Some(stream) => {
+                conn.machine.end();
+                stream.end(Ending::Last);
+            }
+            None => conn.stage = Stage::Finishing,
+        }
+    }
+
+    /// Lets every connection end after its next answer: the one under way where there is one.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+        for slot in 0..self.conns.slots() as u32 {
+            let Some(conn) = self.conns.get(slot) else { continue };
+            conn.machine.close_after_next();
+            if conn.slow.is_some() && conn.is_busy() && conn.awaits_request() {
+                self.close_idle(slot);
+            }
+        }
+    }
+
+    /// Ends the connections that wait for a request that has not begun to arrive.
+    pub(super) fn close_all_idle(&mut self) {
+        for slot in 0..self.conns.slots() as u32 {
+            if self.conns.get(slot).is_some_and(|conn| !conn.is_busy() && conn.awaits_request()) {
+                self.close_idle(slot);
+            }
+        }
+    }
+
+    /// Breaks every connection that is left.
+    pub(super) fn break_all(&mut self) {
+        for slot in 0..self.conns.slots() as u32 {
+            self.break_off(slot);
+        }
+    }
+}
+
+fn ticks(time: std::time::Duration) -> u32 {
+    (time.as_millis() as u64 * u64::from(TICKS_PER_SECOND)).div_ceil(1_000) as u32
+}
