@@ -156,6 +156,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         deliveries: None,
         allowances: carom::mail::AllowanceQueue::new().0,
         ended: std::sync::mpsc::channel().0,
+        sweeper: std::sync::mpsc::channel().0,
         #[cfg(feature = "faults")]
         faults: carom::control::faults::Faults::from_env(),
     };

@@ -119,6 +119,21 @@ pub const ALIKE_LOOKED_AT: usize = 64;
 /// Entries of the index of long URLs that are written at once when it is made: a megabyte of the journal.
 pub const INDEX_BATCH: usize = 16_384;
 
+/// Expired links that are removed together: a millisecond of the writer's time, for which creates wait.
+pub const EXPIRE_BATCH: u32 = 128;
+
+/// Links that are due to be removed are counted up to here, for status: half a second of reading.
+pub const EXPIRY_COUNT_MAX: usize = 1_000_000;
+
+/// Codes of expired links that become a segment together: as many as the smallest of other segments has.
+pub const RECYCLE_LEN: usize = SEGMENT_LEN_MIN as usize;
+
+/// Such codes that are freed in one commit. It is synced, so that fewer would cost more.
+pub const RECYCLE_BATCH: usize = 512;
+
+/// None are freed while so many of them are ready and not used: they take memory, and are lost with the id table.
+pub const RECYCLE_WHILE_BELOW: u64 = 100_000;
+
 /// Times that a create may be answered with a link that turns out to be gone. After that a new one is made at once.
 pub const REUSES_TRIED_MAX: usize = 3;
 

@@ -87,6 +87,11 @@ impl Link {
         Policy { valid_until_ms, ..self.policy }
     }
 
+    /// Where the index of ends has it, if it has an end.
+    pub fn end(&self) -> Option<Due> {
+        self.policy.valid_until_ms.map(|at_ms| Due { at_ms, code: self.code })
+    }
+
     /// Whether its time is over.
     pub fn is_over(&self, now_ms: u64) -> bool {
         self.policy.phase(now_ms) == Phase::Over
@@ -169,6 +174,15 @@ pub struct UrlEntry {
     /// When the link was made, in milliseconds since 1970 UTC.
     pub created_ms: u64,
     /// Its code.
+    pub code: Code,
+}
+
+/// Something that is due for a code at an instant: what the index of ends has of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Due {
+    /// When, in milliseconds since 1970 UTC.
+    pub at_ms: u64,
+    /// The code.
     pub code: Code,
 }
 

@@ -17,7 +17,7 @@ use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
 use crate::limits::ALLOWANCE_QUEUE_LEN;
-use crate::link::{Link, Reuse, Version};
+use crate::link::{Due, Link, Reuse, Version};
 use crate::patch::Patch;
 use crate::record::DamagedRange;
 use crate::stats::LatencySummary;
@@ -169,10 +169,37 @@ pub enum Order {
     },
     /// Everything of a partition has been compared.
     Compared(Partition),
+    /// Remove those of these links whose end is still that one. Answered with [`Swept`].
+    Expire {
+        /// What the index of ends says of them.
+        ends: Vec<Due>,
+        /// Links that ended later stay, in milliseconds since 1970 UTC.
+        until_ms: u64,
+        /// Whether their codes may be given to others some time.
+        recycles: bool,
+    },
+    /// Forget these codes, if nothing has happened to them since their links were removed. Answered with [`Swept`].
+    Unearth {
+        /// Where they lie, and since when.
+        graves: Vec<Due>,
+        /// Those that lie there since later stay, in milliseconds since 1970 UTC.
+        until_ms: u64,
+    },
     /// Some seconds have gone by.
     Tick,
     /// Whoever follows the streams has read again where the node stands, after something was left out.
     Resume,
+}
+
+/// What became of an order to remove links, or to free codes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Swept {
+    /// Whether it was carried out. If not, the store takes no writes at present.
+    pub is_done: bool,
+    /// How many links were removed.
+    pub expired: u64,
+    /// Codes that nobody has any more but who is told: that is durable.
+    pub codes: Vec<Code>,
 }
 
 /// A code to look up that a core does not have in memory: in the store, in Redis, or in one after the other. Whoever asks is

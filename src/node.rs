@@ -13,17 +13,18 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, SpaceKey};
+use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode, SpaceKey};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::api::{self, Site};
 use crate::config::{Residency, Settings};
 use crate::control::allowances::{self, AllowanceSetup};
+use crate::control::expiry::{self, Expiry, ExpirySetup};
 use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::visits::{self, Counting};
-use crate::control::{loader, pages, readers, urls, writer};
+use crate::control::{ends, loader, pages, readers, urls, writer};
 use crate::core::listen::{self, Socket};
 use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, Share};
 use crate::desk::{Codes, Counters};
@@ -126,6 +127,7 @@ struct Threads {
     readers: Vec<JoinHandle<()>>,
     fetchers: Vec<JoinHandle<()>>,
     replenisher: Replenisher,
+    expiry: Expiry,
     fleet: Option<Fleet>,
 }
 
@@ -133,7 +135,7 @@ impl Node {
     fn start(settings: &Settings, events: Sender<Event>) -> Result<Node, Exit> {
         let cores = core_count(settings);
         let (links, key) = open_store(settings)?;
-        urls::ensure_index(&links).map_err(|error| store_exit(&error))?;
+        urls::ensure_index(&links).and_then(|()| ends::ensure_index(&links)).map_err(|error| store_exit(&error))?;
         let (listening, public) = bind_all(&settings.listen, cores.get())?;
         let (admin_address, admin) = bind(settings.admin_listen, 1)?;
         let hasher = CodeHasher::new(random_seed()?);
@@ -154,6 +156,8 @@ impl Node {
             shared: fleet::shared_visits(settings)?,
         })
         .map_err(|error| thread_exit("the visits of limited links", &error))?;
+        let (sweeper, swept) = channel();
+        let (segments, recycled) = channel();
         let (writer_queue, writer) = writer::start(writer::WriterSetup {
             links: links.clone(),
             post: post.clone(),
@@ -165,6 +169,7 @@ impl Node {
             deliveries: settings.fleet.redis.is_some().then_some(deliver),
             allowances: allowance_queue.clone(),
             ended: counted.ended,
+            sweeper,
             #[cfg(feature = "faults")]
             faults: crate::control::faults::Faults::from_env(),
         })
@@ -183,9 +188,13 @@ impl Node {
             deliveries,
         };
         let joined = fleet::join(settings, parts)?;
-        let (mut fleet, gateway, look_ups, source) = match joined {
-            Some(joined) => (Some(joined.fleet), joined.gateway, Some(joined.look_ups), Some(joined.source)),
-            None => (None, writer_queue, None, None),
+        let writer_of_sweeper = writer_queue.clone();
+        let (mut fleet, gateway, look_ups, source, fleet_expiry) = match joined {
+            Some(joined) => {
+                let fleet::Joined { fleet, gateway, look_ups, expiry, source } = joined;
+                (Some(fleet), gateway, Some(look_ups), Some(source), Some(expiry))
+            }
+            None => (None, writer_queue, None, None, None),
         };
         let (fetches, fetchers) = match settings.residency {
             Residency::All => (None, Vec::new()),
@@ -199,7 +208,7 @@ impl Node {
             }
         };
         let core_stats: Arc<[Arc<CoreStats>]> = (0..=cores.get()).map(|_| Arc::default()).collect();
-        let supply = Supply { links: &links, space: CodeSpace::new(&key), post: &post, fleet: source };
+        let supply = Supply { links: &links, space: CodeSpace::new(&key), post: &post, fleet: source, recycled };
         let mut replenisher = start_replenisher(settings, supply, &core_stats, &stats)?;
         let counters = Counters {
             writer: gateway,
@@ -225,12 +234,34 @@ impl Node {
         load(&links, &post, hasher, cores, &stats)?;
         let follow = |fleet: &mut Fleet| fleet.follow().map_err(|error| thread_exit("the fleet's follower", &error));
         fleet.as_mut().map_or(Ok(()), follow)?;
+        let expiry = expiry::start(ExpirySetup {
+            links: links.clone(),
+            stats: Arc::clone(&stats),
+            writer: writer_of_sweeper,
+            swept,
+            keep: settings.expiry.keep,
+            per_second: settings.expiry.per_second,
+            recycle_after: settings.expiry.recycle_after,
+            length: settings.code_length,
+            segments,
+            fleet: fleet_expiry,
+        })
+        .map_err(|error| thread_exit("the removal of expired links", &error))?;
         let announcement = announce(settings, &listening, admin_address, &base_url);
         Ok(Node {
             cores,
             post,
             stats,
-            threads: Threads { writer, allowances, counting: counted.counting, readers, fetchers, replenisher, fleet },
+            threads: Threads {
+                writer,
+                allowances,
+                counting: counted.counting,
+                readers,
+                fetchers,
+                replenisher,
+                expiry,
+                fleet,
+            },
             running,
             links,
             announcement,
@@ -297,6 +328,7 @@ impl Node {
 
     /// Ends what the cores needed, in the opposite order of the start.
     fn take_down(self) {
+        self.threads.expiry.stop();
         self.threads.replenisher.stop();
         self.post.to(CoreId(self.cores.get() as u16)).post(ToCore::Drain { within: ADMIN_DRAIN_TIME_MAX });
         for running in self.running {
@@ -470,6 +502,7 @@ struct Supply<'a> {
     space: CodeSpace,
     post: &'a Post,
     fleet: Option<FleetSource>,
+    recycled: Receiver<Vec<GeneratedCode>>,
 }
 
 fn start_replenisher(
@@ -491,6 +524,7 @@ fn start_replenisher(
         length: settings.code_length,
         cores,
         fleet: supply.fleet,
+        recycled: supply.recycled,
         post: supply.post.clone(),
         core_stats: core_stats.iter().take(cores.get()).cloned().collect(),
         stats: Arc::clone(stats),

@@ -119,6 +119,8 @@ pub struct NodeStats {
     pub bulks: AtomicUsize,
     /// What the node knows of its fleet.
     pub fleet: FleetStats,
+    /// What became of links whose time is over.
+    pub expiry: ExpiryStats,
     /// Length of the codes that are issued now, characters.
     pub issuer_length: Counter,
     /// Next counter value of that length.
@@ -135,6 +137,21 @@ pub struct NodeStats {
     pub draining: AtomicBool,
     /// What went wrong lately, newest last.
     pub alarms: Alarms,
+}
+
+/// What is counted of links whose time is over.
+#[derive(Debug, Default)]
+pub struct ExpiryStats {
+    /// Links that this node has removed.
+    pub expired: Counter,
+    /// Links that are to be removed now, about.
+    pub due: Counter,
+    /// For how long the first of them has waited for that, in milliseconds; 0 where there is none.
+    pub late_ms: Counter,
+    /// Codes of removed links that were made ready for others. Written by the replenisher.
+    pub recycled: Counter,
+    /// Those of them that no core has been given yet. Written by the replenisher.
+    pub recycled_left: Counter,
 }
 
 /// What a node counts that shares its code space with others.

@@ -71,6 +71,13 @@ impl Segment {
         Segment { run, codes }
     }
 
+    /// Puts codes that were in use before into an order in which nobody knows the next one. `seed` as above.
+    #[must_use]
+    pub fn reshuffle(mut codes: Vec<GeneratedCode>, seed: [u8; 16]) -> Vec<GeneratedCode> {
+        shuffle(&mut codes, &mut Pcg64::new(u128::from_le_bytes(seed), SHUFFLE_STREAM));
+        codes
+    }
+
     /// The run that it was made of.
     pub fn run(&self) -> Run {
         self.run

@@ -55,6 +55,12 @@ pub(super) async fn gather(desk: &Desk) -> Value {
         "residency": describe_residency(node, sum(|core| core.map_bytes.get()), sum(|core| core.fetched.get())),
         "store": describe_store(node),
         "visits": {"dropped": node.visits_dropped.get()},
+        "expiry": {
+            "expired": node.expiry.expired.get(),
+            "waiting": node.expiry.due.get(),
+            "oldestWaitsSeconds": (node.expiry.due.get() > 0).then(|| node.expiry.late_ms.get() / 1_000),
+            "recycled": node.expiry.recycled.get(),
+        },
         "lock": {"get": sum(|core| core.code_waits.get()), "error": sum(|core| core.code_wait_errors.get())},
         "issuer": {
             "codeLength": node.issuer_length.get(),
@@ -219,6 +225,7 @@ fn render_cards(page: &mut String, status: &Value) {
         (grouped(&status["cache"]["hit"]), if is_hot { "redirects from memory" } else { "redirects" }),
         (grouped(&status["cache"]["miss"]), if is_hot { "not in memory" } else { "misses" }),
         (grouped(&status["store"]["update"]), "creates and deletes"),
+        (grouped(&status["expiry"]["expired"]), "expired"),
         (format!("{:.0} µs", status["store"]["syncMicrosMean"].as_f64().unwrap_or(0.0)), "mean sync"),
         (writable.to_owned(), "store"),
         (rounded(&status["issuer"]["remaining"]), "codes never given out"),

@@ -9,7 +9,7 @@ use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
 use super::redis_url;
 use super::value::{self, Found, Written};
-use super::{Fleet, KeySource, Limits, Purpose, Residency, Settings};
+use super::{Expiry, Fleet, KeySource, Limits, Purpose, Residency, Settings};
 use crate::exit::Reason;
 
 /// The least memory for links that one core can work with, bytes.
@@ -45,6 +45,7 @@ impl<'a> Checker<'a> {
         let residency = self.residency(cores.as_ref());
         let dedupe = self.one(Key::LinksDedupe, value::window);
         let default_ttl = self.one(Key::LinksDefaultTtl, value::window);
+        let expiry = self.expiry(fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some()));
         let connections = self.one(Key::LimitsConnections, |written| value::integer(written, 1, 4_000_000));
         let idle = self.one(Key::LimitsIdleSeconds, |written| value::integer(written, 1, 86_400));
         let head = self.one(Key::LimitsHeadSeconds, |written| value::integer(written, 1, 600));
@@ -71,6 +72,7 @@ impl<'a> Checker<'a> {
             residency: residency?,
             dedupe: dedupe?,
             default_ttl: default_ttl?,
+            expiry: expiry?,
             limits: Limits {
                 connections: usize::try_from(connections?).ok()?,
                 idle: Duration::from_secs(idle?),
@@ -181,6 +183,26 @@ impl<'a> Checker<'a> {
             }
         };
         self.problems.push(Problem::of(source(key), key, wrong));
+        None
+    }
+
+    fn expiry(&mut self, of_fleet: bool) -> Option<Expiry> {
+        let keep = self.one(Key::LinksKeepExpired, value::kept);
+        let per_second = self.one(Key::LinksExpirePerSecond, |written| value::integer(written, 1, 1_000_000));
+        let recycle_after = self.one(Key::LinksRecycleAfter, value::window);
+        let (reason, right) = match (keep?, recycle_after?) {
+            (_, Some(_)) if of_fleet => {
+                ("is not possible with redis: other nodes may still know the code", "leave one of the two out")
+            }
+            (None, Some(_)) => {
+                ("has no effect while links.keep_expired is forever", "keep them for a time, or leave this out")
+            }
+            (keep, recycle_after) => {
+                return Some(Expiry { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
+            }
+        };
+        let source = self.sources[Key::LinksRecycleAfter as usize].clone();
+        self.problems.push(Problem::of(source, Key::LinksRecycleAfter, Wrong::new(reason, right)));
         None
     }
 

@@ -21,6 +21,9 @@ pub enum Key {
     LinksMemoryLimit,
     LinksDedupe,
     LinksDefaultTtl,
+    LinksKeepExpired,
+    LinksExpirePerSecond,
+    LinksRecycleAfter,
     FleetNode,
     FleetPassword,
     FleetCaFile,
@@ -57,7 +60,7 @@ pub struct Setting {
 }
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 26] = [
+pub static SETTINGS: [Setting; 29] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -197,6 +200,36 @@ pub static SETTINGS: [Setting; 26] = [
         default: Some("730d"),
         secret: false,
         doc: "When a link ends that was made through the API without validUntil, counted from its creation or its validSince; off: never.",
+    },
+    Setting {
+        key: Key::LinksKeepExpired,
+        name: "links.keep_expired",
+        env: "CAROM_LINKS_KEEP_EXPIRED",
+        flag: None,
+        kind: "forever, or a time such as 90s, 30m, 12h or 1d",
+        default: Some("1d"),
+        secret: false,
+        doc: "How long after its end a link is kept, answered with 410 and open to a change of its end; then it is removed.",
+    },
+    Setting {
+        key: Key::LinksExpirePerSecond,
+        name: "links.expire_per_second",
+        env: "CAROM_LINKS_EXPIRE_PER_SECOND",
+        flag: None,
+        kind: "1 to 1000000",
+        default: Some("10000"),
+        secret: false,
+        doc: "How many such links are removed in a second at most, so that a million that end together disturb nobody.",
+    },
+    Setting {
+        key: Key::LinksRecycleAfter,
+        name: "links.recycle_after",
+        env: "CAROM_LINKS_RECYCLE_AFTER",
+        flag: None,
+        kind: "off, or a time such as 90s, 30m, 12h or 1d",
+        default: Some("off"),
+        secret: false,
+        doc: "How long after the removal of an expired link its generated code may be given to another; not in a fleet.",
     },
     Setting {
         key: Key::FleetNode,

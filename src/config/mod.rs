@@ -60,6 +60,8 @@ pub struct Settings {
     pub dedupe: Option<Duration>,
     /// How long a link lives that was made without an end.
     pub default_ttl: Option<Duration>,
+    /// What becomes of links whose time is over.
+    pub expiry: Expiry,
     /// What an operator may bound.
     pub limits: Limits,
     /// How much is logged.
@@ -77,6 +79,17 @@ pub enum Residency {
         /// Bytes that they may take, on all cores together.
         memory_limit: u64,
     },
+}
+
+/// What becomes of links whose time is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expiry {
+    /// How long after its end a link is kept; `None`: for good.
+    pub keep: Option<Duration>,
+    /// How many are removed in a second at most.
+    pub per_second: u32,
+    /// How long after that a generated code may be given to another link; `None`: never.
+    pub recycle_after: Option<Duration>,
 }
 
 /// Where the secret key of the code space comes from.

@@ -219,6 +219,26 @@ fn a_limit_of_memory_and_the_residency_that_needs_it_come_together() {
     }
 }
 
+#[test]
+fn codes_are_given_again_by_a_node_alone_that_removes_links() {
+    let (settings, _) = from_file("[links]\nkeep_expired = \"2h\"\nrecycle_after = \"90d\"\n").unwrap();
+    let time = |hours: u64| Some(Duration::from_secs(hours * 3_600));
+    let expiry = Expiry { keep: time(2), per_second: 10_000, recycle_after: time(90 * 24) };
+    assert_eq!(settings.expiry, expiry);
+    let (settings, _) = from_file("[links]\nkeep_expired = \"forever\"\nexpire_per_second = 5\n").unwrap();
+    assert_eq!(settings.expiry, Expiry { keep: None, per_second: 5, recycle_after: None });
+    for (text, wrong) in [
+        ("redis = \"redis://a:1\"\n[links]\nrecycle_after = \"90d\"", "other nodes may still know the code"),
+        ("[links]\nkeep_expired = \"forever\"\nrecycle_after = \"90d\"", "no effect"),
+        ("[links]\nkeep_expired = \"off\"", "write \"forever\""),
+        ("[links]\nkeep_expired = \"0s\"", "no time at all"),
+        ("[links]\nexpire_per_second = 0", "from 1 to 1000000"),
+    ] {
+        let errors = from_file(text).unwrap_err();
+        assert!(errors.to_string().contains(wrong), "{text}: {errors}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_of_a_file_panics(text in "\\PC*|(\n|[a-z_]{1,9}|[=\\[\\]{}\"'.,0-9 -])*") {

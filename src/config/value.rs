@@ -219,12 +219,24 @@ const WINDOW_MAX: u64 = 3_650 * 86_400;
 
 /// A span of time, or none.
 pub(super) fn window(written: &Written) -> Result<Option<Duration>, Wrong> {
-    let right = "write \"off\", or a number of seconds, minutes, hours or days as \"90s\", \"30m\", \"12h\" or \"1d\"";
+    span(written, "off")
+}
+
+/// A span of time, or all time.
+pub(super) fn kept(written: &Written) -> Result<Option<Duration>, Wrong> {
+    span(written, "forever")
+}
+
+/// A span of time, or a word that stands for no bound.
+fn span(written: &Written, word: &str) -> Result<Option<Duration>, Wrong> {
+    let right = format!(
+        "write \"{word}\", or a number of seconds, minutes, hours or days as \"90s\", \"30m\", \"12h\" or \"1d\""
+    );
     let text = match written {
         Written::Integer(digits) => return Err(Wrong::new(format!("{} has no unit", quoted(digits)), right)),
-        written => text(written).map_err(|wrong| Wrong { right: right.to_owned(), ..wrong })?.trim(),
+        written => text(written).map_err(|wrong| Wrong { right: right.clone(), ..wrong })?.trim(),
     };
-    if text.eq_ignore_ascii_case("off") {
+    if text.eq_ignore_ascii_case(word) {
         return Ok(None);
     }
     let unit = |(unit, seconds)| text.strip_suffix(unit).map(|number| (number, seconds));

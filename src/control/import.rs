@@ -19,6 +19,7 @@ use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeLength, CodeSpace, Counter, GeneratedCode, Issuer, Segment};
 
 use super::disk::DiskGuard;
+use super::ends;
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
 use super::progress::{Progress, rate};
 use super::urls;
@@ -258,8 +259,9 @@ impl<'s> Committer<'s> {
         if !sorted.is_empty() {
             let records = || sorted.iter().map(|(key, range)| (key.ascii(), &self.records[(*range).clone()]));
             let entries = records().filter_map(|(key, record)| urls::entry_of(key, record));
-            // The index comes first: whatever happens, no link is without its entry, and entries without a link do no harm.
+            // The indexes come first: whatever happens, no link is without its entry, and entries without a link do no harm.
             self.setup.links.ingest_urls(entries.map(|entry| (entry, entry.created_ms)).collect())?;
+            self.setup.links.ingest_ends(records().filter_map(|(key, record)| ends::entry_of(key, record)))?;
             self.setup.links.ingest(records())?;
         }
         self.last = self.collected.drain().map(|(code, _)| code).collect();

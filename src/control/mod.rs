@@ -5,6 +5,8 @@
 
 pub mod allowances;
 pub mod disk;
+pub mod ends;
+pub mod expiry;
 pub mod export;
 #[cfg(feature = "faults")]
 #[doc(hidden)]

@@ -6,6 +6,7 @@
 //! others did comes in through the streams, and [`crate::fleet`] says who is right. Nothing here writes or answers; see
 //! [`super::writer`].
 
+mod ends;
 mod reuse;
 
 use std::collections::{HashMap, HashSet};
@@ -18,11 +19,11 @@ use crate::fleet::follow::Position;
 use crate::fleet::outbox::{Outbox, OutboxWrites};
 use crate::fleet::rules::{self, Verdict};
 use crate::fleet::{Echo, Partition, State};
-use crate::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
+use crate::link::{Due, Link, Origin, Reuse, UrlEntry, UrlKey, Version};
 use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket, Told};
 use crate::patch::{Contrary, Patch};
 use crate::record::Tombstone;
-use crate::store::links::UrlUse;
+use crate::store::links::{Of, UrlUse};
 
 /// What is under a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,6 +106,8 @@ pub struct Writes {
     pub states: Vec<(Code, Option<State>)>,
     /// The index of long URLs: when the link of an entry was last used; `None` where the entry is to go.
     pub urls: Vec<(UrlEntry, Option<u64>)>,
+    /// The index of ends: an entry, and whether it is to be there.
+    pub ends: Vec<(Of, Due, bool)>,
     /// The outbox.
     pub outbox: OutboxWrites,
     /// New places in the streams.
@@ -122,6 +125,7 @@ impl Writes {
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
             && self.urls.is_empty()
+            && self.ends.is_empty()
             && self.outbox == OutboxWrites::default()
             && self.positions.is_empty()
             && self.compare.is_empty()
@@ -160,6 +164,7 @@ pub struct Plan<'o> {
     vouches: bool,
     positions: HashMap<Partition, Position>,
     compare: HashMap<Partition, bool>,
+    sweep: ends::Sweep,
     outcomes: Vec<Outcome>,
     conflicts: Vec<Conflict>,
     /// Whether somebody is told that something is durable.
@@ -179,6 +184,7 @@ impl<'o> Plan<'o> {
             vouches: false,
             positions: HashMap::new(),
             compare: HashMap::new(),
+            sweep: ends::Sweep::default(),
             outcomes: Vec::new(),
             conflicts: Vec::new(),
             acknowledges: false,
@@ -256,6 +262,8 @@ impl<'o> Plan<'o> {
                 self.compare.insert(partition, true);
                 self.positions.insert(partition, at);
             }
+            Order::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
+            Order::Unearth { graves, until_ms } => self.unearth(graves, until_ms, look_up),
             Order::Compared(partition) => _ = self.compare.insert(partition, false),
             Order::Tick => self.outbox.tick(),
             Order::Resume => {}
@@ -278,9 +286,9 @@ impl<'o> Plan<'o> {
     }
 
     /// What to write, and what to tell whom in the order of the orders.
-    pub fn finish(self) -> (Writes, Vec<Outcome>) {
-        let urls = self.url_writes();
-        let mut writes = Writes { urls, outbox: self.outbox.take_writes(), ..Writes::default() };
+    pub fn finish(mut self) -> (Writes, Vec<Outcome>) {
+        let (urls, ends) = (self.url_writes(), self.end_writes());
+        let mut writes = Writes { urls, ends, outbox: self.outbox.take_writes(), ..Writes::default() };
         for (code, Looked { before, after, is_new, ended, .. }) in self.codes {
             if is_new {
                 if ended && before.state().is_none_or(State::is_link) {

@@ -97,6 +97,8 @@ pub struct ReplenisherSetup {
     pub core_stats: Vec<Arc<CoreStats>>,
     /// Where counter values come from in a fleet; without it they come from the marks in the store.
     pub fleet: Option<FleetSource>,
+    /// Codes of links that have expired, to be given again.
+    pub recycled: Receiver<Vec<GeneratedCode>>,
 }
 
 /// Counter values that a node of a fleet gets from elsewhere.
@@ -227,6 +229,12 @@ struct Supply {
 }
 
 impl Supply {
+    /// Codes of expired links that are not in the queue yet.
+    fn recycled_left(&self) -> usize {
+        let recycled = self.rows.iter().filter(|row| row.run.len == 0);
+        recycled.map(|row| row.codes.len() - row.cursor).sum()
+    }
+
     fn left(&self) -> usize {
         self.queue.len() + self.rows.iter().map(|row| row.codes.len() - row.cursor).sum::<usize>()
     }
@@ -263,7 +271,12 @@ impl Worker {
                     worst = Some(error);
                 }
             }
+            if let Err(error) = self.take_recycled(&mut supplies) {
+                worst = Some(error);
+            }
             self.supplies = supplies;
+            let recycled_left = self.supplies.iter().map(Supply::recycled_left).sum::<usize>();
+            self.setup.stats.expiry.recycled_left.set(recycled_left as u64);
             match worst {
                 Some(error) => {
                     self.setup.stats.issuer_errors.add(1);
@@ -278,6 +291,27 @@ impl Worker {
                 }
             }
         }
+        // What was gathered in the last moment is on disk for the next start.
+        let mut supplies = std::mem::take(&mut self.supplies);
+        if let Err(error) = self.take_recycled(&mut supplies) {
+            tracing::warn!(%error, "codes of expired links are lost");
+        }
+    }
+
+    /// Makes segments of codes that were in use before. They are used after those that are there. If they cannot be written
+    /// they are lost, as they are by a crash.
+    fn take_recycled(&mut self, supplies: &mut [Supply]) -> Result<(), ReplenishError> {
+        while let Ok(codes) = self.setup.recycled.try_recv() {
+            let Some(supply) = supplies.iter_mut().min_by_key(|supply| supply.left()) else { return Ok(()) };
+            let mut seed = [0; 16];
+            getrandom::fill(&mut seed).map_err(failed)?;
+            let count = codes.len() as u64;
+            // They come from many runs, all of them behind the marks.
+            let run = Run { length: self.setup.length, start: Counter(0), len: 0 };
+            self.add_row(supply, run, Segment::reshuffle(codes, seed))?;
+            self.setup.stats.expiry.recycled.add(count);
+        }
+        Ok(())
     }
 
     /// Throws away what another node may have taken over by now: it would make links alone with these codes, and lose them
@@ -472,6 +506,7 @@ mod tests {
             stats: Arc::clone(&node.stats),
             core_stats: node.cores.cores().map(|_| Arc::default()).collect(),
             fleet: None,
+            recycled: std::sync::mpsc::channel().1,
         })
         .unwrap()
     }

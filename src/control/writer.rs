@@ -24,7 +24,7 @@ use super::urls;
 use crate::fleet::outbox::{Delivery, Outbox};
 use crate::fleet::{Partition, State};
 use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
-use crate::mail::{AllowanceQueue, Order, Post, StoreAnswer, StoreRequest, ToCore, WriterQueue};
+use crate::mail::{AllowanceQueue, Order, Post, StoreAnswer, StoreRequest, Swept, ToCore, WriterQueue};
 use crate::record;
 use crate::stats::{NodeStats, unix_ms};
 use crate::store::links::{Links, StoreError};
@@ -61,6 +61,8 @@ pub struct WriterSetup {
     pub allowances: AllowanceQueue,
     /// Who counts visits, and forgets those of links that have ended.
     pub ended: Sender<Vec<Code>>,
+    /// Who removes links whose time is over, and waits to hear of it.
+    pub sweeper: Sender<Swept>,
     /// Promises to break on purpose.
     #[cfg(feature = "faults")]
     pub faults: super::faults::Faults,
@@ -155,7 +157,7 @@ impl Writer {
             plan.foresee(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
         }
         for order in orders {
-            if !matches!(order, Order::Client(..)) {
+            if is_of_fleet(&order) {
                 self.setup.stats.fleet.orders_taken.add(1);
                 self.left_out &= !matches!(order, Order::Resume);
                 if self.left_out {
@@ -166,6 +168,7 @@ impl Writer {
             plan.decide(order, |code| look_up(links, stats, code), |key, which| urls::alike(links, stats, key, which));
         }
         let (acknowledges, vouches) = (plan.acknowledges(), plan.vouches());
+        let swept = plan.take_swept();
         report(&self.setup.stats, plan.conflicts());
         let (writes, outcomes) = plan.finish();
         self.unsynced |= !writes.states.is_empty();
@@ -183,9 +186,11 @@ impl Writer {
                 self.setup.allowances.changed(writes.limited);
             }
             self.tell(outcomes, self.setup.links.commits());
+            self.tell_sweeper(swept);
             self.hand_deliveries_over();
             return;
         }
+        self.tell_sweeper(swept.map(|_| Swept::default()));
         self.refuse_outcomes(&outcomes, FAILED);
     }
 
@@ -214,6 +219,9 @@ impl Writer {
         }
         let ended = writes.limited.iter().filter(|(_, ended)| *ended);
         ended.for_each(|(code, _)| batch.remove_allowance(code));
+        for (of, due, is_there) in &writes.ends {
+            if *is_there { batch.set_due(*of, due) } else { batch.remove_due(*of, due) }
+        }
         writes.outbox.removed.iter().for_each(|&seq| batch.remove_from_outbox(seq));
         writes.outbox.added.iter().for_each(|delivery| batch.add_to_outbox(delivery));
         writes.positions.iter().for_each(|(partition, position)| batch.set_position(*partition, position));
@@ -269,6 +277,11 @@ impl Writer {
         self.post_bundles();
     }
 
+    fn tell_sweeper(&self, swept: Option<Swept>) {
+        // Without a receiver the node is on its way out.
+        let _ = swept.map(|swept| self.setup.sweeper.send(swept));
+    }
+
     fn refuse_outcomes(&mut self, outcomes: &[Outcome], reason: &'static str) {
         for ticket in outcomes.iter().filter_map(Outcome::ticket) {
             let answer = StoreAnswer::Refused(reason);
@@ -280,6 +293,10 @@ impl Writer {
     /// Refuses what clients ask for. What others did must be read again from the streams: the place there stays.
     fn refuse(&mut self, orders: Vec<Order>, reason: &'static str) {
         for order in orders {
+            if matches!(order, Order::Expire { .. } | Order::Unearth { .. }) {
+                self.tell_sweeper(Some(Swept::default()));
+                continue;
+            }
             let Order::Client(request, _) = order else {
                 self.setup.stats.fleet.orders_taken.add(1);
                 self.setup.stats.fleet.orders_dropped.add(1);
@@ -405,6 +422,11 @@ fn report(stats: &NodeStats, conflicts: &[Conflict]) {
     }
 }
 
+/// Whether an order tells of other nodes.
+fn is_of_fleet(order: &Order) -> bool {
+    !matches!(order, Order::Client(..) | Order::Expire { .. } | Order::Unearth { .. })
+}
+
 /// About what an order will write, in bytes.
 fn bytes_of(order: &Order) -> u64 {
     let of_state = |state: &State| match state {
@@ -417,6 +439,7 @@ fn bytes_of(order: &Order) -> u64 {
             followed.entries.iter().filter_map(|(_, told)| Some(of_state(&told.as_ref()?.state))).sum()
         }
         Order::Found(states) | Order::LookedUp(states) => states.iter().map(|(_, state)| of_state(state)).sum(),
+        Order::Expire { ends: due, .. } | Order::Unearth { graves: due, .. } => 128 * due.len() as u64,
         Order::Client(..)
         | Order::Delivered(_)
         | Order::Gap { .. }

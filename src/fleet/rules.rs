@@ -1,7 +1,7 @@
 //! Who is right about a code: the one rule for conflicts, as Redis applies it and as everybody else does.
 //!
-//! Three things can be asked of Redis. A **claim** takes a code for a new link, if nobody has it. A **removal** deletes
-//! the link that it names. An **offer** brings a state that exists already: something that was decided while Redis was
+//! Four things can be asked of Redis. A **claim** takes a code for a new link, if nobody has it. A **removal** deletes
+//! the link that it names, and so does an **expiry**, but only the very state of it that whoever asks has. An **offer** brings a state that exists already: something that was decided while Redis was
 //! away, or that Redis has forgotten. An offer follows the rule for conflicts:
 //!
 //! 1. of two states of one link, the deleted one stays, whatever else was changed;
@@ -50,6 +50,15 @@ pub fn remove(stored: Option<&State>, claim: u64, now_ms: u64) -> Verdict {
         Some(stored) if stored.is_link() && stored.version().claim == claim => {
             Verdict::Accepted(stored.deleted(now_ms))
         }
+        Some(stored) => Verdict::Held(stored.clone()),
+    }
+}
+
+/// Deletes the link of a code whose time is over, if it is still the one that whoever asks has: its end may have been moved.
+pub fn expire(stored: Option<&State>, mine: &State, now_ms: u64) -> Verdict {
+    match stored {
+        None => Verdict::Absent,
+        Some(stored) if stored.is_link() && stored == mine => Verdict::Accepted(stored.deleted(now_ms)),
         Some(stored) => Verdict::Held(stored.clone()),
     }
 }
@@ -221,6 +230,22 @@ pub(crate) mod tests {
         assert_eq!(remove(Some(&mine), 8, 9), Verdict::Held(mine), "that was asked for of another link");
         assert_eq!(remove(Some(&gone), 7, 10), Verdict::Held(gone));
         assert_eq!(remove(None, 7, 10), Verdict::Absent);
+    }
+
+    #[test]
+    fn a_link_expires_as_it_is_known_or_not_at_all() {
+        let mine = link(Origin::Custom, 4, 7);
+        let Verdict::Accepted(gone) = expire(Some(&mine), &mine, 9) else { panic!("it is that very link") };
+        assert_eq!((gone.version(), gone.is_free()), (Version { rev: 5, claim: 7, edit: 0 }, true));
+        let extended = mine.with_version(mine.version().edited());
+        // After a loss two changes may have the same version.
+        let State::Link(other) = &mine else { panic!("a link") };
+        let other = State::Link(Arc::new(Link { created_ms: 2, ..Link::clone(other) }));
+        for stored in [extended, other, link(Origin::Custom, 4, 8), gone.clone()] {
+            assert_eq!(expire(Some(&stored), &mine, 9), Verdict::Held(stored));
+        }
+        assert_eq!(expire(Some(&gone), &gone, 9), Verdict::Held(gone));
+        assert_eq!(expire(None, &mine, 9), Verdict::Absent);
     }
 
     #[test]

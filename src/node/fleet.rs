@@ -14,6 +14,7 @@ use crate::config::{KeySource, Settings, is_name};
 use crate::control::allowances::SharedVisits;
 use crate::control::fleet::beat::{boot_id, since_boot};
 use crate::control::fleet::counter::FleetCounter;
+use crate::control::fleet::expiry::FleetExpiry;
 use crate::control::fleet::{self, Fleet, FleetSettings, Shared};
 use crate::control::replenisher::FleetSource;
 use crate::exit::{Exit, Reason};
@@ -113,6 +114,8 @@ pub(super) struct Joined {
     pub(super) gateway: WriterQueue,
     /// Where cores send codes that they do not know.
     pub(super) look_ups: LookUpQueue,
+    /// Who asks for the end of links.
+    pub(super) expiry: FleetExpiry,
     /// Where the replenisher gets counter values from.
     pub(super) source: FleetSource,
 }
@@ -172,6 +175,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
         fleet: started.fleet,
         gateway: started.gateway,
         look_ups: started.look_ups,
+        expiry: started.expiry,
         source: FleetSource { counter, reclaimed: started.reclaimed, keeps_rows: lease.has_begun() },
     }))
 }

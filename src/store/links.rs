@@ -1,13 +1,14 @@
 //! The links on disk: the one module that names fjall.
 //!
-//! Six keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `allowances` holds how
-//! often limited links may still be followed, `visits` how often links were, `meta`
+//! Seven keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `ends`
+//! says which links end when, `allowances` holds how often limited links may still be followed, `visits` how often links were, `meta`
 //! holds the format, the fingerprint of the secret key and, for each length of code, the mark that no counter may fall
 //! below; `fleet` what a node of several must remember of the others: the outbox, and its place in each stream. A commit is visible to readers at
 //! once and durable after [`Links::sync`]. What a record means is not known here (see [`crate::record`]); who may write
 //! is the caller's business: there is one writer.
 
 mod allowances;
+mod ends;
 mod fleet;
 mod urls;
 mod visits;
@@ -25,6 +26,7 @@ use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy,
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use self::ends::Of;
 pub use self::urls::UrlUse;
 pub use self::visits::VisitRow;
 pub use super::error::StoreError;
@@ -101,8 +103,11 @@ pub struct Batch {
     urls: Keyspace,
     allowances: Keyspace,
     visits: Keyspace,
+    ends: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
+    /// The earliest end of a link that it writes, in milliseconds since 1970 UTC.
+    first_end_ms: u64,
 }
 
 impl fmt::Debug for Batch {
@@ -160,9 +165,12 @@ pub struct Links {
     urls: Keyspace,
     allowances: Keyspace,
     visits: Keyspace,
+    ends: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
     commits: Arc<AtomicU64>,
+    /// The same of all batches, until somebody asks.
+    first_end_ms: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for Links {
@@ -191,11 +199,14 @@ impl Links {
             .open()?;
         let links = db.keyspace("links", link_options)?;
         let urls = db.keyspace("urls", urls::options)?;
+        let ends = db.keyspace("ends", ends::options)?;
         let allowances = db.keyspace("allowances", KeyspaceCreateOptions::default)?;
         let visits = db.keyspace("visits", visits::options)?;
         let meta = db.keyspace("meta", KeyspaceCreateOptions::default)?;
         let fleet = db.keyspace("fleet", KeyspaceCreateOptions::default)?;
-        let store = Links { db, links, urls, allowances, visits, meta, fleet, commits: Arc::default() };
+        let first_end_ms = Arc::new(AtomicU64::new(u64::MAX));
+        let commits = Arc::default();
+        let store = Links { db, links, urls, ends, allowances, visits, meta, fleet, commits, first_end_ms };
         store.check_meta(fingerprint)?;
         Ok((store, repairs))
     }
@@ -207,6 +218,7 @@ impl Links {
                 batch.inner.insert(&self.meta, "format", sealed("format", FORMAT));
                 batch.inner.insert(&self.meta, "key_fingerprint", fingerprint);
                 batch.set_url_index();
+                batch.set_end_index();
                 self.commit(batch)?;
                 return self.sync();
             }
@@ -237,8 +249,10 @@ impl Links {
             urls: self.urls.clone(),
             allowances: self.allowances.clone(),
             visits: self.visits.clone(),
+            ends: self.ends.clone(),
             meta: self.meta.clone(),
             fleet: self.fleet.clone(),
+            first_end_ms: u64::MAX,
         }
     }
 
@@ -247,7 +261,12 @@ impl Links {
     /// # Errors
     /// After one, nobody knows what of the batch is on disk; the store takes no more writes.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        let first_end_ms = batch.first_end_ms;
         batch.inner.commit()?;
+        // When it is there to be read: whoever is told goes back for it.
+        if first_end_ms < self.first_end_ms.load(Ordering::Relaxed) {
+            self.first_end_ms.fetch_min(first_end_ms, Ordering::AcqRel);
+        }
         self.commits.fetch_add(1, Ordering::Release);
         Ok(())
     }

@@ -13,6 +13,7 @@ mod changes;
 mod copies;
 mod crash;
 mod endings;
+mod expiry;
 mod exports;
 mod faults;
 mod fields;

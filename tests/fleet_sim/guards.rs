@@ -27,6 +27,8 @@ pub(crate) enum Guard {
     Sync,
     /// A slug that Redis may have taken unheard is taken back.
     Withdraw,
+    /// A link expires only as the node knows it that asks for that.
+    Exact,
     /// The mark of a lease is on disk before its values are used.
     Mark,
 }

@@ -82,6 +82,8 @@ pub(crate) struct Ledger {
     pub(crate) reported: Vec<Reported>,
     /// Conflicts between changes of one link.
     pub(crate) changes_reported: Vec<Reported>,
+    /// The claims of links that some node found to be over.
+    pub(crate) expiries: Vec<u64>,
     /// How often Redis has lost what it had acknowledged, by partition.
     pub(crate) losses: [usize; PARTS],
     /// Counts what is written down.
@@ -221,6 +223,16 @@ impl Ledger {
             return Ok(());
         }
         let losses = self.losses[part_of(create.code)];
+        if self.expiries.contains(&claim) {
+            let change = |request: &&Request| {
+                matches!(request.what, What::Change(_, Some(of)) if of == claim) && request.fate == Fate::Done
+            };
+            // What Redis has forgotten may have been the change.
+            return match self.requests.iter().find(change).filter(|_| losses == 0) {
+                Some(change) => Err(format!("a link has expired that was changed: {create:x?}, {change:x?}")),
+                None => Ok(()),
+            };
+        }
         if losses > 0 && self.reported.contains(&Reported { code: create.code, ours: claim }) {
             return Ok(());
         }

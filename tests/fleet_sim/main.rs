@@ -17,6 +17,7 @@
 //! 3. All nodes end with what Redis has, and nothing waits for anything.
 //! 4. What was deleted stays deleted, and what was refused does not turn up.
 //! 5. A node whose client was told that a link is gone does not show it again.
+//! 6. A link that was changed does not expire: here, a change is that its end was moved.
 //!
 //! That this would be seen is shown for each thing that keeps the promises by leaving it out (`guards.rs`).
 //!
@@ -170,6 +171,7 @@ guards! {
     what_is_undelivered_is_not_overwritten: Guard::Undelivered,
     an_acknowledgement_waits_for_the_sync: Guard::Sync,
     a_doubtful_slug_is_withdrawn: Guard::Withdraw,
+    a_link_expires_as_it_is_known: Guard::Exact,
     a_mark_is_durable_before_its_values_are_used: Guard::Mark,
 }
 

@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Claim(Index, State),
     /// Deletes the link of a code that has this claim, at that time.
     Remove(Index, u64, u64),
+    /// Deletes the link of a code whose time is over, at that time, if it is in this state.
+    Expire(Index, State, u64),
     /// Brings a state.
     Offer(Index, State),
 }
@@ -36,7 +38,8 @@ impl Command {
     /// The code it is about.
     pub(crate) fn index(&self) -> Index {
         match self {
-            Command::Claim(index, _) | Command::Remove(index, ..) | Command::Offer(index, _) => *index,
+            Command::Claim(index, _) | Command::Offer(index, _) => *index,
+            Command::Remove(index, ..) | Command::Expire(index, ..) => *index,
         }
     }
 }
@@ -157,6 +160,10 @@ impl Redis {
             Command::Claim(_, link) if self.guard == Some(Guard::InsertIfAbsent) => Verdict::Accepted(link.clone()),
             Command::Claim(_, link) => rules::claim(stored, link),
             Command::Remove(_, claim, at) => adapter::remove(stored, *claim, *at),
+            Command::Expire(_, state, at) if self.guard == Some(Guard::Exact) => {
+                adapter::remove(stored, state.version().claim, *at)
+            }
+            Command::Expire(_, state, at) => rules::expire(stored, state, *at),
             Command::Offer(_, state) => rules::offer(stored, state),
         };
         let echo = match &verdict {

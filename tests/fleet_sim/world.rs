@@ -17,7 +17,7 @@ use crate::adapter;
 use crate::codes::{Index, PARTS, SLUGS, VALUES, code_at, index_of, is_slug, issued, part_of};
 use crate::faults::Faults;
 use crate::guards::Guard;
-use crate::ledger::{Ledger, What};
+use crate::ledger::{Ledger, What, number_of};
 use crate::node::{Cut, Node};
 use crate::redis::{Answer, Command, Redis};
 use crate::rng::Rng;
@@ -139,7 +139,8 @@ impl World {
     /// Takes a step, if the one that was chosen can be taken.
     fn act(&mut self) -> Result<bool, String> {
         let node = self.rng.below(self.nodes.len());
-        match self.rng.below(110) {
+        match self.rng.below(116) {
+            110.. => Ok(self.expire(node)),
             104.. => Ok(self.change(node)),
             0..7 => Ok(self.create_issued(node)),
             7..14 => Ok(self.create_slug(node)),
@@ -283,6 +284,22 @@ impl World {
         let ground = self.ground(index, None, heard);
         let request = StoreRequest::Delete { code: code_at(index), ticket: Ticket { core: CoreId(0), token } };
         self.nodes[node].gateway.push_back(Order::Client(request, ground));
+        true
+    }
+
+    /// A node asks for the end of a link that is over, as far as it knows: nobody has changed it.
+    fn expire(&mut self, node: usize) -> bool {
+        if self.ledger.requests.is_empty() {
+            return false;
+        }
+        let index = self.ledger.requests[self.rng.below(self.ledger.requests.len())].code;
+        let at = self.now.saturating_add_signed(self.nodes[node].clock);
+        let state = self.nodes[node].store.now.states.get(index).filter(|state| state.is_link()).cloned();
+        let Some(state) = state.filter(|state| number_of(Some(state)).is_none()) else { return false };
+        self.ledger.expiries.push(state.version().claim);
+        // What comes of it is heard through the stream, and no other way.
+        let heard = self.call(node, &Command::Expire(index, state, at));
+        note!(self, "node {node} expires code {index}: {}", brief(&heard));
         true
     }
 

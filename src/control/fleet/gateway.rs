@@ -236,7 +236,7 @@ pub(super) fn ground(shared: &Shared, answer: Result<Changed, Trouble>, change: 
         Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => Ground::Accepted { state, echo },
         Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
             Some(Change::Claim(state) | Change::Offer(state)) => Ground::Accepted { state: state.clone(), echo },
-            Some(Change::Remove { .. }) | None => Ground::Unheard { asked: true, alone },
+            Some(Change::Remove { .. } | Change::Expire { .. }) | None => Ground::Unheard { asked: true, alone },
         },
         Ok(Changed { verdict: Verdict::Held(state), .. }) => {
             if matches!(change, Some(Change::Claim(mine)) if mine.origin() == Origin::Issued) {

@@ -5,6 +5,7 @@
 //!   a link that is there already will do;
 //! * [`follower`] reads the streams, brings the outbox to Redis, and compares everything where a place was lost;
 //! * [`beat`] says that this node is there, hears of the others, and takes over from those that have gone;
+//! * [`expiry`] asks for the end of links whose time is over;
 //! * [`look`] asks for codes that a core does not know;
 //! * [`counter`] takes counter values for the replenisher.
 //!
@@ -12,6 +13,7 @@
 
 pub mod beat;
 pub mod counter;
+pub mod expiry;
 pub mod follower;
 pub mod gateway;
 pub mod look;
@@ -26,6 +28,7 @@ use std::time::Duration;
 
 use carom_shards::{CodeLength, Run};
 
+use self::expiry::FleetExpiry;
 use self::follower::Follower;
 use crate::fleet::members::Lease;
 use crate::fleet::outbox::Delivery;
@@ -149,6 +152,8 @@ pub struct Started {
     pub gateway: WriterQueue,
     /// Where cores send codes that they do not know.
     pub look_ups: LookUpQueue,
+    /// Who asks for the end of links.
+    pub expiry: FleetExpiry,
     /// Runs that were taken over from nodes that have gone, for the replenisher.
     pub reclaimed: Receiver<Run>,
 }
@@ -169,7 +174,8 @@ pub fn start(
     let follower = Some(follower::prepare(shared, writer, deliveries)?);
     let beating = beat::start(shared, lengths, taken)?;
     let fleet = Fleet { threads: vec![asking, looking, beating], follower, stop: Arc::clone(&shared.stop) };
-    Ok(Started { fleet, gateway, look_ups, reclaimed })
+    let expiry = FleetExpiry::new(shared)?;
+    Ok(Started { fleet, gateway, look_ups, expiry, reclaimed })
 }
 
 /// Counts a question that got no answer, and says so once for a while.

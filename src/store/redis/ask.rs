@@ -32,6 +32,13 @@ pub enum Change {
         /// When, in milliseconds since 1970 UTC.
         now_ms: u64,
     },
+    /// Delete its link, whose time is over, if it is this very state of it.
+    Expire {
+        /// The state.
+        state: State,
+        /// When, in milliseconds since 1970 UTC.
+        now_ms: u64,
+    },
     /// Bring a state that exists already.
     Offer(State),
 }
@@ -154,9 +161,15 @@ impl Redis {
         let (asked, text) = match change {
             Change::Claim(state) => ("claim", state.to_text(code)),
             Change::Remove { claim, now_ms } => ("remove", tombstone(*claim, *now_ms).to_text(code)),
+            Change::Expire { state, now_ms } => ("expire", tombstone(state.version().claim, *now_ms).to_text(code)),
             Change::Offer(state) => ("offer", state.to_text(code)),
         };
-        let arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep];
+        let mut arguments = vec![asked.as_bytes().to_vec(), code.to_string().into_bytes(), text, keep];
+        if let Change::Expire { state, .. } = change {
+            let mut head = state.to_text(code);
+            head.truncate(COMPARED_LEN);
+            arguments.push(head);
+        }
         let keys = vec![self.key(code), self.stream(partition)];
         (Place::Partition(partition), Question::Script(Script::Change, keys, arguments))
     }
@@ -446,7 +459,7 @@ fn changed(code: Code, change: &Change, answer: &Value) -> Result<Changed, Troub
         ("accepted", _) => Verdict::Accepted(read()?),
         ("held", _) => Verdict::Held(read()?),
         ("same", Change::Claim(_) | Change::Offer(_)) => Verdict::Same,
-        ("absent", Change::Remove { .. }) => Verdict::Absent,
+        ("absent", Change::Remove { .. } | Change::Expire { .. }) => Verdict::Absent,
         _ => return Err(nonsense("a change")),
     };
     Ok(Changed { verdict, echo })

@@ -1,18 +1,22 @@
 -- Changes the state of one code, and tells of it in the stream of its partition; both or neither.
 --
--- KEYS: the state of the code, the stream. ARGV: what is asked (claim, remove or offer), the code, a state, and about
--- how many entries the stream keeps. The rule for conflicts is that of src/fleet/rules.rs, which a test compares this
+-- KEYS: the state of the code, the stream. ARGV: what is asked (claim, remove, expire or offer), the code, a state,
+-- about how many entries the stream keeps, and for an expiry how the state begins that is to end. The rule for conflicts is that of src/fleet/rules.rs, which a test compares this
 -- with. A state is a letter (I and C links, B and F what is left of them: issued and chosen codes), 8 hexadecimal digits
 -- of revision, 16 of claim, 8 of the number of changes, and a record that is not looked at.
 local state_key, stream = KEYS[1], KEYS[2]
-local asked, code, new, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local asked, code, new, keep, head = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local old = redis.call('GET', state_key)
 
 local function kind(state) return string.sub(state, 1, 1) end
 local function rev(state) return tonumber(string.sub(state, 2, 9), 16) end
 local function claim(state) return string.sub(state, 10, 25) end
 -- A state from before links could be changed has no such number.
-local function edit(state) return tonumber(string.match(string.sub(state, 26, 33), '^%x+$') or '0', 16) end
+local function edit_of(state) return string.match(string.sub(state, 26, 33), '^%x+$') end
+local function edit(state) return tonumber(edit_of(state) or '0', 16) end
+local function whole(state)
+    return edit_of(state) and state or string.sub(state, 1, 25) .. '00000000' .. string.sub(state, 26)
+end
 local function is_link(state) return kind(state) == 'I' or kind(state) == 'C' end
 local function after(state) return math.min(rev(state) + 1, 4294967295) end
 local function with_rev(state, number) return kind(state) .. string.format('%08x', number) .. string.sub(state, 10) end
@@ -35,11 +39,13 @@ local function same()
     return {'same', '', last[1] and last[1][1] or '', last[1] and last[1][2][4] or ''}
 end
 
-if asked == 'remove' then
+if asked == 'remove' or asked == 'expire' then
     if not old then return {'absent', '', '', ''} end
     if not is_link(old) then return {'held', old, '', ''} end
     -- It may come late, when the code belongs to another link.
     if claim(old) ~= claim(new) then return {'held', old, '', ''} end
+    -- Its end may have been moved, which whoever asks has not heard of.
+    if asked == 'expire' and string.sub(whole(old), 1, #head) ~= head then return {'held', old, '', ''} end
     local left = kind(old) == 'I' and 'B' or 'F'
     return accepted(left .. string.format('%08x', after(old)) .. claim(old) .. '00000000' .. string.sub(new, 34))
 end

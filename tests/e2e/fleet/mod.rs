@@ -7,6 +7,7 @@ mod cluster;
 mod conflicts;
 mod counter;
 mod crowd;
+mod expiry;
 mod limited;
 mod membership;
 mod outage;

@@ -54,16 +54,24 @@ fn scripts_and_rules_decide_alike() {
     let mut redis = connect(&server);
     let mut dice = Dice::new();
     let mut displaced = 0;
-    for round in 0..300 {
+    for round in 0..450 {
         let code = Code::parse(format!("c{round}").as_bytes()).unwrap();
         let mut stored: Option<State> = None;
         for _ in 0..12 {
             let new = state(code, &mut dice);
-            let (change, expected) = match dice.below(3) {
+            let (change, expected) = match dice.below(4) {
                 0 => (Change::Claim(new.clone()), rules::claim(stored.as_ref(), &new)),
                 1 => {
                     let claim = stored.as_ref().map_or(0, |stored| stored.version().claim);
                     (Change::Remove { claim, now_ms: 7 }, rules::remove(stored.as_ref(), claim, 7))
+                }
+                2 => {
+                    // What is there, as it is or with another version, or something else.
+                    let state = stored.clone().filter(|_| dice.below(4) > 0).unwrap_or(new);
+                    let version = state.version();
+                    let state = if dice.below(3) > 0 { state } else { state.with_version(version.edited()) };
+                    let expected = rules::expire(stored.as_ref(), &state, 7);
+                    (Change::Expire { state, now_ms: 7 }, expected)
                 }
                 _ => (Change::Offer(new.clone()), rules::offer(stored.as_ref(), &new)),
             };

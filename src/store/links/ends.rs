@@ -1,0 +1,275 @@
+//! The index of ends: which links end when, and since when the codes of expired links lie unused. Whoever removes the ones
+//! and gives the others out again reads it from its beginning.
+//!
+//! An entry is written and removed in the commit that changes its code, so there is one for each link with an end and none
+//! else, but for what a damaged record or an import that was cut off leaves behind. Whoever reads one looks at the code
+//! itself.
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
+
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+
+use super::{Batch, Links, StoreError, sealed, unsealed};
+use crate::link::Due;
+
+/// Where it is noted that every link with an end has its entry.
+const MARK: &str = "ends";
+
+/// The form of the entries.
+const FORMAT: u64 = 1;
+
+/// What an entry is about, and the instant, before the code.
+const HEAD_LEN: usize = 9;
+
+/// A memtable, bytes. An entry takes a quarter of what a link does.
+const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// A data block, bytes: it is read from its beginning to its end.
+const BLOCK_BYTES: u32 = 16 * 1024;
+
+pub(super) fn options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES)
+        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+        .data_block_compression_policy(CompressionPolicy::new([
+            CompressionType::None,
+            CompressionType::None,
+            CompressionType::Lz4,
+        ]))
+        // Only ranges are read, which filters say nothing about.
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
+}
+
+/// What an entry is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Of {
+    /// A link, and the instant of its end.
+    Link,
+    /// The code of an expired link, and the instant of its removal.
+    Grave,
+}
+
+impl Of {
+    fn letter(self) -> u8 {
+        match self {
+            Of::Link => b'e',
+            Of::Grave => b'g',
+        }
+    }
+}
+
+impl Batch {
+    /// Adds an entry.
+    pub fn set_due(&mut self, of: Of, due: &Due) {
+        if of == Of::Link {
+            self.first_end_ms = self.first_end_ms.min(due.at_ms);
+        }
+        let (key, len) = key_of(of, due);
+        self.inner.insert(&self.ends, &key[..len], []);
+    }
+
+    /// Removes an entry.
+    pub fn remove_due(&mut self, of: Of, due: &Due) {
+        let (key, len) = key_of(of, due);
+        self.inner.remove(&self.ends, Slice::from(&key[..len]));
+    }
+
+    /// Notes that every link with an end has its entry.
+    pub fn set_end_index(&mut self) {
+        self.inner.insert(&self.meta, MARK, sealed(MARK, FORMAT));
+    }
+}
+
+impl Links {
+    /// Whether every link with an end has its entry. A store that an earlier version made has none.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn has_end_index(&self) -> Result<bool, StoreError> {
+        let stored = self.meta.get(MARK)?;
+        Ok(stored.is_some_and(|stored| unsealed(MARK, &stored).is_ok_and(|format| format == FORMAT)))
+    }
+
+    /// Makes the store like one of an earlier version, for tests.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    #[doc(hidden)]
+    pub fn forget_end_index(&self) -> Result<(), StoreError> {
+        let mut batch = self.batch();
+        for guard in self.ends.iter() {
+            batch.inner.remove(&self.ends, guard.key()?);
+        }
+        batch.inner.remove(&self.meta, MARK);
+        self.commit(batch)?;
+        self.sync()
+    }
+
+    /// So many entries behind that one and up to that instant at most, the earliest first.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn due(&self, of: Of, behind: Option<&Due>, until_ms: u64, count: usize) -> Result<Vec<Due>, StoreError> {
+        let mut found = Vec::new();
+        self.each_due(of, behind, until_ms, count, |due| found.push(due))?;
+        Ok(found)
+    }
+
+    /// How many entries there are behind that one and up to that instant, counting no further than `most`.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn count_due(&self, of: Of, behind: Option<&Due>, until_ms: u64, most: usize) -> Result<usize, StoreError> {
+        let mut count = 0;
+        self.each_due(of, behind, until_ms, most, |_| count += 1)?;
+        Ok(count)
+    }
+
+    fn each_due(
+        &self,
+        of: Of,
+        behind: Option<&Due>,
+        until_ms: u64,
+        count: usize,
+        mut each: impl FnMut(Due),
+    ) -> Result<(), StoreError> {
+        let from = match behind {
+            Some(due) => {
+                let (key, len) = key_of(of, due);
+                Bound::Excluded(key[..len].to_vec())
+            }
+            None => Bound::Included(vec![of.letter()]),
+        };
+        let mut end = vec![of.letter()];
+        match until_ms.checked_add(1) {
+            Some(next_ms) => end.extend_from_slice(&next_ms.to_be_bytes()),
+            None => end[0] += 1,
+        }
+        let end = Bound::Excluded(end);
+        if matches!((&from, &end), (Bound::Excluded(from), Bound::Excluded(end)) if from >= end) {
+            return Ok(());
+        }
+        for guard in self.ends.range((from, end)).take(count) {
+            read(&guard.key()?).into_iter().for_each(&mut each);
+        }
+        Ok(())
+    }
+
+    /// The earliest end of a link that was written since the last call, in milliseconds since 1970 UTC: whoever has read the
+    /// index beyond that must go back.
+    pub fn take_first_end(&self) -> Option<u64> {
+        Some(self.first_end_ms.swap(u64::MAX, Ordering::AcqRel)).filter(|at_ms| *at_ms != u64::MAX)
+    }
+
+    /// Adds many entries of links durably and without the journal: an import's way in, before it adds the links. They may be
+    /// there already, if an import was cut off between the two. Nobody else may write meanwhile.
+    ///
+    /// # Errors
+    /// After one, none of them is in the store.
+    pub fn ingest_ends(&self, ends: impl Iterator<Item = Due>) -> Result<(), StoreError> {
+        let mut keys: Vec<_> = ends.map(|due| key_of(Of::Link, &due)).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let mut ingestion = self.ends.start_ingestion()?;
+        for (key, len) in keys {
+            ingestion.write(&key[..len], [])?;
+        }
+        Ok(ingestion.finish()?)
+    }
+}
+
+/// The stored form of an entry and its length. Shorter ones are filled with zeros, so that they compare as they should.
+fn key_of(of: Of, due: &Due) -> ([u8; HEAD_LEN + CODE_LEN_MAX], usize) {
+    let mut key = [0; HEAD_LEN + CODE_LEN_MAX];
+    key[0] = of.letter();
+    key[1..HEAD_LEN].copy_from_slice(&due.at_ms.to_be_bytes());
+    let mut ascii = [0; CODE_LEN_MAX];
+    let code = due.code.ascii(&mut ascii);
+    let len = HEAD_LEN + code.len();
+    key[HEAD_LEN..len].copy_from_slice(code);
+    (key, len)
+}
+
+/// An entry; `None` for what is none.
+fn read(key: &[u8]) -> Option<Due> {
+    let (head, code) = key.split_at_checked(HEAD_LEN)?;
+    let at_ms = u64::from_be_bytes(head[1..].try_into().ok()?);
+    Some(Due { at_ms, code: Code::parse(code).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(at_ms: u64, code: &str) -> Due {
+        Due { at_ms, code: Code::parse(code.as_bytes()).unwrap() }
+    }
+
+    fn open(dir: &std::path::Path) -> Links {
+        Links::open(dir, "key").unwrap().0
+    }
+
+    #[test]
+    fn entries_stand_in_the_order_of_their_instants() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        assert!(links.has_end_index().unwrap(), "a new store has nothing to index");
+        let mut batch = links.batch();
+        for end in [due(300, "b"), due(200, "z"), due(300, "a"), due(70_000, "far"), due(u64::MAX, "never")] {
+            batch.set_due(Of::Link, &end);
+        }
+        batch.set_due(Of::Grave, &due(1, "grave"));
+        links.commit(batch).unwrap();
+        let until = |at_ms| links.due(Of::Link, None, at_ms, 9).unwrap();
+        assert_eq!(until(199), []);
+        assert_eq!(until(300), [due(200, "z"), due(300, "a"), due(300, "b")]);
+        assert_eq!(until(u64::MAX).len(), 5);
+        assert_eq!(links.due(Of::Link, Some(&due(300, "a")), 70_000, 9).unwrap(), [due(300, "b"), due(70_000, "far")]);
+        assert_eq!(links.due(Of::Link, Some(&due(300, "a")), 70_000, 1).unwrap(), [due(300, "b")]);
+        assert_eq!(links.due(Of::Link, Some(&due(300, "a")), 200, 9).unwrap(), [], "what is behind lies before");
+        assert_eq!(links.count_due(Of::Link, None, 70_000, 3).unwrap(), 3);
+        assert_eq!(links.due(Of::Grave, None, u64::MAX, 9).unwrap(), [due(1, "grave")]);
+        let mut batch = links.batch();
+        batch.remove_due(Of::Link, &due(300, "a"));
+        links.commit(batch).unwrap();
+        assert_eq!(links.count_due(Of::Link, None, 300, 9).unwrap(), 2);
+    }
+
+    #[test]
+    fn whoever_has_read_on_hears_of_an_earlier_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        assert_eq!(links.take_first_end(), None);
+        for at_ms in [500, 200, 300] {
+            let mut batch = links.batch();
+            batch.set_due(Of::Link, &due(at_ms, "a"));
+            batch.set_due(Of::Grave, &due(1, "b"));
+            batch.remove_due(Of::Link, &due(100, "a"));
+            links.commit(batch).unwrap();
+        }
+        assert_eq!(links.take_first_end(), Some(200));
+        assert_eq!(links.take_first_end(), None);
+    }
+
+    #[test]
+    fn entries_can_be_taken_in_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        for _ in 0..2 {
+            links.ingest_ends([due(5, "z"), due(5, "B"), due(1, "abc"), due(5, "z")].into_iter()).unwrap();
+        }
+        links.ingest_ends(std::iter::empty()).unwrap();
+        drop(links);
+        let links = open(dir.path());
+        assert_eq!(links.due(Of::Link, None, 9, 9).unwrap(), [due(1, "abc"), due(5, "B"), due(5, "z")]);
+        links.forget_end_index().unwrap();
+        assert!(!links.has_end_index().unwrap() && links.due(Of::Link, None, 9, 9).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,124 @@
+//! The end of links in a fleet: any node may remove them, none removes what another has changed, and without Redis nothing
+//! goes.
+
+use std::time::Duration;
+
+use carom::dates;
+use carom::stats::unix_ms;
+use serde_json::{Value, json};
+
+use super::redis::Server;
+use super::{Fleet, settle};
+use crate::changes::change;
+use crate::http::SHORT_URLS;
+use crate::node::{Dice, Node, wait_until};
+
+const TARGET: &str = "https://example.org/target";
+
+/// Nodes that remove links soon after their end, so many a second.
+fn start(fleet: &Fleet, nodes: usize, per_second: &str) -> Vec<Node> {
+    let setup = |number| {
+        fleet
+            .setup(number)
+            .env("CAROM_LINKS_KEEP_EXPIRED", "1s")
+            .env("CAROM_LINKS_EXPIRE_PER_SECOND", per_second)
+            .expect("redis_away")
+            .expect("counter_regressed")
+    };
+    let nodes: Vec<Node> = (0..nodes).map(|number| setup(number).start()).collect();
+    nodes.iter().for_each(settle);
+    nodes
+}
+
+fn expired(nodes: &[Node]) -> u64 {
+    nodes.iter().map(|node| node.status()["expiry"]["expired"].as_u64().expect("a number")).sum()
+}
+
+fn ended(seconds: u64) -> Value {
+    json!({"longUrl": TARGET, "validUntil": dates::format(unix_ms() - seconds * 1_000)})
+}
+
+fn get(node: &Node, code: &str) -> u16 {
+    node.wire().get(&format!("/{code}")).status
+}
+
+#[test]
+fn what_is_over_goes_from_all_nodes_and_once() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = start(&fleet, 3, "10000");
+    let mut codes = Vec::new();
+    for node in &nodes {
+        let mut wire = node.wire();
+        codes.extend((0..100).map(|_| wire.create(&ended(0)).code()));
+    }
+    let mut slug = ended(0);
+    slug["customSlug"] = json!("slug");
+    nodes[0].wire().create(&slug);
+    nodes[1].wire().shorten_as("kept", TARGET);
+    wait_until("the removal", || nodes.iter().all(|node| node.status()["links"] == 1));
+    assert_eq!(expired(&nodes), 301, "each by one node");
+    nodes.iter().for_each(settle);
+    for node in &nodes {
+        assert!(codes.iter().step_by(10).all(|code| get(node, code) == 404));
+        assert_eq!((get(node, "slug"), get(node, "kept")), (404, 302));
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+    // A slug is free again, on every node.
+    nodes[2].wire().shorten_as("slug", TARGET);
+    wait_until("the slug everywhere", || nodes.iter().all(|node| get(node, "slug") == 302));
+}
+
+#[test]
+fn a_node_removes_nothing_that_another_has_changed() {
+    let server = Server::start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = start(&fleet, 3, "60");
+    let mut wire = nodes[0].wire();
+    let codes: Vec<String> = (0..300).map(|_| wire.create(&ended(0)).code()).collect();
+    // All nodes go through them in the order of their making, while their ends are moved in another order.
+    let mut dice = Dice::new();
+    let mut order: Vec<&String> = codes.iter().collect();
+    (1..order.len()).rev().for_each(|at| order.swap(at, dice.below(at as u64 + 1) as usize));
+    let (mut kept, mut gone) = (Vec::new(), Vec::new());
+    let later = json!({"validUntil": dates::format(unix_ms() + 1_000_000)});
+    for (code, number) in order.into_iter().zip(0..) {
+        match change(&mut nodes[number % 3].wire(), code, &later).status {
+            200 => kept.push(code),
+            404 => gone.push(code),
+            other => panic!("{other}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(kept.len() > 10 && gone.len() > 10, "{} and {}: one was too fast", kept.len(), gone.len());
+    wait_until("the others gone", || nodes.iter().all(|node| node.status()["links"] == json!(kept.len())));
+    assert_eq!(expired(&nodes), gone.len() as u64);
+    for node in &nodes {
+        assert!(kept.iter().all(|code| get(node, code) == 302) && gone.iter().all(|code| get(node, code) == 404));
+    }
+}
+
+#[test]
+fn without_redis_nothing_goes() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet, 2, "10000");
+    let mut wire = nodes[0].wire();
+    let made = unix_ms();
+    let end = json!({"longUrl": TARGET, "validUntil": dates::format((made / 1_000 + 3) * 1_000)});
+    let code = wire.create(&end).code();
+    wait_until("the link everywhere", || nodes.iter().all(|node| node.status()["links"] == 1));
+    nodes.iter().for_each(settle);
+    server.kill();
+    assert!(unix_ms() < made + 3_000, "the machine stood still");
+    wait_until("the time of its removal, long over", || unix_ms() > made + 6_000);
+    assert!(nodes.iter().all(|node| get(node, &code) == 410));
+    assert_eq!(expired(&nodes), 0);
+    let read = wire.get(&format!("{SHORT_URLS}/{code}"));
+    assert_eq!(read.json()["shortCode"], json!(code));
+    // It has come back empty: it gets the link, and then its end.
+    server.start_again();
+    wait_until("the removal", || nodes.iter().all(|node| node.status()["links"] == 0));
+    assert!(nodes.iter().all(|node| get(node, &code) == 404));
+    assert_eq!(expired(&nodes), 1);
+}
