@@ -12,6 +12,8 @@ pub(super) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/health", "GET, HEAD"),
     ("/rest/v3/openapi.json", "GET, HEAD"),
     ("/rest/v3/short-urls", "POST"),
+    ("/rest/v3/short-urls/bulk", "POST"),
+    ("/rest/v3/short-urls/export", "GET, HEAD"),
     ("/rest/v3/short-urls/{shortCode}", "GET, HEAD, PATCH, DELETE"),
     ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD"),
     ("/rest/v3/visits", "GET, HEAD"),
