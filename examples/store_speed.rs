@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use carom::control::catalog::{self, Catalog};
 use carom::control::{export, import, loader, writer};
 use carom::labels::Labels;
 use carom::link::{Link, Origin, Reuse, Version};
@@ -145,8 +146,12 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     std::fs::create_dir_all(dir).unwrap();
     let node = node(1);
     let stats = Arc::new(NodeStats::default());
+    let links = open(dir);
+    let catalog = Arc::new(Catalog::new(links.clone()));
+    let counting = catalog::start_counting(&catalog).unwrap();
     let setup = writer::WriterSetup {
-        links: open(dir),
+        links,
+        catalog,
         post: node.post.clone(),
         hasher: CodeHasher::new(1),
         cores: CoreCount::new(1).unwrap(),
@@ -161,6 +166,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         faults: carom::control::faults::Faults::from_env(),
     };
     let (queue, _thread) = writer::start(setup).unwrap();
+    counting.join().unwrap();
     let space = space();
     let base = u64::from(std::process::id()) * 10_000_000;
     let create = |number: u64| {

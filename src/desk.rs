@@ -21,9 +21,10 @@ use carom_shards::{Code, CoreId, Policy};
 pub use self::gather::Gathered;
 use self::gather::Gathers;
 use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX, LONG_REQUESTS_MAX};
+use crate::listing::{ListAnswer, ListRequest};
 use crate::mail::{
-    AllowanceQueue, LookUpQueue, Page, PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket,
-    ToCore, WriterQueue,
+    AllowanceQueue, ListQueues, LookUpQueue, Page, PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer,
+    StoreRequest, Ticket, ToCore, WriterQueue,
 };
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
 use crate::visits::{Visit, VisitSender, Visitor};
@@ -85,6 +86,8 @@ pub struct Counters {
     pub reader: ReaderQueue,
     /// Who reads the store page by page.
     pub pages: PageQueue,
+    /// Who makes lists.
+    pub lists: ListQueues,
     /// Who looks up codes that a core does not know; nobody where a node is alone.
     pub look_ups: Option<LookUpQueue>,
     /// Who gives out the visits of limited links.
@@ -250,6 +253,22 @@ impl Desk {
         match place.reply().await {
             Some(Reply::Store(answer)) => answer,
             _ => StoreAnswer::Refused("the store did not answer in time"),
+        }
+    }
+
+    /// Asks for a list.
+    ///
+    /// # Errors
+    /// Why it cannot be made now, fit for the client's eyes.
+    pub async fn list(&self, request: ListRequest) -> Result<ListAnswer, &'static str> {
+        let place = self.expect_reply_within(ANSWER_TIME_MAX);
+        let ticket = Ticket { core: self.me, token: place.token };
+        let ListQueues { pages, searches } = &self.counters.lists;
+        let queue = if request.may_take_long() { searches } else { pages };
+        queue.try_send((request, ticket)).map_err(|error| refusal(&error))?;
+        match place.reply().await {
+            Some(Reply::Store(StoreAnswer::Listed(answer))) => Ok(*answer),
+            _ => Err("the store did not answer in time"),
         }
     }
 

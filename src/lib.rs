@@ -15,6 +15,7 @@ pub mod fleet;
 pub mod labels;
 pub mod limits;
 pub mod link;
+pub mod listing;
 pub mod logging;
 pub mod long_url;
 pub mod mail;

@@ -194,6 +194,52 @@ pub const READ_QUEUE_LEN: usize = 4_096;
 /// Threads that answer reads: one reads from disk while the other answers from memory.
 pub const READERS: usize = 2;
 
+/// Links of a page at most. Each is a read at a random place of the store.
+pub const LIST_PER_PAGE_MAX: usize = 500;
+
+/// Links of a page where nobody says how many: as in Shlink.
+pub const LIST_PER_PAGE: usize = 10;
+
+/// Tags of a page at most, and where nobody says how many. Clients of Shlink expect all of them at once.
+pub const TAGS_PER_PAGE_MAX: usize = 10_000;
+
+/// Tags whose links are counted at most: 10 MB of memory. Who has more uses them for something else than lists.
+pub const TAGS_COUNTED_MAX: usize = 100_000;
+
+/// Characters of what is searched for at most, as many as of a title.
+pub const SEARCH_TERM_MAX: usize = 512;
+
+/// Links that are looked at for one page at most. What is searched for stands in no index. In the order of their codes they lie
+/// side by side, and as many are looked at within [`LIST_TIME_MAX`]; in the order of their age a tenth of it.
+pub const LIST_LOOKED_MAX: u64 = 500_000;
+
+/// The same as a time.
+pub const LIST_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// Links that are looked at for a page that is full already, to count those that are asked for.
+pub const LIST_COUNTED_MAX: u64 = 2_000;
+
+/// Links that are sorted for one page at most, in an order in which they stand nowhere: 30 ms.
+pub const LIST_SORTED_MAX: usize = 2_500;
+
+/// Entries of an index that are counted at once in the background after a start: some 10 ms.
+pub const COUNTED_AT_ONCE: usize = 16_384;
+
+/// Bytes of codes in `robots.txt` at most. Crawlers need not read more than 500 KiB (RFC 9309, section 2.5).
+pub const ROBOTS_LEN_MAX: usize = 500 * 1024 - 256;
+
+/// Lists that may wait for those who make them.
+pub const LIST_QUEUE_LEN: usize = 256;
+
+/// Threads that find pages which are found at once.
+pub const LISTERS: usize = 2;
+
+/// Searches that may wait: four seconds.
+pub const SEARCH_QUEUE_LEN: usize = 16;
+
+/// Threads that search. One, so that searches do not take the CPUs from redirects.
+pub const SEARCHERS: usize = 1;
+
 /// Bytes of one batch of records at start: a core decodes it in about a millisecond, the time between two turns.
 pub const LOAD_BATCH_BYTES: usize = 256 * 1024;
 

@@ -18,6 +18,7 @@ use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
 use crate::limits::ALLOWANCE_QUEUE_LEN;
 use crate::link::{Due, Link, Reuse, Version};
+use crate::listing::{ListAnswer, ListRequest};
 use crate::patch::Patch;
 use crate::record::DamagedRange;
 use crate::stats::LatencySummary;
@@ -348,6 +349,8 @@ pub enum StoreAnswer {
     Found(Arc<Link>, Counts),
     /// The visits that were asked for.
     Visits(Box<History>),
+    /// The list that was asked for.
+    Listed(Box<ListAnswer>),
     /// There is a record, but it cannot be decoded.
     Damaged,
     /// The store takes no writes at present; the reason is fit for the client's eyes.
@@ -576,6 +579,15 @@ pub type WriterQueue = SyncSender<Order>;
 
 /// The bounded way to who looks up codes, shared by all cores.
 pub type LookUpQueue = SyncSender<LookUp>;
+
+/// The ways to those who make lists, shared by all cores.
+#[derive(Clone, Debug)]
+pub struct ListQueues {
+    /// For what is found at once.
+    pub pages: SyncSender<(ListRequest, Ticket)>,
+    /// For what may take long.
+    pub searches: SyncSender<(ListRequest, Ticket)>,
+}
 
 /// The way to the readers, shared by all cores.
 pub type ReaderQueue = SyncSender<StoreRequest>;

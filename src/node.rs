@@ -19,6 +19,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::api::{self, Site};
 use crate::config::{Residency, Settings};
 use crate::control::allowances::{self, AllowanceSetup};
+use crate::control::catalog::listers::{self, ListerSetup};
+use crate::control::catalog::{self, Catalog};
 use crate::control::expiry::{self, Expiry, ExpirySetup};
 use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
@@ -102,8 +104,12 @@ pub fn open_store(settings: &Settings) -> Result<(Links, SpaceKey), Exit> {
     let folder = settings.data_dir.join("links");
     let key = space_key::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
     let (links, repairs) = Links::open(&folder, &key.fingerprint()).map_err(|error| store_exit(&error))?;
-    for repair in repairs {
+    for repair in &repairs {
         tracing::warn!("{repair}");
+    }
+    let codes: Vec<Code> = repairs.into_iter().flat_map(|repair| repair.codes).collect();
+    if !codes.is_empty() {
+        catalog::index::mend(&links, &codes).map_err(|error| store_exit(&error))?;
     }
     Ok((links, key))
 }
@@ -115,6 +121,7 @@ struct Node {
     threads: Threads,
     running: Vec<core::executor::Running>,
     links: Links,
+    catalog: Arc<Catalog>,
     /// The line that is shown when clients are let in.
     announcement: String,
 }
@@ -125,6 +132,8 @@ struct Threads {
     allowances: JoinHandle<()>,
     counting: Counting,
     readers: Vec<JoinHandle<()>>,
+    listers: Vec<JoinHandle<()>>,
+    catalog: JoinHandle<()>,
     fetchers: Vec<JoinHandle<()>>,
     replenisher: Replenisher,
     expiry: Expiry,
@@ -136,6 +145,8 @@ impl Node {
         let cores = core_count(settings);
         let (links, key) = open_store(settings)?;
         urls::ensure_index(&links).and_then(|()| ends::ensure_index(&links)).map_err(|error| store_exit(&error))?;
+        catalog::index::ensure(&links).map_err(|error| store_exit(&error))?;
+        let catalog = Arc::new(Catalog::new(links.clone()));
         let (listening, public) = bind_all(&settings.listen, cores.get())?;
         let (admin_address, admin) = bind(settings.admin_listen, 1)?;
         let hasher = CodeHasher::new(random_seed()?);
@@ -160,6 +171,7 @@ impl Node {
         let (segments, recycled) = channel();
         let (writer_queue, writer) = writer::start(writer::WriterSetup {
             links: links.clone(),
+            catalog: Arc::clone(&catalog),
             post: post.clone(),
             hasher,
             cores,
@@ -179,6 +191,13 @@ impl Node {
         let (pages, page_threads) =
             pages::start(&links, &post, &stats).map_err(|error| thread_exit("the reader of exports", &error))?;
         readers.extend(page_threads);
+        let (lists, listers) = listers::start(&ListerSetup {
+            catalog: Arc::clone(&catalog),
+            visits: Arc::new(counted.visits.clone()),
+            post: post.clone(),
+            stats: Arc::clone(&stats),
+        })
+        .map_err(|error| thread_exit("the threads for lists", &error))?;
         let parts = fleet::Parts {
             links: &links,
             post: &post,
@@ -217,6 +236,7 @@ impl Node {
             fetches,
             reader: reader_queue,
             pages,
+            lists,
             post: post.clone(),
             cores: Arc::clone(&core_stats),
             node: Arc::clone(&stats),
@@ -232,6 +252,9 @@ impl Node {
         let running = plan.start_all(public, admin, bells, mail, sources)?;
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
         load(&links, &post, hasher, cores, &stats)?;
+        // Not before: the cores need the links, lists can do without counts for a while.
+        let counting =
+            catalog::start_counting(&catalog).map_err(|error| thread_exit("the counts for lists", &error))?;
         let follow = |fleet: &mut Fleet| fleet.follow().map_err(|error| thread_exit("the fleet's follower", &error));
         fleet.as_mut().map_or(Ok(()), follow)?;
         let expiry = expiry::start(ExpirySetup {
@@ -257,11 +280,14 @@ impl Node {
                 allowances,
                 counting: counted.counting,
                 readers,
+                listers,
+                catalog: counting,
                 fetchers,
                 replenisher,
                 expiry,
                 fleet,
             },
+            catalog,
             running,
             links,
             announcement,
@@ -329,6 +355,7 @@ impl Node {
     /// Ends what the cores needed, in the opposite order of the start.
     fn take_down(self) {
         self.threads.expiry.stop();
+        self.catalog.stop();
         self.threads.replenisher.stop();
         self.post.to(CoreId(self.cores.get() as u16)).post(ToCore::Drain { within: ADMIN_DRAIN_TIME_MAX });
         for running in self.running {
@@ -339,7 +366,8 @@ impl Node {
         }
         self.threads.fleet.into_iter().for_each(Fleet::stop);
         // The cores have dropped their ends of the queues: the writer syncs what it has, and ends.
-        for thread in self.threads.readers.into_iter().chain([self.threads.writer, self.threads.allowances]) {
+        let readers = self.threads.readers.into_iter().chain(self.threads.listers).chain([self.threads.catalog]);
+        for thread in readers.chain([self.threads.writer, self.threads.allowances]) {
             thread.join().expect("panics abort");
         }
         self.threads.counting.stop();

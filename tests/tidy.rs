@@ -20,6 +20,7 @@ const LEAVES: &[&str] = &[
     "limits",
     "labels",
     "link",
+    "listing",
     "patch",
     "private_code",
     "long_url",

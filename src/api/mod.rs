@@ -1,10 +1,10 @@
 //! The REST API and the pages: everything that hyper answers, on the public and on the admin listener.
 //!
 //! `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
-//! `short_urls` the API of links; `create` what a request to shorten may say; `bulk` and `export` many links at once, as
-//! `lines`, with answers that are `streaming`; `visits` how often links were followed; `status` what the admin listener
-//! tells; `problem` every error; `page` the pages for people. Handlers ask the [`crate::desk::Desk`] and know nothing of
-//! rings, maps or disks.
+//! `short_urls` the API of links, `list` and `tags` that of lists; `create` what a request to shorten may say; `bulk` and
+//! `export` many links at once, as `lines`, with answers that are `streaming`; `visits` how often links were followed;
+//! `status` what the admin listener tells; `problem` every error; `page` the pages for people. Handlers ask the
+//! [`crate::desk::Desk`] and know nothing of rings, maps or disks.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -28,6 +28,7 @@ mod describe;
 mod export;
 mod fields;
 mod lines;
+mod list;
 mod openapi;
 mod page;
 mod patch;
@@ -38,6 +39,7 @@ mod routes;
 mod short_urls;
 mod status;
 mod streaming;
+mod tags;
 mod visits;
 
 /// The body of an answer: whole, or made while it is sent.

@@ -156,6 +156,13 @@ impl Problem {
         Problem::unavailable("Too many requests for many links are under way. Try again when one of them has ended.")
     }
 
+    /// 400: there are more tags than are listed.
+    pub(super) fn too_many_tags(most: usize) -> Problem {
+        let detail =
+            format!("There are more than {most} tags; links are still found by them, but they cannot be listed.");
+        Problem::own(StatusCode::BAD_REQUEST, "too-many-tags", "Too many tags", detail)
+    }
+
     /// 503: not now, and why.
     pub(super) fn unavailable(detail: impl Into<String>) -> Problem {
         let mut problem =

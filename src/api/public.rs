@@ -11,7 +11,8 @@ use hyper::{Method, Request, StatusCode};
 
 use super::page::page;
 use super::problem::{Problem, health};
-use super::{Answer, Context, Service, Site, answer, empty, is_read, openapi, routes, with};
+use super::query::percent_decoded;
+use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, with};
 use crate::desk::{Desk, Looked};
 use crate::wire::{forward, pages};
 
@@ -35,7 +36,7 @@ impl Context {
             _ if methods.is_empty() => page(&request, &pages::NOT_FOUND),
             _ if !methods.contains(&method.as_str()) => Problem::method(&method, methods.join(", ")).into_answer(),
             [""] => page(&request, &pages::HOME),
-            ["robots.txt"] => answer(StatusCode::OK, "text/plain; charset=utf-8", "User-agent: *\nDisallow: /\n"),
+            ["robots.txt"] => self.robots().await,
             ["rest", ref rest @ ..] => self.route_api(rest, request).await,
             [code] => self.redirect(code, &request).await,
             _ => page(&request, &pages::NOT_FOUND),
@@ -52,7 +53,14 @@ impl Context {
             ["v3", "openapi.json"] => openapi::description(),
             ["v3", "short-urls"] => match method {
                 Method::POST => self.create(request).await,
-                _ => Problem::method(&method, "POST").into_answer(),
+                Method::GET | Method::HEAD => self.list(request.uri().query()).await,
+                _ => Problem::method(&method, "GET, HEAD, POST").into_answer(),
+            },
+            ["v3", what @ ("tags" | "domains")] | ["v3", "tags", what @ "stats"] => match (is_read(&method), what) {
+                (false, _) => Problem::method(&method, "GET, HEAD").into_answer(),
+                (true, "tags") => self.tags(request.uri().query()).await,
+                (true, "stats") => self.tag_stats(request.uri().query()).await,
+                (true, _) => self.domains(),
             },
             ["v3", "visits"] => match is_read(&method) {
                 true => self.all_visits().await,
@@ -121,38 +129,5 @@ impl Context {
             Some(Looked::Missing) => self.desk.tell_visit(None, visitor()),
             Some(Looked::Gone | Looked::Damaged | Looked::Unavailable) | None => {}
         }
-    }
-}
-
-/// A path segment without its percent escapes; what is not UTF-8 then is no code anyway.
-fn percent_decoded(segment: &str) -> String {
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let [first, behind @ ..] = rest {
-        match (first, behind) {
-            (b'%', [high, low, behind @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
-                bytes.push(digit(*high) << 4 | digit(*low));
-                rest = behind;
-            }
-            _ => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::percent_decoded;
-
-    #[test]
-    fn escapes_are_taken_out_once() {
-        assert_eq!(percent_decoded("a%62c"), "abc");
-        assert_eq!(percent_decoded("%2561"), "%61");
-        assert_eq!(percent_decoded("100%"), "100%");
-        assert_eq!(percent_decoded("%zz%f"), "%zz%f");
     }
 }

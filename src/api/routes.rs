@@ -11,12 +11,15 @@ pub(super) const ROUTES: &[(&str, &str)] = &[
     ("/rest/health", "GET, HEAD"),
     ("/rest/v3/health", "GET, HEAD"),
     ("/rest/v3/openapi.json", "GET, HEAD"),
-    ("/rest/v3/short-urls", "POST"),
+    ("/rest/v3/short-urls", "GET, HEAD, POST"),
     ("/rest/v3/short-urls/bulk", "POST"),
     ("/rest/v3/short-urls/export", "GET, HEAD"),
     ("/rest/v3/short-urls/{shortCode}", "GET, HEAD, PATCH, DELETE"),
     ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD"),
     ("/rest/v3/visits", "GET, HEAD"),
+    ("/rest/v3/tags", "GET, HEAD"),
+    ("/rest/v3/tags/stats", "GET, HEAD"),
+    ("/rest/v3/domains", "GET, HEAD"),
 ];
 
 /// The methods that a path takes; none where there is no such path. A name that may be a parameter, too, has those of both.

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeLength, CodeSpace, Counter, GeneratedCode, Issuer, Segment};
 
+use super::catalog::index;
 use super::disk::DiskGuard;
 use super::ends;
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
@@ -262,6 +263,9 @@ impl<'s> Committer<'s> {
             // The indexes come first: whatever happens, no link is without its entry, and entries without a link do no harm.
             self.setup.links.ingest_urls(entries.map(|entry| (entry, entry.created_ms)).collect())?;
             self.setup.links.ingest_ends(records().filter_map(|(key, record)| ends::entry_of(key, record)))?;
+            self.setup
+                .links
+                .ingest_catalog(records().flat_map(|(key, record)| index::entries_of(key, record)).collect())?;
             self.setup.links.ingest(records())?;
         }
         self.last = self.collected.drain().map(|(code, _)| code).collect();

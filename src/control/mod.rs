@@ -1,9 +1,10 @@
-//! Threads that may block, so that cores need not: the store's writer, readers and fetchers, the loader at
-//! start, the replenisher; and the commands that work on a data directory without a node, import and export.
+//! Threads that may block, so that cores need not: the store's writer, readers and fetchers, those who
+//! make lists, the loader at start, the replenisher; and the commands that work on a data directory without a node, import and export.
 //!
 //! Nothing here knows of sockets or HTTP. Cores are reached through [`crate::mail`] alone.
 
 pub mod allowances;
+pub mod catalog;
 pub mod disk;
 pub mod ends;
 pub mod expiry;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use carom_shards::{CodeHasher, CoreCount, CoreId};
 
+use super::catalog::Catalog;
 use super::fetchers::FetcherSetup;
 use super::writer::WriterSetup;
 use crate::link::{Link, Reuse};
@@ -48,6 +49,7 @@ impl TestNode {
     pub(crate) fn writer_setup(&self, data_dir: &Path) -> WriterSetup {
         WriterSetup {
             links: self.links.clone(),
+            catalog: Arc::new(Catalog::new(self.links.clone())),
             post: self.post.clone(),
             hasher: self.hasher,
             cores: self.cores,

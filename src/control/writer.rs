@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
+use super::catalog::Catalog;
 use super::disk::DiskGuard;
 use super::plan::{Conflict, Outcome, Plan, Stored, Writes};
 use super::urls;
@@ -43,6 +44,8 @@ pub const FAILED: &str = "the store failed and takes no writes until the node is
 pub struct WriterSetup {
     /// The store.
     pub links: Links,
+    /// Its indexes for lists.
+    pub catalog: Arc<Catalog>,
     /// The cores' mailboxes.
     pub post: Post,
     /// The hasher of the process, to find owners.
@@ -226,7 +229,7 @@ impl Writer {
         writes.outbox.added.iter().for_each(|delivery| batch.add_to_outbox(delivery));
         writes.positions.iter().for_each(|(partition, position)| batch.set_position(*partition, position));
         writes.compare.iter().for_each(|&(partition, needed)| batch.set_compare(partition, needed));
-        self.setup.links.commit(batch)
+        self.setup.catalog.commit(batch, &writes.relisted)
     }
 
     /// Tells who speaks to Redis what must be brought there. It is on disk by now.

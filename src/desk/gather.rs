@@ -189,7 +189,7 @@ mod tests {
     use crate::desk::{Codes, Counters};
     use crate::labels::Labels;
     use crate::link::{Link, Reuse, Version};
-    use crate::mail::{AllowanceQueue, Post};
+    use crate::mail::{AllowanceQueue, ListQueues, Post};
     use carom_shards::{CoreId, Policy};
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, sync_channel};
@@ -213,6 +213,7 @@ mod tests {
             writer,
             reader: sync_channel(1).0,
             pages: sync_channel(1).0,
+            lists: ListQueues { pages: sync_channel(1).0, searches: sync_channel(1).0 },
             look_ups: None,
             allowances: AllowanceQueue::new().0,
             fetches: None,

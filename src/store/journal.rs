@@ -48,6 +48,8 @@ pub struct Repair {
     pub only_tail: bool,
     /// Records in broken batches that were kept.
     pub salvaged: usize,
+    /// Their codes: nothing else of what was written with them is known to be there.
+    pub codes: Vec<Code>,
     /// Records in broken batches of which little more than the code could be read: they are kept as damaged ones.
     pub unreadable: usize,
     /// Where the journal as it was is kept, where it was worth keeping.
@@ -248,6 +250,8 @@ fn item(bytes: &[u8], at: usize) -> Option<Item> {
 struct Salvage {
     /// Those whose record says by itself that it is whole.
     whole: Vec<Vec<u8>>,
+    /// Their codes.
+    codes: Vec<Code>,
     /// Those with a code, and a value that is not what was written.
     unreadable: Vec<Vec<u8>>,
 }
@@ -261,6 +265,7 @@ fn salvage(bytes: &[u8], broken: &Range<usize>, links: Option<u64>) -> Salvage {
         at = match item {
             Some(item) if bytes[at + 1] == KIND_VALUE && is_record(bytes, &item) => {
                 found.whole.push(written_anew(bytes, &item, links));
+                found.codes.extend(Code::parse(&bytes[item.key.clone()]));
                 item.end
             }
             Some(item) if links == Some(item.keyspace) && is_legible(bytes, &item) => {
@@ -311,6 +316,7 @@ fn rewrite(path: &Path, bytes: &[u8], walk: Walk) -> io::Result<Repair> {
     let links = links_keyspace(bytes, &batches);
     let mut out = Vec::with_capacity(bytes.len());
     let (mut salvaged, mut unreadable, mut seqno) = (0, 0, 0);
+    let mut codes = Vec::new();
     let mut whole = batches.into_iter().peekable();
     for range in &broken {
         while let Some(batch) = whole.next_if(|batch| batch.bytes.end <= range.start) {
@@ -326,6 +332,7 @@ fn rewrite(path: &Path, bytes: &[u8], walk: Walk) -> io::Result<Repair> {
         // The number must lie between those of the neighbours; the broken batch had one that did.
         if !items.is_empty() && whole.peek().is_none_or(|next| seqno < next.seqno) {
             salvaged += found.whole.len();
+            codes.append(&mut found.codes);
             unreadable += found.unreadable.len();
             push_batch(&mut out, &items, seqno);
             seqno += 1;
@@ -335,7 +342,7 @@ fn rewrite(path: &Path, bytes: &[u8], walk: Walk) -> io::Result<Repair> {
         out.extend_from_slice(&bytes[batch.bytes]);
     }
     let kept = replace(path, &out, !only_tail)?;
-    Ok(Repair { path: path.to_owned(), broken, only_tail, salvaged, unreadable, kept })
+    Ok(Repair { path: path.to_owned(), broken, only_tail, salvaged, codes, unreadable, kept })
 }
 
 fn push_batch(out: &mut Vec<u8>, items: &[Vec<u8>], seqno: u64) {

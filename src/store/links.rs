@@ -1,13 +1,15 @@
 //! The links on disk: the one module that names fjall.
 //!
-//! Seven keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `ends`
-//! says which links end when, `allowances` holds how often limited links may still be followed, `visits` how often links were, `meta`
-//! holds the format, the fingerprint of the secret key and, for each length of code, the mark that no counter may fall
-//! below; `fleet` what a node of several must remember of the others: the outbox, and its place in each stream. A commit is visible to readers at
-//! once and durable after [`Links::sync`]. What a record means is not known here (see [`crate::record`]); who may write
-//! is the caller's business: there is one writer.
+//! Nine keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `ends`
+//! says which links end when, `dates` and `tags` are what lists are made of, `allowances` holds how often limited links may
+//! still be followed, `visits` how often links were, `meta` holds the format, the fingerprint of the secret key and, for
+//! each length of code, the mark that no counter may fall below; `fleet` what a node of several must remember of the
+//! others: the outbox, and its place in each stream. A commit is visible to readers at once and durable after
+//! [`Links::sync`]. What a record means is not known here (see [`crate::record`]); who may write is the caller's business:
+//! there is one writer.
 
 mod allowances;
+pub mod catalog;
 mod ends;
 mod fleet;
 mod urls;
@@ -104,6 +106,8 @@ pub struct Batch {
     allowances: Keyspace,
     visits: Keyspace,
     ends: Keyspace,
+    dates: Keyspace,
+    tags: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
     /// The earliest end of a link that it writes, in milliseconds since 1970 UTC.
@@ -166,6 +170,8 @@ pub struct Links {
     allowances: Keyspace,
     visits: Keyspace,
     ends: Keyspace,
+    dates: Keyspace,
+    tags: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
     commits: Arc<AtomicU64>,
@@ -200,13 +206,15 @@ impl Links {
         let links = db.keyspace("links", link_options)?;
         let urls = db.keyspace("urls", urls::options)?;
         let ends = db.keyspace("ends", ends::options)?;
+        let (dates, tags) = (db.keyspace("dates", catalog::options)?, db.keyspace("tags", catalog::options)?);
         let allowances = db.keyspace("allowances", KeyspaceCreateOptions::default)?;
         let visits = db.keyspace("visits", visits::options)?;
         let meta = db.keyspace("meta", KeyspaceCreateOptions::default)?;
         let fleet = db.keyspace("fleet", KeyspaceCreateOptions::default)?;
         let first_end_ms = Arc::new(AtomicU64::new(u64::MAX));
         let commits = Arc::default();
-        let store = Links { db, links, urls, ends, allowances, visits, meta, fleet, commits, first_end_ms };
+        let store =
+            Links { db, links, urls, ends, dates, tags, allowances, visits, meta, fleet, commits, first_end_ms };
         store.check_meta(fingerprint)?;
         Ok((store, repairs))
     }
@@ -219,6 +227,7 @@ impl Links {
                 batch.inner.insert(&self.meta, "key_fingerprint", fingerprint);
                 batch.set_url_index();
                 batch.set_end_index();
+                batch.set_catalog();
                 self.commit(batch)?;
                 return self.sync();
             }
@@ -250,6 +259,8 @@ impl Links {
             allowances: self.allowances.clone(),
             visits: self.visits.clone(),
             ends: self.ends.clone(),
+            dates: self.dates.clone(),
+            tags: self.tags.clone(),
             meta: self.meta.clone(),
             fleet: self.fleet.clone(),
             first_end_ms: u64::MAX,

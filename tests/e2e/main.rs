@@ -23,6 +23,7 @@ mod http;
 mod ledger;
 mod lifecycle;
 mod limited;
+mod lists;
 mod node;
 mod openapi;
 mod power_loss;

@@ -1,0 +1,334 @@
+//! `GET /rest/v3/short-urls`, and `robots.txt`: what a list of links may be asked for, and the answer in Shlink's shape.
+
+use hyper::StatusCode;
+use serde::Serialize;
+
+use super::describe::{ShortUrl, describe};
+use super::problem::{Invalid, Problem};
+use super::query::Params;
+use super::{Answer, Context, answer, json};
+use crate::dates::{self, INSTANT_MS_MAX};
+use crate::labels::Tags;
+use crate::limits::{
+    LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, SEARCH_TERM_MAX, TAGS_COUNTED_MAX,
+};
+use crate::listing::{Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
+
+/// What Shlink calls the domain that links have where none is named.
+const DEFAULT_DOMAIN: &str = "DEFAULT";
+
+/// Milliseconds of a day.
+const DAY_MS: u64 = 86_400_000;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShortUrls<'a> {
+    short_urls: Data<'a>,
+}
+
+#[derive(Serialize)]
+struct Data<'a> {
+    data: Vec<ShortUrl<'a>>,
+    pagination: Pagination,
+}
+
+/// Where a page stands among the others.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pagination {
+    current_page: u64,
+    pages_count: u64,
+    items_per_page: usize,
+    items_in_current_page: usize,
+    total_items: u64,
+    /// Ours: where the next page begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<Option<String>>,
+    /// Ours: whether everything was looked at that might be asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
+}
+
+impl Pagination {
+    /// That of a list that is counted.
+    pub(super) fn of(page: u64, per_page: usize, here: usize, total: u64) -> Pagination {
+        Pagination {
+            current_page: page,
+            // Shlink says 1 where there is nothing, too.
+            pages_count: total.div_ceil(per_page as u64).max(1),
+            items_per_page: per_page,
+            items_in_current_page: here,
+            total_items: total,
+            cursor: None,
+            complete: None,
+        }
+    }
+}
+
+impl Context {
+    /// `GET /rest/v3/short-urls`
+    pub(super) async fn list(&self, query: Option<&str>) -> Answer {
+        let query = match read(query, &self.site.domain()) {
+            Ok(query) => query,
+            Err(invalid) => return Problem::invalid(&invalid).into_answer(),
+        };
+        let Some(asked) = query.asked else {
+            // Links of another domain.
+            let nothing = ListPage {
+                links: Vec::new(),
+                visits: Vec::new(),
+                page: query.page,
+                total: 0,
+                complete: true,
+                next: None,
+            };
+            return self.show_page(&nothing, query.per_page, 0);
+        };
+        let key = asked.key();
+        match self.desk.list(ListRequest::Links(Box::new(asked))).await {
+            Ok(ListAnswer::Links(page)) => self.show_page(&page, query.per_page, key),
+            Ok(other) => failed(&other).into_answer(),
+            Err(reason) => Problem::unavailable(format!("There is no list now: {reason}.")).into_answer(),
+        }
+    }
+
+    fn show_page(&self, page: &ListPage, per_page: usize, key: u64) -> Answer {
+        let data: Vec<ShortUrl<'_>> = page
+            .links
+            .iter()
+            .zip(&page.visits)
+            .map(|(link, visits)| describe(link, *visits, &self.site.base_url))
+            .collect();
+        let mut pagination = Pagination::of(page.page, per_page, data.len(), page.total);
+        let cursor = page.next.as_ref().map(|next| next.to_text(key));
+        if cursor.is_some() {
+            // Nobody is told that this is the last one.
+            pagination.pages_count = pagination.pages_count.max(page.page.saturating_add(1));
+        }
+        (pagination.cursor, pagination.complete) = (Some(cursor), Some(page.complete));
+        json(StatusCode::OK, &ShortUrls { short_urls: Data { data, pagination } })
+    }
+
+    /// `GET /robots.txt`
+    pub(super) async fn robots(&self) -> Answer {
+        match self.desk.list(ListRequest::Crawlable).await {
+            Ok(ListAnswer::Crawlable(allowed)) => {
+                let text = format!("User-agent: *\n{allowed}Disallow: /\n");
+                answer(StatusCode::OK, "text/plain; charset=utf-8", text)
+            }
+            Ok(other) => failed(&other).into_answer(),
+            Err(reason) => Problem::unavailable(format!("There is no list now: {reason}.")).into_answer(),
+        }
+    }
+}
+
+/// Why there is no list.
+pub(super) fn failed(answer: &ListAnswer) -> Problem {
+    let invalid = |field: &str, reason: String| Problem::invalid(&[Invalid::new(field, reason)]);
+    match answer {
+        ListAnswer::TooManyToSort => invalid(
+            "orderBy",
+            format!(
+                "cannot sort that many links: at most {LIST_SORTED_MAX}, found within a quarter of a second. Narrow the list \
+                 with tags[], startDate and endDate, or order it by dateCreated or shortCode"
+            ),
+        ),
+        ListAnswer::TooDeep => invalid(
+            "page",
+            format!(
+                "cannot be found: at most {LIST_LOOKED_MAX} links are looked at for one answer, for a quarter of a second. \
+                 Go on with the cursor of the page before"
+            ),
+        ),
+        ListAnswer::TooManyTags => Problem::too_many_tags(TAGS_COUNTED_MAX),
+        ListAnswer::Counting => {
+            Problem::unavailable("Links are being counted since the start of the node; it takes a while.")
+        }
+        ListAnswer::Unreadable => {
+            Problem::unavailable("The list cannot be read from the store. The log of the node says more.")
+        }
+        ListAnswer::Links(_) | ListAnswer::Tags(_) | ListAnswer::Crawlable(_) => {
+            Problem::unavailable("The store gave no answer.")
+        }
+    }
+}
+
+/// What was asked for.
+struct Asked {
+    /// The list; `None` where it can have nothing.
+    asked: Option<ListQuery>,
+    page: u64,
+    per_page: usize,
+}
+
+fn read(query: Option<&str>, domain: &str) -> Result<Asked, Vec<Invalid>> {
+    let mut params = Params::of(query);
+    let page = params.number("page", 1, u64::MAX).unwrap_or(1);
+    let per_page =
+        params.number("itemsPerPage", 1, LIST_PER_PAGE_MAX as u64).map_or(LIST_PER_PAGE, |count| count as usize);
+    let order = params.read("orderBy", order).unwrap_or(Order { field: OrderField::DateCreated, descending: true });
+    let filter = filter(&mut params);
+    let is_here = params.text("domain").is_none_or(|of| of == DEFAULT_DOMAIN || of.eq_ignore_ascii_case(domain));
+    let mut asked = ListQuery { filter, order, page, per_page, cursor: None };
+    let key = asked.key();
+    asked.cursor = params.read("cursor", |text| {
+        let no_cursor = "is not one that was given for this list; leave it out to begin anew";
+        Cursor::from_text(text, key, order.field).ok_or_else(|| no_cursor.to_owned())
+    });
+    params.finish()?;
+    Ok(Asked { asked: is_here.then_some(asked), page, per_page })
+}
+
+fn filter(params: &mut Params) -> Filter {
+    let term = params.read("searchTerm", search_term);
+    let tags = Tags::of(params.list("tags")).map(|tags| tags.iter().map(str::to_owned).collect());
+    let tags = tags.unwrap_or_else(|error| {
+        params.refuse("tags", error.to_string());
+        Vec::new()
+    });
+    let all_tags = params.read("tagsMode", |mode| match mode {
+        "all" => Ok(true),
+        "any" => Ok(false),
+        _ => Err("must be any or all".to_owned()),
+    });
+    Filter {
+        term: term.flatten(),
+        // How one tag must be there makes no difference.
+        all_tags: all_tags.unwrap_or(false) && tags.len() > 1,
+        tags,
+        since_ms: params.read("startDate", |text| instant(text, false)),
+        until_ms: params.read("endDate", |text| instant(text, true)),
+        without_used_up: params.flag("excludeMaxVisitsReached"),
+        without_over: params.flag("excludePastValidUntil"),
+    }
+}
+
+/// What is searched for, in small letters; nothing where it is nothing but spaces.
+pub(super) fn search_term(text: &str) -> Result<Option<String>, String> {
+    let text = text.trim();
+    if text.chars().count() > SEARCH_TERM_MAX {
+        return Err(format!("is longer than {SEARCH_TERM_MAX} characters"));
+    }
+    Ok((!text.is_empty()).then(|| text.to_lowercase()))
+}
+
+/// A date and time, or a day: its first millisecond, or its last.
+fn instant(text: &str, is_end: bool) -> Result<u64, String> {
+    if text.len() == "2026-01-02".len()
+        && let Ok(ms) = dates::parse(&format!("{text}T00:00:00+00:00"))
+    {
+        return Ok(if is_end { ms.saturating_add(DAY_MS - 1).min(INSTANT_MS_MAX) } else { ms });
+    }
+    // A plus that nobody has escaped is a space by now.
+    dates::parse(&text.replace(' ', "+")).map_err(|error| error.to_string())
+}
+
+/// Splits what Shlink writes for an order, such as `title-DESC`.
+pub(super) fn direction(text: &str) -> (&str, bool) {
+    match text.rsplit_once('-') {
+        Some((field, direction)) if direction.eq_ignore_ascii_case("DESC") => (field, true),
+        Some((field, direction)) if direction.eq_ignore_ascii_case("ASC") => (field, false),
+        _ => (text, false),
+    }
+}
+
+fn order(text: &str) -> Result<Order, String> {
+    let (field, descending) = direction(text);
+    let field = match field {
+        "dateCreated" => OrderField::DateCreated,
+        "shortCode" => OrderField::ShortCode,
+        "longUrl" => OrderField::LongUrl,
+        "title" => OrderField::Title,
+        "visits" => OrderField::Visits,
+        "nonBotVisits" => OrderField::NonBotVisits,
+        _ => {
+            let fields = "dateCreated, shortCode, longUrl, title, visits, nonBotVisits";
+            return Err(format!("must be one of {fields}, with -ASC or -DESC behind it"));
+        }
+    };
+    Ok(Order { field, descending })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(query: &str) -> Result<Asked, Vec<String>> {
+        read(Some(query), "s.test:8080").map_err(|wrong| wrong.into_iter().map(|one| one.field).collect())
+    }
+
+    fn list(query: &str) -> ListQuery {
+        asked(query).ok().unwrap().asked.unwrap()
+    }
+
+    #[test]
+    fn everything_is_read_and_defaults_are_those_of_shlink() {
+        let plain = list("");
+        let newest = Order { field: OrderField::DateCreated, descending: true };
+        assert_eq!(plain, ListQuery { filter: Filter::default(), order: newest, page: 1, per_page: 10, cursor: None });
+        let full = list(
+            "page=3&itemsPerPage=500&searchTerm=+F%C3%9C+x+&tags[]=B&tags%5B%5D=a+c&tags[]=b&tagsMode=all&orderBy=title-DESC\
+             &startDate=2026-01-02T03:04:05+00:00&endDate=2026-01-02&excludeMaxVisitsReached=true&excludePastValidUntil=true\
+             &unknown=1&domain=S.test:8080",
+        );
+        let filter = Filter {
+            term: Some("fü x".to_owned()),
+            tags: vec!["a-c".to_owned(), "b".to_owned()],
+            all_tags: true,
+            since_ms: Some(1_767_323_045_000),
+            until_ms: Some(1_767_398_399_999),
+            without_used_up: true,
+            without_over: true,
+        };
+        let order = Order { field: OrderField::Title, descending: true };
+        assert_eq!(full, ListQuery { filter, order, page: 3, per_page: 500, cursor: None });
+        assert_eq!(list("orderBy=visits").order, Order { field: OrderField::Visits, descending: false });
+        assert!(asked("domain=other.test").ok().unwrap().asked.is_none());
+        assert!(asked("domain=DEFAULT").ok().unwrap().asked.is_some());
+    }
+
+    #[test]
+    fn every_wrong_value_is_named() {
+        let wrong = asked(
+            "page=0&itemsPerPage=-1&tagsMode=some&orderBy=colour-ASC&startDate=yesterday&endDate=2026-13-01&cursor=xyz\
+             &excludeMaxVisitsReached=maybe&excludePastValidUntil=2&tags[]=a%00b",
+        );
+        let mut wrong = wrong.err().unwrap();
+        wrong.sort();
+        assert_eq!(
+            wrong,
+            [
+                "cursor",
+                "endDate",
+                "excludeMaxVisitsReached",
+                "excludePastValidUntil",
+                "itemsPerPage",
+                "orderBy",
+                "page",
+                "startDate",
+                "tags",
+                "tagsMode"
+            ]
+        );
+        assert_eq!(asked(&format!("searchTerm={}", "x".repeat(513))).err().unwrap(), ["searchTerm"]);
+        assert_eq!(asked("itemsPerPage=501").err().unwrap(), ["itemsPerPage"]);
+    }
+
+    #[test]
+    fn a_cursor_belongs_to_its_list() {
+        let (a, b) = (list("searchTerm=a"), list("searchTerm=b"));
+        let cursor = Cursor { behind: crate::listing::Behind::Place(place()), page: 2, seen: 10 };
+        let text = cursor.to_text(a.key());
+        assert_eq!(list(&format!("searchTerm=a&cursor={text}")).cursor, Some(cursor));
+        assert_ne!(a.key(), b.key());
+        for query in ["searchTerm=b", "", "searchTerm=a&orderBy=dateCreated-ASC", "searchTerm=a&orderBy=title"] {
+            assert_eq!(asked(&format!("{query}&cursor={text}")).err().unwrap(), ["cursor"], "{query}");
+        }
+        // On whichever page, and with pages of another length.
+        assert!(asked(&format!("searchTerm=a&page=7&itemsPerPage=3&cursor={text}")).is_ok());
+    }
+
+    fn place() -> crate::listing::Place {
+        crate::listing::Place::new(5, carom_shards::Code::parse(b"abc").unwrap())
+    }
+}

@@ -1,0 +1,124 @@
+//! `GET /rest/v3/tags`, `/rest/v3/tags/stats` and `/rest/v3/domains`, in Shlink's shape.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::describe::VisitsSummary;
+use super::list::{Pagination, direction, failed, search_term};
+use super::problem::{Invalid, Problem};
+use super::query::Params;
+use super::{Answer, Context, Site, json as json_answer};
+use crate::limits::TAGS_PER_PAGE_MAX;
+use crate::listing::{ListAnswer, ListRequest, TagField, TagQuery};
+
+impl Site {
+    /// The host, and port if there is one, that short URLs name: the one domain that there is.
+    pub(super) fn domain(&self) -> String {
+        let behind_scheme = self.base_url.split_once("://").map_or(&*self.base_url, |(_, rest)| rest);
+        behind_scheme.split('/').next().unwrap_or_default().to_owned()
+    }
+}
+
+impl Context {
+    /// `GET /rest/v3/tags`
+    pub(super) async fn tags(&self, query: Option<&str>) -> Answer {
+        let with_stats = Params::of(query).flag("withStats");
+        self.tag_page(query, with_stats, |tags, stats| match with_stats {
+            true => json!({"data": tags, "stats": stats}),
+            false => json!({"data": tags}),
+        })
+        .await
+    }
+
+    /// `GET /rest/v3/tags/stats`
+    pub(super) async fn tag_stats(&self, query: Option<&str>) -> Answer {
+        self.tag_page(query, true, |_, stats| json!({"data": stats})).await
+    }
+
+    async fn tag_page(
+        &self,
+        query: Option<&str>,
+        with_visits: bool,
+        show: impl FnOnce(Vec<Value>, Vec<Value>) -> Value,
+    ) -> Answer {
+        let asked = match read(query) {
+            Ok(asked) => TagQuery { with_visits, ..asked },
+            Err(invalid) => return Problem::invalid(&invalid).into_answer(),
+        };
+        let (page, per_page) = (asked.page, asked.per_page);
+        match self.desk.list(ListRequest::Tags(Box::new(asked))).await {
+            Ok(ListAnswer::Tags(found)) => {
+                let tags: Vec<Value> = found.tags.iter().map(|(tag, _)| json!(**tag)).collect();
+                let stats = found.tags.iter().zip(&found.visits).map(|((tag, count), visits)| {
+                    let summary = visits.map(VisitsSummary::from);
+                    json!({"tag": **tag, "shortUrlsCount": count, "visitsSummary": summary})
+                });
+                let mut shown = show(tags, stats.collect());
+                shown["pagination"] = json!(Pagination::of(page, per_page, found.tags.len(), found.total));
+                json_answer(StatusCode::OK, &json!({"tags": shown}))
+            }
+            Ok(other) => failed(&other).into_answer(),
+            Err(reason) => Problem::unavailable(format!("There is no list now: {reason}.")).into_answer(),
+        }
+    }
+
+    /// `GET /rest/v3/domains`
+    pub(super) fn domains(&self) -> Answer {
+        // Nothing else is done where a client asks for what does not exist.
+        let redirects = json!({
+            "baseUrlRedirect": null, "regular404Redirect": null, "invalidShortUrlRedirect": null,
+        });
+        let only = json!({"domain": self.site.domain(), "isDefault": true, "redirects": redirects});
+        json_answer(StatusCode::OK, &json!({"domains": {"data": [only], "defaultRedirects": redirects}}))
+    }
+}
+
+fn read(query: Option<&str>) -> Result<TagQuery, Vec<Invalid>> {
+    let mut params = Params::of(query);
+    let most = TAGS_PER_PAGE_MAX as u64;
+    let (field, descending) = params.read("orderBy", order).unwrap_or((TagField::Tag, false));
+    let asked = TagQuery {
+        term: params.read("searchTerm", search_term).flatten(),
+        field,
+        descending,
+        page: params.number("page", 1, u64::MAX).unwrap_or(1),
+        per_page: params.number("itemsPerPage", 1, most).unwrap_or(most) as usize,
+        with_visits: false,
+    };
+    params.flag("withStats");
+    params.finish()?;
+    Ok(asked)
+}
+
+fn order(text: &str) -> Result<(TagField, bool), String> {
+    let (field, descending) = direction(text);
+    match field {
+        "tag" => Ok((TagField::Tag, descending)),
+        "shortUrlsCount" => Ok((TagField::Links, descending)),
+        _ => Err("must be tag or shortUrlsCount, with -ASC or -DESC behind it".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_read() {
+        let asked =
+            read(Some("orderBy=shortUrlsCount-DESC&searchTerm=A&page=2&itemsPerPage=5&withStats=true")).unwrap();
+        let (term, field) = (Some("a".to_owned()), TagField::Links);
+        let expected = TagQuery { term, field, descending: true, page: 2, per_page: 5, with_visits: false };
+        assert_eq!(asked, expected);
+        let wrong = read(Some("orderBy=visits&page=x&itemsPerPage=10001&withStats=7")).unwrap_err();
+        let wrong: Vec<String> = wrong.into_iter().map(|one| one.field).collect();
+        assert_eq!(wrong, ["orderBy", "page", "itemsPerPage", "withStats"]);
+    }
+
+    #[test]
+    fn the_domain_is_that_of_short_urls() {
+        for (base_url, domain) in [("https://s.test", "s.test"), ("http://[::1]:8080/go", "[::1]:8080")] {
+            assert_eq!(Site { base_url: base_url.to_owned(), own: Vec::new(), default_ttl: None }.domain(), domain);
+        }
+    }
+}

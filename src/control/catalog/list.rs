@@ -1,0 +1,329 @@
+//! Finds a page of a list of links.
+//!
+//! In the order of their age, links stand in the indexes: where nothing but those says whether a link is asked for, any page is
+//! found by counting ([`super::counted`]), else candidates are gone through up to a bound ([`super::walk`]). In the order of
+//! their codes they stand in the store itself. In any other order they are sorted for each page, which a list must be
+//! short enough for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+
+use super::counted::Around;
+use super::sift::{Sift, Sifted};
+use super::visits::Visits;
+use super::walk::{Merged, Run, Walked, Wanted, walk};
+use super::{Catalog, Tallies};
+use crate::limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
+use crate::link::Link;
+use crate::listing::{Behind, Cursor, Filter, ListAnswer, ListPage, ListQuery, OrderField, Place};
+use crate::store::links::catalog::{Shelf, View};
+use crate::store::links::{StoreError, Value};
+use crate::visits::tally::Counts;
+
+/// A page that is looked for, and what it is looked for with.
+pub(super) struct Finder<'a> {
+    pub(super) catalog: &'a Catalog,
+    pub(super) visits: &'a dyn Visits,
+    pub(super) query: &'a ListQuery,
+    /// In milliseconds since 1970 UTC.
+    pub(super) now_ms: u64,
+    /// How long links may be looked at one by one.
+    pub(super) time_max: Duration,
+}
+
+/// By what links are sorted that stand nowhere in the order that is asked for.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum SortKey {
+    Text(String),
+    Bytes(Vec<u8>),
+    Number(u64),
+}
+
+impl Finder<'_> {
+    /// The page.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub(super) fn find(&self) -> Result<ListAnswer, StoreError> {
+        let mut answer = match self.query.order.field {
+            OrderField::DateCreated => self.by_date(),
+            OrderField::ShortCode => self.by_code(),
+            field => self.by_visits(field).unwrap_or_else(|| self.sorted()),
+        }?;
+        if let ListAnswer::Links(page) = &mut answer {
+            page.visits = self.visits_of(&page.links)?;
+        }
+        Ok(answer)
+    }
+
+    fn visits_of(&self, links: &[Arc<Link>]) -> Result<Vec<Counts>, StoreError> {
+        let codes: Vec<Code> = links.iter().map(|link| link.code).collect();
+        self.visits.counts(&codes)
+    }
+
+    fn by_date(&self) -> Result<ListAnswer, StoreError> {
+        let (filter, descending) = (&self.query.filter, self.query.order.descending);
+        let ask = |counts: &Tallies| {
+            let runs = runs(filter, counts);
+            let around = match (&runs[..], filter.needs_records()) {
+                ([run], false) => {
+                    counted_of(counts, run).map(|fences| Around::of(fences, run, self.offset(), descending))
+                }
+                _ => None,
+            };
+            (runs, around)
+        };
+        let (view, (mut runs, around)) = self.catalog.look(ask);
+        match around {
+            Some(around) => self.counted(&view, &runs[0], &around),
+            None => {
+                if let Some(Cursor { behind: Behind::Place(place), .. }) = self.query.cursor {
+                    runs = runs.into_iter().map(|run| run.behind(place, descending)).collect();
+                }
+                let places = Merged::of(&runs, &view, descending);
+                let mut sift = self.sift();
+                let needs_records = filter.needs_records();
+                let walked = walk(
+                    places,
+                    self.wanted(),
+                    |place| Behind::Place(*place),
+                    |place, wanted| {
+                        if wanted || needs_records { sift.look(&view, *place, wanted) } else { Ok(Sifted::One) }
+                    },
+                )?;
+                Ok(self.page_of(walked, !needs_records && runs.len() == 1))
+            }
+        }
+    }
+
+    /// A page of a run that has only links that are asked for.
+    fn counted(&self, view: &View, run: &Run, around: &Around) -> Result<ListAnswer, StoreError> {
+        let (query, descending) = (self.query, self.query.order.descending);
+        let (before, before_end) = around.ranks(view, run)?;
+        let total = before_end.saturating_sub(before);
+        let (offset, page) = query.cursor.as_ref().map_or((self.offset(), query.page), |it| (it.seen, it.page));
+        let places: Box<dyn Iterator<Item = Result<Place, StoreError>>> = match &query.cursor {
+            Some(Cursor { behind: Behind::Place(place), .. }) => {
+                Box::new(run.clone().behind(*place, descending).entries(view, descending))
+            }
+            _ if offset >= total => Box::new(std::iter::empty()),
+            _ => Box::new(around.places(view, run, (before, before_end), offset, descending)),
+        };
+        let places: Vec<Place> = places.take(query.per_page + 1).collect::<Result<_, _>>()?;
+        let shown = &places[..places.len().min(query.per_page)];
+        let next = shown.last().filter(|_| places.len() > shown.len()).map(|last| Cursor {
+            behind: Behind::Place(*last),
+            page: page.saturating_add(1),
+            seen: offset.saturating_add(shown.len() as u64),
+        });
+        let mut sift = self.sift();
+        let mut links = Vec::with_capacity(shown.len());
+        for place in shown {
+            if let Sifted::Link(link) = sift.look(view, *place, true)? {
+                links.push(link);
+            }
+        }
+        Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
+    }
+
+    fn by_code(&self) -> Result<ListAnswer, StoreError> {
+        let (query, filter) = (self.query, &self.query.filter);
+        let is_all = *filter == Filter::default();
+        let ask = |counts: &Tallies| {
+            let total = counts.dates.whole().map(|fences| fences.total());
+            let is_short =
+                !is_all && len_max(counts, &runs(filter, counts)).is_some_and(|len| len <= LIST_SORTED_MAX as u64);
+            (total.filter(|_| is_all), is_short)
+        };
+        let (view, (total, is_short)) = self.catalog.look(ask);
+        // A cursor says in which way its list is made.
+        let is_sorted = query.cursor.as_ref().map_or(is_short, |cursor| matches!(cursor.behind, Behind::Count(_)));
+        if is_sorted {
+            return self.sorted();
+        }
+        let descending = query.order.descending;
+        let (mut from, mut to) = (Vec::new(), Vec::new());
+        if let Some(Cursor { behind: Behind::Code(code), .. }) = &query.cursor {
+            let mut ascii = [0; CODE_LEN_MAX];
+            let key = code.ascii(&mut ascii).to_vec();
+            if descending { to = key } else { from = [&key[..], &[0]].concat() }
+        }
+        let records = view.records(&from, &to);
+        let records: Box<dyn Iterator<Item = Result<(Value, Value), StoreError>>> =
+            if descending { Box::new(records.rev()) } else { Box::new(records) };
+        let coded = records.filter_map(|record| match record {
+            // What is no code is reported when links are read back.
+            Ok((key, value)) => Code::parse(&key).ok().map(|code| Ok((code, value))),
+            Err(error) => Some(Err(error)),
+        });
+        let mut sift = self.sift();
+        let walked = walk(
+            coded,
+            self.wanted(),
+            |(code, _)| Behind::Code(*code),
+            |(code, stored), wanted| Ok(sift.look_at(*code, stored, wanted, None)),
+        )?;
+        let mut answer = self.page_of(walked, false);
+        if let (ListAnswer::Links(page), Some(total)) = (&mut answer, total) {
+            (page.total, page.complete) = (total, true);
+        }
+        Ok(answer)
+    }
+
+    /// The links that were visited most, if all are asked for and somebody keeps them in that order.
+    fn by_visits(&self, field: OrderField) -> Option<Result<ListAnswer, StoreError>> {
+        let query = self.query;
+        let is_by_visits = matches!(field, OrderField::Visits | OrderField::NonBotVisits);
+        let (offset, page) = self.sorted_offset();
+        let end = offset.saturating_add(query.per_page as u64).saturating_add(1);
+        if !is_by_visits || !query.order.descending || query.filter != Filter::default() || end > LIST_SORTED_MAX as u64
+        {
+            return None;
+        }
+        let codes = self.visits.most_visited(end as usize, field == OrderField::NonBotVisits)?;
+        let (view, total) = self.catalog.look(|counts| counts.dates.whole().map(|fences| fences.total()));
+        let mut sift = self.sift();
+        let shown = codes.iter().skip(offset as usize).take(query.per_page);
+        let links = shown.filter_map(|code| {
+            let stored = view.get(code).ok().flatten()?;
+            if let Sifted::Link(link) = sift.look_at(*code, &stored, true, None) { Some(link) } else { None }
+        });
+        let links: Vec<Arc<Link>> = links.collect();
+        let behind = offset + query.per_page as u64;
+        let next = (codes.len() as u64 > behind).then_some(Cursor {
+            behind: Behind::Count(behind),
+            page: page + 1,
+            seen: behind,
+        });
+        let (total, complete) = total.map_or((codes.len() as u64, false), |total| (total, true));
+        Some(Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete, next })))
+    }
+
+    /// Sorts all that are asked for.
+    fn sorted(&self) -> Result<ListAnswer, StoreError> {
+        let query = self.query;
+        let ask = |counts: &Tallies| {
+            let runs = runs(&query.filter, counts);
+            // Between two fences nobody knows how many there are.
+            let is_long = !query.filter.needs_records()
+                && len_max(counts, &runs).is_some_and(|len| len > 4 * LIST_SORTED_MAX as u64 && runs.len() == 1);
+            (runs, is_long)
+        };
+        let (view, (runs, is_long)) = self.catalog.look(ask);
+        if is_long {
+            return Ok(ListAnswer::TooManyToSort);
+        }
+        let mut sift = self.sift();
+        let all = Wanted { skip: 0, count: LIST_SORTED_MAX, time_max: self.time_max };
+        let places = Merged::of(&runs, &view, false);
+        let walked =
+            walk(places, all, |place| Behind::Place(*place), |place, wanted| sift.look(&view, *place, wanted))?;
+        if !walked.complete || walked.matched > LIST_SORTED_MAX as u64 {
+            return Ok(ListAnswer::TooManyToSort);
+        }
+        let is_by_visits = matches!(query.order.field, OrderField::Visits | OrderField::NonBotVisits);
+        let visits = if is_by_visits { self.visits_of(&walked.links)? } else { Vec::new() };
+        let visits = visits.into_iter().chain(std::iter::repeat(Counts::default()));
+        let mut links: Vec<(SortKey, Arc<Link>)> =
+            walked.links.into_iter().zip(visits).map(|(link, visits)| (self.sort_key(&link, visits), link)).collect();
+        // Those that are equal stay in the order of their age.
+        links.sort_by(|(a, _), (b, _)| a.cmp(b));
+        if query.order.descending {
+            links.reverse();
+        }
+        let (offset, page) = self.sorted_offset();
+        let total = links.len() as u64;
+        let behind = offset.saturating_add(query.per_page as u64);
+        let next = (behind < total).then_some(Cursor {
+            behind: Behind::Count(behind),
+            page: page.saturating_add(1),
+            seen: behind,
+        });
+        let shown = links.into_iter().skip(usize::try_from(offset).unwrap_or(usize::MAX)).take(query.per_page);
+        let links = shown.map(|(_, link)| link).collect();
+        Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
+    }
+
+    fn sort_key(&self, link: &Link, visits: Counts) -> SortKey {
+        match self.query.order.field {
+            OrderField::LongUrl => SortKey::Text(link.target.clone()),
+            OrderField::Title => SortKey::Text(link.labels.title.as_deref().unwrap_or_default().to_lowercase()),
+            OrderField::Visits => SortKey::Number(visits.total),
+            OrderField::NonBotVisits => SortKey::Number(visits.total.saturating_sub(visits.bots)),
+            OrderField::ShortCode => SortKey::Bytes(link.code.ascii(&mut [0; CODE_LEN_MAX]).to_vec()),
+            OrderField::DateCreated => SortKey::Bytes(Place::new(link.created_ms, link.code).to_bytes()),
+        }
+    }
+
+    fn sift(&self) -> Sift<'_> {
+        Sift::new(&self.query.filter, self.visits, self.now_ms)
+    }
+
+    /// How many links come before the page that is asked for by its number.
+    fn offset(&self) -> u64 {
+        (self.query.page - 1).saturating_mul(self.query.per_page as u64)
+    }
+
+    fn sorted_offset(&self) -> (u64, u64) {
+        match &self.query.cursor {
+            Some(Cursor { behind: Behind::Count(count), page, .. }) => (*count, *page),
+            _ => (self.offset(), self.query.page),
+        }
+    }
+
+    fn wanted(&self) -> Wanted {
+        let skip = if self.query.cursor.is_some() { 0 } else { self.offset() };
+        Wanted { skip, count: self.query.per_page, time_max: self.time_max }
+    }
+
+    /// The answer that a walk has led to; `will_count` says whether the page will be found by counting soon.
+    fn page_of(&self, walked: Walked, will_count: bool) -> ListAnswer {
+        let Walked { links, matched, complete, next } = walked;
+        let Wanted { skip, .. } = self.wanted();
+        if !complete && links.is_empty() && skip > matched {
+            return if will_count { ListAnswer::Counting } else { ListAnswer::TooDeep };
+        }
+        let (seen, page) = self.query.cursor.as_ref().map_or((0, self.query.page), |it| (it.seen, it.page));
+        let before = seen.saturating_add(skip);
+        let next = next.map(|behind| Cursor {
+            behind,
+            page: page.saturating_add(1),
+            seen: before.saturating_add(links.len() as u64),
+        });
+        ListAnswer::Links(ListPage {
+            links,
+            visits: Vec::new(),
+            page,
+            total: seen.saturating_add(matched),
+            complete,
+            next,
+        })
+    }
+}
+
+/// The runs that have all links that are asked for, and as few others as possible.
+fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
+    let of_tags = filter.tags.iter().map(|tag| Run::of_tag(tag, filter));
+    match &filter.tags[..] {
+        [] => vec![Run::of_dates(filter)],
+        [_, _, ..] if filter.all_tags => {
+            of_tags.min_by_key(|run| len_max(counts, std::slice::from_ref(run))).into_iter().collect()
+        }
+        _ => of_tags.collect(),
+    }
+}
+
+fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::fences::Fences> {
+    let counted = if run.shelf == Shelf::Dates { &counts.dates } else { &counts.tags };
+    counted.whole()
+}
+
+/// How many entries runs have at most; `None` where they are not counted yet.
+fn len_max(counts: &Tallies, runs: &[Run]) -> Option<u64> {
+    runs.iter().map(|run| counted_of(counts, run).map(|fences| Around::len_max(fences, run))).sum()
+}
+
+const _: () = assert!(LIST_SORTED_MAX as u64 * 4 <= LIST_LOOKED_MAX);

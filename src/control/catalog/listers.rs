@@ -1,0 +1,121 @@
+//! Threads that make lists. What may take long has a thread of its own: a page that is found at once does not wait for it,
+//! and neither for those who read single links.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::Catalog;
+use super::list::Finder;
+use super::tags;
+use super::visits::Visits;
+use super::walk::Run;
+use crate::control::pool;
+use crate::limits::{LIST_QUEUE_LEN, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCHERS};
+use crate::listing::{Filter, ListAnswer, ListRequest};
+use crate::mail::{ListQueues, Post, StoreAnswer};
+use crate::stats::{NodeStats, unix_ms};
+use crate::store::links::StoreError;
+use crate::store::links::catalog::CRAWLABLE;
+use std::sync::atomic::Ordering;
+
+/// What the threads work with.
+#[derive(Clone)]
+pub struct ListerSetup {
+    /// The indexes.
+    pub catalog: Arc<Catalog>,
+    /// Who counts visits.
+    pub visits: Arc<dyn Visits>,
+    /// The cores' mailboxes.
+    pub post: Post,
+    /// Where to count.
+    pub stats: Arc<NodeStats>,
+}
+
+/// Starts the threads. They end when all senders are gone.
+///
+/// # Errors
+/// Where the operating system gives no thread.
+pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>)> {
+    let lister = Lister { setup: setup.clone(), robots: Arc::default() };
+    let also = lister.clone();
+    let (pages, mut threads) = pool::start("list", LISTERS, LIST_QUEUE_LEN, move |(request, ticket)| {
+        lister.setup.post.answer(ticket, lister.answer(&request));
+    })?;
+    let (searches, more) = pool::start("search", SEARCHERS, SEARCH_QUEUE_LEN, move |(request, ticket)| {
+        also.setup.post.answer(ticket, also.answer(&request));
+    })?;
+    threads.extend(more);
+    Ok((ListQueues { pages, searches }, threads))
+}
+
+/// Lines of a `robots.txt`, and which change of a link they were made after.
+type Robots = (u64, Arc<str>);
+
+#[derive(Clone)]
+struct Lister {
+    setup: ListerSetup,
+    /// What was made last.
+    robots: Arc<Mutex<Option<Robots>>>,
+}
+
+impl Lister {
+    fn answer(&self, request: &ListRequest) -> StoreAnswer {
+        self.setup.stats.store_selects.add_shared(1);
+        let answer = self.find(request).unwrap_or_else(|error| {
+            self.setup.stats.store_errors.add_shared(1);
+            tracing::error!(%error, "a list could not be made");
+            ListAnswer::Unreadable
+        });
+        StoreAnswer::Listed(Box::new(answer))
+    }
+
+    fn find(&self, request: &ListRequest) -> Result<ListAnswer, StoreError> {
+        let catalog = &self.setup.catalog;
+        match request {
+            ListRequest::Links(query) => {
+                Finder { catalog, visits: &*self.setup.visits, query, now_ms: unix_ms(), time_max: LIST_TIME_MAX }
+                    .find()
+            }
+            ListRequest::Tags(query) => {
+                let (view, counts) = catalog.look(|counts| counts.tags.whole().is_some().then(|| counts.of_tags.all()));
+                Ok(match counts {
+                    None => ListAnswer::Counting,
+                    Some(None) => ListAnswer::TooManyTags,
+                    Some(Some(all)) => {
+                        let mut page = tags::page(all, query);
+                        if query.with_visits {
+                            tags::add_visits(&mut page, &view, &*self.setup.visits)?;
+                        }
+                        ListAnswer::Tags(page)
+                    }
+                })
+            }
+            ListRequest::Crawlable => self.crawlable().map(ListAnswer::Crawlable),
+        }
+    }
+
+    /// The newest links that crawlers may follow. The list is made anew when there is another such link, or one less.
+    fn crawlable(&self) -> Result<Arc<str>, StoreError> {
+        // One at a time: the others then find it made.
+        let mut made = self.robots.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.setup.catalog.crawlable_changes.load(Ordering::Acquire);
+        if let Some((as_of, lines)) = &*made
+            && *as_of == changes
+        {
+            return Ok(Arc::clone(lines));
+        }
+        let (view, ()) = self.setup.catalog.look(|_| ());
+        let mut lines = String::new();
+        for place in Run::of_tag(CRAWLABLE, &Filter::default()).entries(&view, true) {
+            let line = format!("Allow: /{}\n", place?.code);
+            if lines.len() + line.len() > ROBOTS_LEN_MAX {
+                break;
+            }
+            lines.push_str(&line);
+        }
+        let lines: Arc<str> = lines.into();
+        *made = Some((changes, Arc::clone(&lines)));
+        Ok(lines)
+    }
+}

@@ -1,0 +1,172 @@
+//! What lists are made of: the indexes by date and by tag, and in memory how many entries come before any of them.
+//!
+//! The writer commits through here ([`Catalog::commit`]), so that what is counted and what is stored change together, and
+//! whoever takes a [`View`] with counts under the same lock has both as they were at one moment. After a start the counts
+//! are made in the background ([`counting`]); until then lists go without them. [`list`] finds a page, [`listers`] are the
+//! threads that do it.
+
+mod counted;
+mod counting;
+mod fences;
+pub mod index;
+mod list;
+pub mod listers;
+mod sift;
+mod tags;
+#[cfg(test)]
+mod tests;
+pub mod visits;
+mod walk;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::counting::Counted;
+use self::tags::TagCounts;
+use crate::link::Link;
+use crate::listing::Place;
+use crate::store::links::catalog::{CRAWLABLE, Entry, Listing, Shelf, View, tag_of};
+use crate::store::links::{Batch, Links, StoreError};
+
+pub use self::counting::start as start_counting;
+
+/// A link that a commit puts in the place of another, or of nothing; or takes away.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Relisted {
+    /// What was there.
+    pub before: Option<Arc<Link>>,
+    /// What is there from now on.
+    pub after: Option<Arc<Link>>,
+}
+
+impl Relisted {
+    /// What becomes of the entries; `None` where they stay as they are.
+    pub fn of(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>) -> Option<Relisted> {
+        let is_same = before.map(|link| listing(link)) == after.map(|link| listing(link));
+        (!is_same).then(|| Relisted { before: before.cloned(), after: after.cloned() })
+    }
+
+    /// The entries that go and those that come.
+    fn entries(&self) -> (Vec<Entry>, Vec<Entry>) {
+        let entries = |link: &Option<Arc<Link>>| link.as_ref().map_or(Vec::new(), |link| listing(link).entries());
+        let (mut gone, mut new) = (entries(&self.before), entries(&self.after));
+        if !gone.is_empty() && !new.is_empty() {
+            let kept: Vec<Entry> = gone.iter().filter(|entry| new.contains(entry)).cloned().collect();
+            gone.retain(|entry| !kept.contains(entry));
+            new.retain(|entry| !kept.contains(entry));
+        }
+        (gone, new)
+    }
+}
+
+/// Where lists have a link.
+fn listing(link: &Link) -> Listing<'_> {
+    Listing {
+        place: Place::new(link.created_ms, link.code),
+        tags: link.labels.tags.joined(),
+        // A private link is one that nobody comes upon.
+        crawlable: link.labels.crawlable && !link.is_private(),
+    }
+}
+
+/// What is counted of the indexes.
+#[derive(Debug, Default)]
+struct Tallies {
+    dates: Counted,
+    tags: Counted,
+    of_tags: TagCounts,
+}
+
+impl Tallies {
+    fn of(&mut self, shelf: Shelf) -> &mut Counted {
+        if shelf == Shelf::Dates { &mut self.dates } else { &mut self.tags }
+    }
+
+    /// Takes an entry into account that is in the index from now on, or is not any more. It comes back if its run is too
+    /// long now.
+    fn change(&mut self, entry: Entry, added: bool) -> Option<Entry> {
+        let shelf = entry.shelf;
+        let (key, is_long) = self.of(shelf).change(entry.key, added)?;
+        if shelf == Shelf::Tags {
+            self.of_tags.change(&key, added);
+        }
+        is_long.then_some(Entry { shelf, key })
+    }
+}
+
+/// The indexes of a store that is open, and their counts.
+#[derive(Debug)]
+pub struct Catalog {
+    links: Links,
+    counts: Mutex<Tallies>,
+    /// How often a link has become one that crawlers may follow, or has ceased to be one.
+    crawlable_changes: AtomicU64,
+    /// Whether nobody needs the counts any more.
+    stopping: AtomicBool,
+}
+
+impl Catalog {
+    /// The catalog of a store. Nothing is counted yet.
+    pub fn new(links: Links) -> Catalog {
+        Catalog {
+            links,
+            counts: Mutex::default(),
+            crawlable_changes: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Commits a batch together with the entries of the links that it changes.
+    ///
+    /// # Errors
+    /// Those of [`Links::commit`].
+    pub fn commit(&self, mut batch: Batch, relisted: &[Relisted]) -> Result<(), StoreError> {
+        let mut changes = Vec::with_capacity(relisted.len());
+        for one in relisted {
+            let (gone, new) = one.entries();
+            gone.iter().for_each(|entry| batch.unlist(entry));
+            new.iter().for_each(|entry| batch.list(entry));
+            changes.extend(gone.into_iter().map(|entry| (entry, false)));
+            changes.extend(new.into_iter().map(|entry| (entry, true)));
+        }
+        if changes.is_empty() {
+            return self.links.commit(batch);
+        }
+        let crawlable = |(entry, _): &&(Entry, bool)| is_crawlable(entry);
+        let crawlable_changes = changes.iter().filter(crawlable).count() as u64;
+        let mut counts = self.lock();
+        self.links.commit(batch)?;
+        self.crawlable_changes.fetch_add(crawlable_changes, Ordering::AcqRel);
+        let mut long = Vec::new();
+        for (entry, added) in changes {
+            long.extend(counts.change(entry, added));
+        }
+        // Only now: what is stored and what is counted are the same again.
+        for Entry { shelf, key } in long {
+            // If it cannot be read it stays long, and is tried again with the next entry.
+            if let Err(error) = counts.of(shelf).shorten(&self.links.view(), shelf, &key) {
+                tracing::warn!(%error, "an index of links could not be read");
+            }
+        }
+        Ok(())
+    }
+
+    /// What is stored, and what `ask` takes from the counts, as they are at one moment.
+    fn look<T>(&self, ask: impl FnOnce(&Tallies) -> T) -> (View, T) {
+        let counts = self.lock();
+        (self.links.view(), ask(&counts))
+    }
+
+    /// Ends what counts in the background.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tallies> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_crawlable(entry: &Entry) -> bool {
+    entry.shelf == Shelf::Tags && entry.key.starts_with(CRAWLABLE.as_bytes()) && tag_of(&entry.key).is_none()
+}

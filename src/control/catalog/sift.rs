@@ -1,0 +1,176 @@
+//! Whether a link is one of those that are asked for, by its record.
+
+use std::sync::Arc;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+use memchr::memmem::Finder;
+
+use super::visits::Visits;
+use crate::labels::in_joined;
+use crate::link::Link;
+use crate::listing::{Filter, Place};
+use crate::record::{self, LinkRef, RecordRef};
+use crate::store::links::StoreError;
+use crate::store::links::catalog::View;
+
+/// What a look at a link has come to.
+#[derive(Debug)]
+pub(super) enum Sifted {
+    /// It is not asked for, or not there.
+    Other,
+    /// It is asked for.
+    One,
+    /// It is asked for, and here it is.
+    Link(Arc<Link>),
+}
+
+/// Tells links that are asked for from others.
+pub(super) struct Sift<'q> {
+    filter: &'q Filter,
+    visits: &'q dyn Visits,
+    now_ms: u64,
+    term: Option<Finder<'q>>,
+    /// Text in small letters, kept for its capacity.
+    small: Vec<u8>,
+}
+
+impl<'q> Sift<'q> {
+    pub(super) fn new(filter: &'q Filter, visits: &'q dyn Visits, now_ms: u64) -> Sift<'q> {
+        Sift { filter, visits, now_ms, term: filter.term.as_ref().map(Finder::new), small: Vec::new() }
+    }
+
+    /// Looks at the link that an index has at a place. An entry may have outlived its link. The link comes back if it is
+    /// wanted and asked for.
+    ///
+    /// # Errors
+    /// Where the record cannot be read. One that is damaged is no link.
+    pub(super) fn look(&mut self, view: &View, place: Place, wanted: bool) -> Result<Sifted, StoreError> {
+        let stored = match view.get(&place.code) {
+            Ok(Some(stored)) => stored,
+            Ok(None) | Err(StoreError::Damaged(_)) => return Ok(Sifted::Other),
+            Err(error) => return Err(error),
+        };
+        Ok(self.look_at(place.code, &stored, wanted, Some(place)))
+    }
+
+    /// The same with a record, which must be of a link that stands at the place, if there is one.
+    pub(super) fn look_at(&mut self, code: Code, stored: &[u8], wanted: bool, place: Option<Place>) -> Sifted {
+        let is_there = |link: &LinkRef<'_>| place.is_none_or(|place| Place::new(link.created_ms, code) == place);
+        match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), stored) {
+            Ok(RecordRef::Link(link)) if is_there(&link) && self.takes(&code, &link) => match wanted {
+                true => Sifted::Link(Arc::new(link.to_link(code))),
+                false => Sifted::One,
+            },
+            Ok(_) | Err(_) => Sifted::Other,
+        }
+    }
+
+    fn takes(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
+        let filter = self.filter;
+        let has = |tag: &String| in_joined(link.tags).any(|of_link| of_link == tag);
+        let has_tags = match filter.all_tags {
+            true => filter.tags.iter().all(has),
+            false => filter.tags.is_empty() || filter.tags.iter().any(has),
+        };
+        has_tags
+            && filter.since_ms.is_none_or(|since_ms| link.created_ms >= since_ms)
+            && filter.until_ms.is_none_or(|until_ms| link.created_ms <= until_ms)
+            && !(filter.without_over && link.policy.valid_until_ms.is_some_and(|until_ms| until_ms <= self.now_ms))
+            && !(filter.without_used_up && self.is_used_up(code, link))
+            && self.has_term(code, link)
+    }
+
+    fn is_used_up(&self, code: &Code, link: &LinkRef<'_>) -> bool {
+        let Some(most) = link.policy.max_visits else { return false };
+        // What nobody can say keeps no link out of a list.
+        let counts = self.visits.counts(std::slice::from_ref(code)).unwrap_or_default();
+        counts.first().is_some_and(|counts| counts.total >= u64::from(most.get()))
+    }
+
+    fn has_term(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
+        let Some(term) = &self.term else { return true };
+        // Long URLs and codes are ASCII, tags are in small letters.
+        for text in [link.target.as_bytes(), code.ascii(&mut [0; CODE_LEN_MAX])] {
+            self.small.clear();
+            self.small.extend_from_slice(text);
+            self.small.make_ascii_lowercase();
+            if term.find(&self.small).is_some() {
+                return true;
+            }
+        }
+        let in_title = |title: &str| term.find(title.to_lowercase().as_bytes()).is_some();
+        in_joined(link.tags).any(|tag| term.find(tag.as_bytes()).is_some()) || link.title.is_some_and(in_title)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::plan::tests::link;
+    use crate::labels::Tags;
+    use crate::link::Origin;
+    use crate::visits::tally::Counts;
+    use std::num::NonZeroU32;
+
+    struct Two;
+
+    impl Visits for Two {
+        fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+            Ok(codes.iter().map(|_| Counts { total: 2, bots: 1 }).collect())
+        }
+    }
+
+    fn takes(filter: &Filter, link: &Link) -> bool {
+        let mut stored = Vec::new();
+        record::encode_link(link.code.to_string().as_bytes(), link, &mut stored);
+        matches!(Sift::new(filter, &Two, 1_000).look_at(link.code, &stored, false, None), Sifted::One)
+    }
+
+    fn shown() -> Link {
+        let mut link = link("MyCode", Origin::Custom);
+        link.target = "https://Example.org/A?Long=URL".to_owned();
+        link.created_ms = 500;
+        link.labels.title = Some("Ein GROSSER Übertitel".to_owned());
+        link.labels.tags = Tags::of(["summer-sale", "b"]).unwrap();
+        link
+    }
+
+    #[test]
+    fn terms_are_found_wherever_people_see_them() {
+        let found = |term: &str| {
+            let filter = Filter { term: Some(term.to_owned()), ..Filter::default() };
+            takes(&filter, &shown())
+        };
+        for term in ["example.org", "long=url", "mycode", "ycod", "grosser", "übertitel", "mer-sa", "b"] {
+            assert!(found(term), "{term}");
+        }
+        for term in ["mycodex", "summer sale", "sale\nb", "ober", "0"] {
+            assert!(!found(term), "{term}");
+        }
+    }
+
+    #[test]
+    fn each_filter_counts() {
+        let all = |filter: Filter| takes(&filter, &shown());
+        let tags = |tags: &[&str], all_tags| {
+            let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+            takes(&Filter { tags, all_tags, ..Filter::default() }, &shown())
+        };
+        assert!(all(Filter::default()));
+        assert!(tags(&["b", "other"], false) && !tags(&["other"], false) && !tags(&["b", "other"], true));
+        assert!(tags(&["b", "summer-sale"], true) && tags(&[], true));
+        for (since_ms, until_ms, taken) in [(500, 500, true), (501, 600, false), (0, 499, false)] {
+            assert_eq!(all(Filter { since_ms: Some(since_ms), until_ms: Some(until_ms), ..Filter::default() }), taken);
+        }
+        let mut link = shown();
+        for (until_ms, taken) in [(None, true), (Some(1_001), true), (Some(1_000), false)] {
+            link.policy.valid_until_ms = until_ms;
+            assert_eq!(takes(&Filter { without_over: true, ..Filter::default() }, &link), taken);
+        }
+        for (most, taken) in [(None, true), (NonZeroU32::new(3), true), (NonZeroU32::new(2), false)] {
+            link.policy.max_visits = most;
+            assert_eq!(takes(&Filter { without_used_up: true, ..Filter::default() }, &link), taken);
+        }
+    }
+}

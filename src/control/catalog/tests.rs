@@ -1,0 +1,360 @@
+//! Lists of links that come and go, against a plain vector: whatever is asked, in pages by number and by cursor, before, while
+//! and after everything is counted.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+use proptest::prelude::*;
+
+use super::counting::count_part;
+use super::list::Finder;
+use super::visits::Visits;
+use super::{Catalog, Relisted};
+use crate::control::plan::tests::link;
+use crate::control::testing::KEY;
+use crate::labels::Tags;
+use crate::limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
+use crate::link::{Link, Origin};
+use crate::listing::{Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
+use crate::record;
+use crate::store::links::catalog::{Entry, Shelf};
+use crate::store::links::{Links, StoreError};
+use crate::visits::tally::Counts;
+
+/// A link is visited as often as its code says.
+struct ByCode;
+
+impl Visits for ByCode {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+        Ok(codes.iter().map(|code| ByCode::of(code)).collect())
+    }
+}
+
+impl ByCode {
+    /// The more visits a link has, the more of them are those of bots.
+    fn of(code: &Code) -> Counts {
+        let total = u64::from(code.packed()[0] & 7);
+        Counts { total: total + 7, bots: 2 * total }
+    }
+}
+
+/// A store, and what is in it.
+struct Shelves {
+    catalog: Catalog,
+    links: RefCell<BTreeMap<Code, Arc<Link>>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Shelves {
+    fn new() -> Shelves {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), KEY).unwrap();
+        Shelves { catalog: Catalog::new(links), links: RefCell::default(), _dir: dir }
+    }
+
+    /// One commit, as the writer does it.
+    fn commit(&self, changes: impl IntoIterator<Item = (Code, Option<Link>)>) {
+        let (mut batch, mut relisted, mut record) = (self.catalog.links.batch(), Vec::new(), Vec::new());
+        let mut links = self.links.borrow_mut();
+        for (code, after) in changes.into_iter().collect::<BTreeMap<_, _>>() {
+            let after = after.map(Arc::new);
+            record.clear();
+            match &after {
+                Some(link) => {
+                    record::encode_link(code.ascii(&mut [0; CODE_LEN_MAX]), link, &mut record);
+                    batch.put(&code, &record);
+                }
+                // A tombstone, as of a code that was issued.
+                None => {
+                    record::encode_tombstone(
+                        code.ascii(&mut [0; CODE_LEN_MAX]),
+                        &record::tests::a_tombstone(),
+                        &mut record,
+                    );
+                    batch.put(&code, &record);
+                }
+            }
+            let before = match &after {
+                Some(link) => links.insert(code, Arc::clone(link)),
+                None => links.remove(&code),
+            };
+            relisted.extend(Relisted::of(before.as_ref(), after.as_ref()));
+        }
+        self.catalog.commit(batch, &relisted).unwrap();
+    }
+
+    fn find(&self, query: &ListQuery) -> ListAnswer {
+        // Machines that test are busy.
+        self.find_within(query, Duration::from_secs(60))
+    }
+
+    fn find_within(&self, query: &ListQuery, time_max: Duration) -> ListAnswer {
+        Finder { catalog: &self.catalog, visits: &ByCode, query, now_ms: 50, time_max }.find().unwrap()
+    }
+
+    fn page(&self, query: &ListQuery) -> ListPage {
+        match self.find(query) {
+            ListAnswer::Links(page) => page,
+            other => panic!("{query:?}: {other:?}"),
+        }
+    }
+
+    /// What the list must have, by the letter.
+    fn expected(&self, filter: &Filter, order: Order) -> Vec<Code> {
+        let links = self.links.borrow();
+        let has_term = |link: &Link, term: &str| {
+            let texts = [link.target.clone(), link.code.to_string(), link.labels.title.clone().unwrap_or_default()];
+            texts.iter().any(|text| text.to_lowercase().contains(term))
+                || link.labels.tags.iter().any(|tag| tag.contains(term))
+        };
+        let has = |link: &Link, wanted: &String| link.labels.tags.iter().any(|tag| tag == wanted);
+        let mut found: Vec<&Arc<Link>> = links
+            .values()
+            .filter(|link| filter.term.as_ref().is_none_or(|term| has_term(link, term)))
+            .filter(|link| match filter.all_tags {
+                true => filter.tags.iter().all(|tag| has(link, tag)),
+                false => filter.tags.is_empty() || filter.tags.iter().any(|tag| has(link, tag)),
+            })
+            .filter(|link| filter.since_ms.is_none_or(|ms| link.created_ms >= ms))
+            .filter(|link| filter.until_ms.is_none_or(|ms| link.created_ms <= ms))
+            .filter(|link| !(filter.without_over && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50)))
+            .collect();
+        found.sort_by_key(|link| Place::new(link.created_ms, link.code).to_bytes());
+        let visits = |link: &Link| ByCode::of(&link.code).total;
+        match order.field {
+            OrderField::DateCreated => {}
+            OrderField::ShortCode => found.sort_by_key(|link| link.code.to_string()),
+            OrderField::LongUrl => found.sort_by_key(|link| link.target.clone()),
+            OrderField::Title => found.sort_by_key(|link| link.labels.title.clone().unwrap_or_default().to_lowercase()),
+            OrderField::Visits => found.sort_by_key(|link| visits(link)),
+            OrderField::NonBotVisits => found.sort_by_key(|link| Reverse(visits(link))),
+        }
+        if order.descending {
+            found.reverse();
+        }
+        found.into_iter().map(|link| link.code).collect()
+    }
+
+    /// Every page by its number and by the cursor of the one before.
+    fn check(&self, filter: &Filter, order: Order, per_page: usize) {
+        let expected = self.expected(filter, order);
+        let total = expected.len() as u64;
+        let mut cursor: Option<Cursor> = None;
+        let mut pages = expected.chunks(per_page);
+        for page in 1..=(total / per_page as u64 + 2) {
+            let wanted = pages.next().unwrap_or_default();
+            let query = ListQuery { filter: filter.clone(), order, page, per_page, cursor: None };
+            let by_number = self.page(&query);
+            assert_eq!(codes(&by_number), wanted, "page {page} of {filter:?} by {order:?}");
+            assert_eq!((by_number.page, by_number.total, by_number.complete), (page, total, true), "{query:?}");
+            assert_eq!(by_number.visits, wanted.iter().map(ByCode::of).collect::<Vec<_>>());
+            assert_eq!(by_number.next.is_some(), page * (per_page as u64) < total, "{query:?}");
+            if page == 1 || cursor.is_some() {
+                let query = ListQuery { page: 1, cursor: cursor.clone(), ..query };
+                let by_cursor = self.page(&query);
+                assert_eq!(codes(&by_cursor), wanted, "page {page} of {filter:?} by {order:?} behind {cursor:?}");
+                assert_eq!((by_cursor.page, by_cursor.total), (page, total), "{query:?}");
+                let text = by_cursor.next.as_ref().map(|next| next.to_text(query.key()));
+                cursor = text.and_then(|text| Cursor::from_text(&text, query.key(), order.field));
+                assert_eq!(cursor, by_cursor.next);
+            }
+        }
+        assert_eq!(cursor, None, "the last page has no next one");
+    }
+}
+
+fn codes(page: &ListPage) -> Vec<Code> {
+    page.links.iter().map(|link| link.code).collect()
+}
+
+fn code(text: &str) -> Code {
+    Code::parse(text.as_bytes()).unwrap()
+}
+
+fn any_change() -> impl Strategy<Value = (Code, Option<Link>)> {
+    let made = (0..60u64, proptest::collection::vec("[ab]", 0..3), "[xX]{0,2}", 0..3u64, any::<bool>());
+    ("[ab1]{1,3}", proptest::option::weighted(0.8, made)).prop_map(|(name, made)| {
+        let link = made.map(|(created_ms, tags, title, until, crawlable)| {
+            let mut link = link(&name, Origin::Issued);
+            link.created_ms = created_ms;
+            link.target = format!("https://{}.example/", 9 - created_ms % 10);
+            link.labels.tags = Tags::of(tags.iter().map(String::as_str)).unwrap();
+            link.labels.title = (!title.is_empty()).then_some(title);
+            link.labels.crawlable = crawlable;
+            link.policy.valid_until_ms = [None, Some(50), Some(51)][until as usize];
+            link
+        });
+        (code(&name), link)
+    })
+}
+
+fn any_filter() -> impl Strategy<Value = Filter> {
+    let term = proptest::option::weighted(
+        0.2,
+        prop_oneof![Just("x".to_owned()), Just("b".to_owned()), Just("7.ex".to_owned())],
+    );
+    let tags =
+        prop_oneof![Just(vec![]), Just(vec!["a"]), Just(vec!["b"]), Just(vec!["a", "b"]), Just(vec!["a", "none"])];
+    (term, tags, any::<bool>(), proptest::option::of(0..60u64), proptest::option::of(0..60u64), any::<bool>()).prop_map(
+        |(term, tags, all_tags, since_ms, until_ms, without_over)| Filter {
+            term,
+            all_tags: all_tags && tags.len() > 1,
+            tags: tags.into_iter().map(str::to_owned).collect(),
+            since_ms,
+            until_ms,
+            without_used_up: false,
+            without_over,
+        },
+    )
+}
+
+fn any_order() -> impl Strategy<Value = Order> {
+    use OrderField::{DateCreated, LongUrl, NonBotVisits, ShortCode, Title, Visits};
+    let field = prop_oneof![4 => Just(DateCreated), 2 => Just(ShortCode), 1 => prop_oneof![Just(LongUrl), Just(Title), Just(Visits), Just(NonBotVisits)]];
+    (field, any::<bool>()).prop_map(|(field, descending)| Order { field, descending })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn lists_are_what_was_written(
+        before in proptest::collection::vec(any_change(), 0..120),
+        during in proptest::collection::vec(proptest::collection::vec(any_change(), 0..20), 1..12),
+        after in proptest::collection::vec(any_change(), 0..120),
+        asked in proptest::collection::vec((any_filter(), any_order(), 1..9usize), 1..12),
+        at_once in 1..40usize,
+    ) {
+        let shelves = Shelves::new();
+        shelves.commit(before);
+        let check = || asked.iter().for_each(|(filter, order, per_page)| shelves.check(filter, *order, *per_page));
+        check();
+        // Something changes before each part is read, and when it is read and not counted yet.
+        let mut changes = during.into_iter().cycle();
+        let (mut next, mut parts) = (|| changes.next().unwrap(), 0);
+        for shelf in [Shelf::Dates, Shelf::Tags] {
+            shelves.commit(next());
+            while count_part(&shelves.catalog, shelf, at_once, || shelves.commit(next())).unwrap() {
+                parts += 1;
+                // Changes may go on for ever before the last part.
+                if parts < 20 {
+                    shelves.commit(next());
+                }
+            }
+        }
+        check();
+        for changes in after.chunks(7) {
+            shelves.commit(changes.to_vec());
+        }
+        check();
+        let (view, (dates, tags, of_tags)) = shelves.catalog.look(|counts| {
+            (counts.dates.whole().unwrap().total(), counts.tags.whole().unwrap().total(), counts.of_tags.all().unwrap())
+        });
+        prop_assert_eq!(dates, shelves.links.borrow().len() as u64);
+        prop_assert_eq!(view.keys(Shelf::Dates, b"", b"").count() as u64, dates);
+        prop_assert_eq!(view.keys(Shelf::Tags, b"", b"").count() as u64, tags);
+        for (tag, count) in of_tags {
+            let filter = Filter { tags: vec![tag.to_string()], ..Filter::default() };
+            let order = Order { field: OrderField::DateCreated, descending: true };
+            prop_assert_eq!(shelves.expected(&filter, order).len() as u64, count);
+        }
+    }
+}
+
+/// So many links, each with its number as its age.
+fn many(count: usize) -> Shelves {
+    let shelves = Shelves::new();
+    let made = (0..count).map(|number| {
+        let mut link = link(&format!("c{number:06}"), Origin::Issued);
+        link.created_ms = number as u64;
+        link.labels.tags = Tags::of(if number % 2 == 0 { ["even"] } else { ["odd"] }).unwrap();
+        (link.code, Some(link))
+    });
+    shelves.commit(made);
+    shelves
+}
+
+fn query(filter: Filter, field: OrderField) -> ListQuery {
+    ListQuery { filter, order: Order { field, descending: true }, page: 1, per_page: 10, cursor: None }
+}
+
+#[test]
+fn long_lists_say_what_they_do_not_know_and_go_on() {
+    let shelves = many(LIST_SORTED_MAX + 1);
+    let all = LIST_SORTED_MAX as u64 + 1;
+    // Nothing is counted yet.
+    let first = shelves.page(&query(Filter::default(), OrderField::DateCreated));
+    assert_eq!((first.total, first.complete, first.links.len()), (LIST_COUNTED_MAX, false, 10));
+    let search = query(Filter { term: Some("c".to_owned()), ..Filter::default() }, OrderField::DateCreated);
+    let first = shelves.page(&search);
+    assert_eq!((first.total, first.complete, first.links.len()), (LIST_COUNTED_MAX, false, 10));
+    // With the cursor to the end: each once, and then the whole number.
+    let (mut seen, mut page) = (Vec::new(), first);
+    while page.next.is_some() {
+        seen.extend(codes(&page));
+        page = shelves.page(&ListQuery { cursor: page.next, per_page: 500, ..search.clone() });
+    }
+    seen.extend(codes(&page));
+    assert_eq!((seen.len() as u64, page.total, page.complete), (all, all, true));
+    assert_eq!(seen, shelves.expected(&search.filter, search.order));
+    while count_part(&shelves.catalog, Shelf::Dates, 999, || {}).unwrap() {}
+    while count_part(&shelves.catalog, Shelf::Tags, 999, || {}).unwrap() {}
+    let counted = shelves.page(&query(Filter::default(), OrderField::DateCreated));
+    assert_eq!((counted.total, counted.complete), (all, true));
+    let last = ListQuery { page: all.div_ceil(10), ..query(Filter::default(), OrderField::DateCreated) };
+    assert_eq!(codes(&shelves.page(&last)), [code("c000000")]);
+    assert_eq!(shelves.find(&query(Filter::default(), OrderField::Title)), ListAnswer::TooManyToSort);
+    assert_eq!(shelves.find(&query(search.filter, OrderField::Visits)), ListAnswer::TooManyToSort);
+    let half = Filter { tags: vec!["odd".to_owned()], ..Filter::default() };
+    assert_eq!(shelves.page(&query(half.clone(), OrderField::Title)).total, all / 2);
+    shelves.check(&half, Order { field: OrderField::ShortCode, descending: true }, 490);
+    shelves.check(&Filter::default(), Order { field: OrderField::ShortCode, descending: false }, 490);
+}
+
+#[test]
+fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
+    let shelves = many(300);
+    let rare = Filter { term: Some("c00029".to_owned()), ..Filter::default() };
+    for field in [OrderField::DateCreated, OrderField::ShortCode] {
+        let order = Order { field, descending: false };
+        let mut query = ListQuery { order, ..query(rare.clone(), field) };
+        let (mut found, mut asked) = (Vec::new(), 0);
+        loop {
+            let ListAnswer::Links(page) = shelves.find_within(&query, Duration::ZERO) else { panic!("no page") };
+            asked += 1;
+            found.extend(codes(&page));
+            assert_eq!((page.complete, page.page), (page.next.is_none(), asked));
+            query.cursor = page.next;
+            if query.cursor.is_none() {
+                assert_eq!(page.total, 10, "all that were found on the way count");
+                break;
+            }
+        }
+        assert_eq!((found, asked), (shelves.expected(&rare, order), 5), "63 links are looked at without the clock");
+        let beyond = ListQuery { cursor: None, page: 2, ..query };
+        assert_eq!(shelves.find_within(&beyond, Duration::ZERO), ListAnswer::TooDeep);
+    }
+    let sorted = query(rare, OrderField::Title);
+    assert_eq!(shelves.find_within(&sorted, Duration::ZERO), ListAnswer::TooManyToSort);
+}
+
+#[test]
+fn entries_without_a_link_are_passed_over() {
+    let shelves = many(20);
+    let mut batch = shelves.catalog.links.batch();
+    // An import that was cut off, and a link that is of another time.
+    for (ms, name) in [(3, "nothing"), (4, "c000007")] {
+        batch.list(&Entry { shelf: Shelf::Dates, key: Place::new(ms, code(name)).to_bytes() });
+    }
+    shelves.catalog.links.commit(batch).unwrap();
+    while count_part(&shelves.catalog, Shelf::Dates, 7, || {}).unwrap() {}
+    let everything = ListQuery { per_page: 100, ..query(Filter::default(), OrderField::DateCreated) };
+    assert_eq!(codes(&shelves.page(&everything)), shelves.expected(&everything.filter, everything.order));
+    let search = ListQuery { filter: Filter { term: Some("c0".to_owned()), ..Filter::default() }, ..everything };
+    let found = shelves.page(&search);
+    assert_eq!((found.total, found.links.len()), (20, 20));
+}

@@ -1,0 +1,28 @@
+//! What lists must know of visits, from whoever counts them.
+
+use carom_shards::Code;
+
+use crate::control::visits;
+use crate::store::links::StoreError;
+use crate::visits::tally::Counts;
+
+/// Who counts visits.
+pub trait Visits: Send + Sync {
+    /// How often the links of these codes were followed.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError>;
+
+    /// The codes of so many links that were followed most, those first that were followed most often; `None` where nobody
+    /// keeps them in that order.
+    fn most_visited(&self, _count: usize, _without_bots: bool) -> Option<Vec<Code>> {
+        None
+    }
+}
+
+impl Visits for visits::Visits {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+        self.counts(codes)
+    }
+}

@@ -1,0 +1,353 @@
+//! Lists of links and tags: what may be asked for, and what is answered. The API reads one and writes the other; a control
+//! thread finds what is in between.
+
+use std::sync::Arc;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::link::Link;
+use crate::visits::tally::Counts;
+
+/// Bytes of the time in a [`Place`].
+pub const PLACE_MS_LEN: usize = 6;
+
+/// The latest time that a place can have, in milliseconds since 1970 UTC. It is in the year 10889.
+const PLACE_MS_MAX: u64 = (1 << (8 * PLACE_MS_LEN)) - 1;
+
+/// The form of cursors.
+const CURSOR_FORM: u8 = 1;
+
+/// Where a link stands among all others, the oldest first; those of the same millisecond by the ASCII form of their codes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Place {
+    /// When it was made, in milliseconds since 1970 UTC.
+    pub created_ms: u64,
+    /// Its code.
+    pub code: Code,
+}
+
+impl Place {
+    /// The place of a link. All that are said to be made after the year 10889 are of its last millisecond.
+    pub fn new(created_ms: u64, code: Code) -> Place {
+        Place { created_ms: created_ms.min(PLACE_MS_MAX), code }
+    }
+
+    /// Bytes that compare as places do.
+    pub fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(PLACE_MS_LEN + self.code.len());
+        bytes.extend_from_slice(&ms_bytes(self.created_ms));
+        bytes.extend_from_slice(self.code.ascii(&mut [0; CODE_LEN_MAX]));
+        bytes
+    }
+
+    /// What [`Place::to_bytes`] gave.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Place> {
+        let (ms, code) = bytes.split_first_chunk::<PLACE_MS_LEN>()?;
+        let created_ms = ms.iter().fold(0, |ms, &byte| ms << 8 | u64::from(byte));
+        Some(Place { created_ms, code: Code::parse(code).ok()? })
+    }
+}
+
+/// What places of that time or later begin with.
+pub fn ms_bytes(ms: u64) -> [u8; PLACE_MS_LEN] {
+    let mut bytes = [0; PLACE_MS_LEN];
+    bytes.copy_from_slice(&ms.min(PLACE_MS_MAX).to_be_bytes()[8 - PLACE_MS_LEN..]);
+    bytes
+}
+
+/// Which links a list has.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Filter {
+    /// In small letters; it is in the long URL, the code, the title or a tag. Never empty.
+    pub term: Option<String>,
+    /// Tags, in the form in which they are kept, each once.
+    pub tags: Vec<String>,
+    /// Whether a link must have all of them, and not just one.
+    pub all_tags: bool,
+    /// Made at this instant or later, in milliseconds since 1970 UTC.
+    pub since_ms: Option<u64>,
+    /// Made at this instant or before.
+    pub until_ms: Option<u64>,
+    /// Not those that were visited as often as they may be.
+    pub without_used_up: bool,
+    /// Not those whose time is over.
+    pub without_over: bool,
+}
+
+impl Filter {
+    /// Whether the record of a link must be read to say if the list has it.
+    pub fn needs_records(&self) -> bool {
+        self.term.is_some() || self.all_tags && self.tags.len() > 1 || self.without_used_up || self.without_over
+    }
+}
+
+/// What a list is ordered by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OrderField {
+    /// The time at which links were made.
+    DateCreated,
+    /// The ASCII form of the code.
+    ShortCode,
+    /// The long URL.
+    LongUrl,
+    /// The title, in small letters; links without one come first.
+    Title,
+    /// How often a link was visited.
+    Visits,
+    /// The same without bots.
+    NonBotVisits,
+}
+
+/// What a list is ordered by, and in which direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Order {
+    /// By what.
+    pub field: OrderField,
+    /// Whether the largest comes first.
+    pub descending: bool,
+}
+
+/// A page of a list of links that is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListQuery {
+    /// Which links.
+    pub filter: Filter,
+    /// In which order.
+    pub order: Order,
+    /// Which page, from 1. Where there is a cursor it says nothing.
+    pub page: u64,
+    /// Links of a page.
+    pub per_page: usize,
+    /// Where an earlier page has ended.
+    pub cursor: Option<Cursor>,
+}
+
+impl ListQuery {
+    /// What stands for the list that this is a page of. A cursor belongs to one list.
+    pub fn key(&self) -> u64 {
+        xxh3_64(format!("{:?} {:?}", self.filter, self.order).as_bytes())
+    }
+}
+
+/// Where a page has ended, so that the next one can begin there whatever has come in between.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cursor {
+    /// Behind what the page begins.
+    pub behind: Behind,
+    /// The number of the page that begins there.
+    pub page: u64,
+    /// How many links of the list came before.
+    pub seen: u64,
+}
+
+/// Behind what a page begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Behind {
+    /// A place, where links stand in the order of their age.
+    Place(Place),
+    /// A code, where they stand in the order of their codes.
+    Code(Code),
+    /// So many links, where they are sorted anew for each page.
+    Count(u64),
+}
+
+impl Cursor {
+    /// Text for a URL. It means something for the list of this key alone.
+    pub fn to_text(&self, list_key: u64) -> String {
+        let mut bytes = vec![CURSOR_FORM];
+        bytes.extend_from_slice(&list_key.to_be_bytes());
+        bytes.extend_from_slice(&self.page.to_be_bytes());
+        bytes.extend_from_slice(&self.seen.to_be_bytes());
+        match &self.behind {
+            Behind::Place(place) => {
+                bytes.push(b'p');
+                bytes.extend_from_slice(&place.to_bytes());
+            }
+            Behind::Code(code) => {
+                bytes.push(b'c');
+                bytes.extend_from_slice(code.ascii(&mut [0; CODE_LEN_MAX]));
+            }
+            Behind::Count(count) => {
+                bytes.push(b'n');
+                bytes.extend_from_slice(&count.to_be_bytes());
+            }
+        }
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What [`Cursor::to_text`] gave for a list of that key and order; `None` for anything else.
+    pub fn from_text(text: &str, list_key: u64, field: OrderField) -> Option<Cursor> {
+        let bytes = from_hex(text)?;
+        let (&form, rest) = bytes.split_first()?;
+        let (key, rest) = number(rest)?;
+        let (page, rest) = number(rest)?;
+        let (seen, rest) = number(rest)?;
+        let (&kind, rest) = rest.split_first()?;
+        let behind = match (kind, field) {
+            (b'p', OrderField::DateCreated) => Behind::Place(Place::from_bytes(rest)?),
+            (b'c', OrderField::ShortCode) => Behind::Code(Code::parse(rest).ok()?),
+            (b'n', field) if field != OrderField::DateCreated => {
+                Behind::Count(number(rest).filter(|(_, rest)| rest.is_empty())?.0)
+            }
+            _ => return None,
+        };
+        (form == CURSOR_FORM && key == list_key && page > 0).then_some(Cursor { behind, page, seen })
+    }
+}
+
+fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*number), rest))
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    // More than any that was given.
+    if text.len() > 256 || !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
+/// A page of a list of links.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListPage {
+    /// The links.
+    pub links: Vec<Arc<Link>>,
+    /// How often each of them was followed.
+    pub visits: Vec<Counts>,
+    /// Its number, from 1.
+    pub page: u64,
+    /// How many links the list has, as far as was looked.
+    pub total: u64,
+    /// Whether that is all of it.
+    pub complete: bool,
+    /// Where the next page begins; nothing at the end of the list.
+    pub next: Option<Cursor>,
+}
+
+/// What a list of tags is ordered by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TagField {
+    /// The tags themselves.
+    Tag,
+    /// How many links have them.
+    Links,
+}
+
+/// A page of the list of tags that is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TagQuery {
+    /// In small letters; it is in the tag.
+    pub term: Option<String>,
+    /// By what.
+    pub field: TagField,
+    /// Whether the largest comes first.
+    pub descending: bool,
+    /// Which page, from 1.
+    pub page: u64,
+    /// Tags of a page.
+    pub per_page: usize,
+    /// Whether it is to be said how often their links were followed.
+    pub with_visits: bool,
+}
+
+/// A page of a list of tags.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TagPage {
+    /// Tags, and how many links have each.
+    pub tags: Vec<(Arc<str>, u64)>,
+    /// How often the links of each were followed, if that was asked for; `None` where they are too many to add up.
+    pub visits: Vec<Option<Counts>>,
+    /// How many tags the list has.
+    pub total: u64,
+}
+
+/// What is asked of those who make lists.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ListRequest {
+    /// A page of links.
+    Links(Box<ListQuery>),
+    /// A page of tags.
+    Tags(Box<TagQuery>),
+    /// The codes of links that crawlers may follow.
+    Crawlable,
+}
+
+impl ListRequest {
+    /// Whether links may have to be gone through one by one.
+    pub fn may_take_long(&self) -> bool {
+        match self {
+            ListRequest::Links(query) => {
+                let Filter { tags, .. } = &query.filter;
+                query.order.field != OrderField::DateCreated || query.filter.needs_records() || tags.len() > 1
+            }
+            ListRequest::Tags(query) => query.with_visits,
+            ListRequest::Crawlable => false,
+        }
+    }
+}
+
+/// What they answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ListAnswer {
+    /// Links.
+    Links(ListPage),
+    /// Tags.
+    Tags(TagPage),
+    /// The newest codes of links that crawlers may follow, one a line of a `robots.txt`.
+    Crawlable(Arc<str>),
+    /// The list has too many links to sort them in this order.
+    TooManyToSort,
+    /// The page begins behind what is looked at for one answer.
+    TooDeep,
+    /// There are more tags than are counted.
+    TooManyTags,
+    /// Everything is being counted since the start; it takes a while.
+    Counting,
+    /// An index or a record cannot be read. That was logged.
+    Unreadable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn code(text: &str) -> Code {
+        Code::parse(text.as_bytes()).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn places_and_cursors_are_read_back(ms in 0..=PLACE_MS_MAX, text in "[a-zA-Z0-9_-]{1,64}", key: u64, page in 1u64.., seen: u64) {
+            let place = Place::new(ms, code(&text));
+            prop_assert_eq!(Place::from_bytes(&place.to_bytes()), Some(place));
+            for (behind, field) in [
+                (Behind::Place(place), OrderField::DateCreated),
+                (Behind::Code(place.code), OrderField::ShortCode),
+                (Behind::Count(ms), OrderField::Title),
+            ] {
+                let cursor = Cursor { behind, page, seen };
+                let text = cursor.to_text(key);
+                prop_assert_eq!(Cursor::from_text(&text, key, field), Some(cursor));
+                prop_assert_eq!(Cursor::from_text(&text, key ^ 1, field), None);
+                prop_assert_eq!(Cursor::from_text(&text, key, OrderField::DateCreated).is_some(), field == OrderField::DateCreated);
+            }
+        }
+
+        #[test]
+        fn bytes_compare_as_places(a in 0..1_000u64, b in 0..1_000u64, x in "[a-zA-Z0-9_-]{1,3}", y in "[a-zA-Z0-9_-]{1,3}") {
+            let bytes = |ms, text: &str| Place::new(ms, code(text)).to_bytes();
+            prop_assert_eq!(bytes(a, &x).cmp(&bytes(b, &y)), a.cmp(&b).then(x.cmp(&y)));
+        }
+
+        #[test]
+        fn reading_cursors_is_total(text in any::<String>(), hex in "[0-9a-fA-F]{0,300}") {
+            for text in [text, hex] {
+                let _ = Cursor::from_text(&text, 0, OrderField::ShortCode);
+            }
+        }
+    }
+}

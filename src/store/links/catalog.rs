@@ -1,0 +1,294 @@
+//! The indexes that lists are made of: links by the time at which they were made, and those of each tag by the same.
+//!
+//! An entry is a key without a value, written and removed in the commit that changes its link. `dates` has six bytes of
+//! milliseconds since 1970 and the code; `tags` the same behind the tag and a zero byte, which no tag can have. Links that
+//! crawlers may follow are those of a tag that nobody can give. An entry without a link does no harm: it is passed over.
+
+use std::ops::Bound;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, Snapshot};
+
+use super::{Batch, Links, StoreError, Value, sealed, unsealed};
+use crate::labels::in_joined;
+use crate::listing::{PLACE_MS_LEN, Place};
+
+/// Where it is noted that every link has its entries.
+const MARK: &str = "catalog";
+
+/// The form of the entries.
+const FORMAT: u64 = 1;
+
+/// A memtable, bytes. An entry takes a tenth of what a link does.
+const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// A data block, bytes. A page of a list reads one or two, and counting reads many that lie side by side.
+const BLOCK_BYTES: u32 = 16 * 1024;
+
+/// Stands in the place of a tag for links that crawlers may follow. Tags have no control characters.
+pub const CRAWLABLE: &str = "\u{1}";
+
+/// Behind a tag.
+const END_OF_TAG: u8 = 0;
+
+pub(super) fn options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES)
+        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+        .data_block_compression_policy(CompressionPolicy::new([CompressionType::None, CompressionType::Lz4]))
+        // Look-ups are of ranges, which filters say nothing about.
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
+}
+
+/// One of the indexes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Shelf {
+    /// All links, by the time at which they were made.
+    Dates,
+    /// The links of each tag, by the same.
+    Tags,
+}
+
+/// An entry of an index.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Entry {
+    /// Which index.
+    pub shelf: Shelf,
+    /// Where it stands there.
+    pub key: Vec<u8>,
+}
+
+/// What of a link says where lists have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listing<'a> {
+    /// When it was made, and its code.
+    pub place: Place,
+    /// Its tags as [`crate::labels::Tags::joined`] gives them.
+    pub tags: &'a str,
+    /// Whether crawlers may follow it.
+    pub crawlable: bool,
+}
+
+impl Listing<'_> {
+    /// The entries that it has.
+    pub fn entries(&self) -> Vec<Entry> {
+        let mut entries = vec![Entry { shelf: Shelf::Dates, key: self.place.to_bytes() }];
+        let tags = in_joined(self.tags).chain(self.crawlable.then_some(CRAWLABLE));
+        entries.extend(tags.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(tag, &self.place.to_bytes()) }));
+        entries
+    }
+}
+
+/// Where the entries of a tag begin that stand at `place` or behind it.
+pub fn tag_key(tag: &str, place: &[u8]) -> Vec<u8> {
+    [tag.as_bytes(), &[END_OF_TAG], place].concat()
+}
+
+/// The tag of an entry; `None` for one that is no tag of anybody's.
+pub fn tag_of(key: &[u8]) -> Option<&str> {
+    let end = memchr::memchr(END_OF_TAG, key)?;
+    std::str::from_utf8(&key[..end]).ok().filter(|tag| *tag != CRAWLABLE)
+}
+
+/// What an entry says of its link, `tag_len` bytes of tag and zero before it.
+pub fn place_of(key: &[u8], tag_len: usize) -> Option<Place> {
+    Place::from_bytes(key.get(tag_len..)?)
+}
+
+impl Batch {
+    /// Adds an entry.
+    pub fn list(&mut self, entry: &Entry) {
+        let keyspace = if entry.shelf == Shelf::Dates { &self.dates } else { &self.tags };
+        self.inner.insert(keyspace, &entry.key[..], []);
+    }
+
+    /// Removes an entry.
+    pub fn unlist(&mut self, entry: &Entry) {
+        let keyspace = if entry.shelf == Shelf::Dates { &self.dates } else { &self.tags };
+        self.inner.remove(keyspace, Slice::from(&entry.key[..]));
+    }
+
+    /// Notes that every link has its entries.
+    pub fn set_catalog(&mut self) {
+        self.inner.insert(&self.meta, MARK, sealed(MARK, FORMAT));
+    }
+}
+
+impl Links {
+    fn shelf(&self, shelf: Shelf) -> &Keyspace {
+        if shelf == Shelf::Dates { &self.dates } else { &self.tags }
+    }
+
+    /// Whether every link has its entries. A store that an earlier version made has none.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn has_catalog(&self) -> Result<bool, StoreError> {
+        let stored = self.meta.get(MARK)?;
+        Ok(stored.is_some_and(|stored| unsealed(MARK, &stored).is_ok_and(|format| format == FORMAT)))
+    }
+
+    /// Makes the store like one of an earlier version, for tests.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    #[doc(hidden)]
+    pub fn forget_catalog(&self) -> Result<(), StoreError> {
+        let mut batch = self.batch();
+        for keyspace in [&self.dates, &self.tags] {
+            for guard in keyspace.iter() {
+                batch.inner.remove(keyspace, guard.key()?);
+            }
+        }
+        batch.inner.remove(&self.meta, MARK);
+        self.commit(batch)?;
+        self.sync()
+    }
+
+    /// Adds many entries durably and without the journal: an import's way in, before it adds the links. They may be there
+    /// already, if an import was cut off between the two. Nobody else may write meanwhile.
+    ///
+    /// # Errors
+    /// After one, some of them may not be in the store.
+    pub fn ingest_catalog(&self, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+        entries.sort_unstable();
+        entries.dedup();
+        for of_shelf in entries.chunk_by(|a, b| a.shelf == b.shelf) {
+            let mut ingestion = self.shelf(of_shelf[0].shelf).start_ingestion()?;
+            for entry in of_shelf {
+                ingestion.write(&entry.key[..], [])?;
+            }
+            ingestion.finish()?;
+        }
+        Ok(())
+    }
+
+    /// What the store has at this moment. Later commits do not change it.
+    pub fn view(&self) -> View {
+        View { snapshot: self.db.snapshot(), links: self.clone() }
+    }
+}
+
+/// What the store had at one moment. It keeps what is replaced meanwhile on disk: for short use.
+pub struct View {
+    snapshot: Snapshot,
+    links: Links,
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("View")
+    }
+}
+
+impl View {
+    /// The record of a code.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] where the block that would hold it cannot be read.
+    pub fn get(&self, code: &Code) -> Result<Option<Value>, StoreError> {
+        Ok(self.snapshot.get(&self.links.links, code.ascii(&mut [0; CODE_LEN_MAX]))?.map(Value))
+    }
+
+    /// The keys of an index from `from` on and before `to`, if that is not empty, from either end. Nothing may be asked of
+    /// it after an error.
+    pub fn keys(
+        &self,
+        shelf: Shelf,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl DoubleEndedIterator<Item = Result<Value, StoreError>> + use<> {
+        let range = self.snapshot.range::<&[u8], _>(self.links.shelf(shelf), bounds(from, to));
+        range.map(|guard| Ok(Value(guard.key()?)))
+    }
+
+    /// Keys and records in the order of the codes, from `from` on and before `to`, if that is not empty, from either end.
+    /// Nothing may be asked of it after an error.
+    pub fn records(
+        &self,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl DoubleEndedIterator<Item = Result<(Value, Value), StoreError>> + use<> {
+        let range = self.snapshot.range::<&[u8], _>(&self.links.links, bounds(from, to));
+        range.map(|guard| {
+            let (key, value) = guard.into_inner()?;
+            Ok((Value(key), Value(value)))
+        })
+    }
+}
+
+fn bounds<'k>(from: &'k [u8], to: &'k [u8]) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
+    let to = match to {
+        [] => Bound::Unbounded,
+        // The library takes a range that ends before it begins for a mistake.
+        to if to < from => Bound::Excluded(from),
+        to => Bound::Excluded(to),
+    };
+    (Bound::Included(from), to)
+}
+
+const _: () = assert!(PLACE_MS_LEN == 6);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing<'t>(code: &str, created_ms: u64, tags: &'t str) -> Listing<'t> {
+        Listing { place: Place::new(created_ms, Code::parse(code.as_bytes()).unwrap()), tags, crawlable: false }
+    }
+
+    fn put(links: &Links, listings: &[Listing<'_>]) {
+        let mut batch = links.batch();
+        listings.iter().flat_map(Listing::entries).for_each(|entry| batch.list(&entry));
+        links.commit(batch).unwrap();
+    }
+
+    fn codes(found: impl Iterator<Item = Result<Value, StoreError>>, tag_len: usize) -> Vec<String> {
+        found.map(|key| place_of(&key.unwrap(), tag_len).unwrap().code.to_string()).collect()
+    }
+
+    #[test]
+    fn links_stand_by_their_age_and_by_their_tags() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        assert!(links.has_catalog().unwrap(), "a new store has nothing to index");
+        put(&links, &[listing("b", 2_000, "x"), listing("a", 300, "x\nxy"), listing("c", 2_000, "")]);
+        let before = links.view();
+        assert_eq!(codes(before.keys(Shelf::Dates, b"", b""), 0), ["a", "b", "c"]);
+        assert_eq!(codes(before.keys(Shelf::Dates, b"", b"").rev(), 0), ["c", "b", "a"]);
+        let of_tag = |view: &View, tag: &str| {
+            let (from, to) = (tag_key(tag, b""), tag_key(tag, &[0xff; 7]));
+            codes(view.keys(Shelf::Tags, &from, &to), tag.len() + 1)
+        };
+        assert_eq!((of_tag(&before, "x"), of_tag(&before, "xy")), (vec!["a".into(), "b".into()], vec!["a".into()]));
+        let mut batch = links.batch();
+        let gone = listing("a", 300, "x\nxy");
+        gone.entries().iter().for_each(|entry| batch.unlist(entry));
+        let crawled = Listing { crawlable: true, ..listing("d", 1, "") };
+        crawled.entries().iter().for_each(|entry| batch.list(entry));
+        links.commit(batch).unwrap();
+        let after = links.view();
+        assert_eq!((of_tag(&after, "x"), of_tag(&after, "xy").len()), (vec!["b".into()], 0));
+        assert_eq!(of_tag(&after, CRAWLABLE), ["d"]);
+        assert_eq!(of_tag(&before, "x").len(), 2, "a view stays as it is");
+        assert!(codes(after.keys(Shelf::Dates, b"x", b"a"), 0).is_empty(), "no end before the beginning");
+    }
+
+    #[test]
+    fn entries_can_be_taken_in_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let some: Vec<Entry> =
+            [listing("z", 5, "b\na"), listing("B", 5, "a")].iter().flat_map(Listing::entries).collect();
+        links.ingest_catalog(some.clone()).unwrap();
+        links.ingest_catalog(some).unwrap();
+        drop(links);
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let view = links.view();
+        assert_eq!(codes(view.keys(Shelf::Dates, b"", b""), 0), ["B", "z"]);
+        assert_eq!(view.keys(Shelf::Tags, b"", b"").count(), 3);
+        assert_eq!(tag_of(&view.keys(Shelf::Tags, b"", b"").next().unwrap().unwrap()), Some("a"));
+    }
+}
