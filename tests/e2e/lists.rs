@@ -220,7 +220,7 @@ fn links_of_an_import_and_of_an_earlier_version_are_in_lists() {
     let file = data.path().join("links.ndjson");
     let line = |number: u64| {
         let date = format!("20{:02}-01-01T00:00:00+00:00", number % 20);
-        let tags: &[&str] = if number % 10 == 0 { &["ten"] } else { &[] };
+        let tags: &[&str] = if number.is_multiple_of(10) { &["ten"] } else { &[] };
         json!({"shortCode": format!("i{number}"), "longUrl": "https://example.org/", "dateCreated": date, "tags": tags})
     };
     let lines: Vec<String> = (0..3_000).map(|number| line(number).to_string() + "\n").collect();

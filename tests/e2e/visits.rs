@@ -137,7 +137,7 @@ fn counts_are_right_while_many_ask() {
     std::thread::scope(|scope| {
         for wire in &mut wires {
             scope.spawn(|| {
-                codes.iter().cycle().take(500).for_each(|code| follow(std::slice::from_mut(wire), code, BROWSER))
+                codes.iter().cycle().take(500).for_each(|code| follow(std::slice::from_mut(wire), code, BROWSER));
             });
         }
     });

@@ -31,7 +31,7 @@ struct ByCode;
 
 impl Visits for ByCode {
     fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
-        Ok(codes.iter().map(|code| ByCode::of(code)).collect())
+        Ok(codes.iter().map(ByCode::of).collect())
     }
 }
 
