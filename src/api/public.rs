@@ -43,44 +43,29 @@ impl Context {
         }
     }
 
+    /// Answers a path of the API; the method is one that the path takes.
     async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> Answer {
         let method = request.method().clone();
+        let query = request.uri().query();
         match *segments {
-            ["health"] | ["v3", "health"] => match is_read(&method) {
-                true => health(self.is_serving()),
-                false => Problem::method(&method, "GET, HEAD").into_answer(),
-            },
+            ["health"] | ["v3", "health"] => health(self.is_serving()),
             ["v3", "openapi.json"] => openapi::description(),
-            ["v3", "short-urls"] => match method {
-                Method::POST => self.create(request).await,
-                Method::GET | Method::HEAD => self.list(request.uri().query()).await,
-                _ => Problem::method(&method, "GET, HEAD, POST").into_answer(),
-            },
-            ["v3", what @ ("tags" | "domains")] | ["v3", "tags", what @ "stats"] => match (is_read(&method), what) {
-                (false, _) => Problem::method(&method, "GET, HEAD").into_answer(),
-                (true, "tags") => self.tags(request.uri().query()).await,
-                (true, "stats") => self.tag_stats(request.uri().query()).await,
-                (true, _) => self.domains(),
-            },
-            ["v3", "visits"] => match is_read(&method) {
-                true => self.all_visits().await,
-                false => Problem::method(&method, "GET, HEAD").into_answer(),
-            },
-            ["v3", "short-urls", code, "visits"] => match is_read(&method) {
-                true => self.visits_of(&percent_decoded(code), request.uri().query()).await,
-                false => Problem::method(&method, "GET, HEAD").into_answer(),
-            },
+            ["v3", "short-urls"] if method == Method::POST => self.create(request).await,
+            ["v3", "short-urls"] => self.list(query).await,
+            ["v3", "tags"] => self.tags(query).await,
+            ["v3", "tags", "stats"] => self.tag_stats(query).await,
+            ["v3", "domains"] => self.domains(),
+            ["v3", "visits"] => self.all_visits().await,
+            ["v3", "short-urls", code, "visits"] => self.visits_of(&percent_decoded(code), query).await,
             ["v3", "short-urls", "bulk"] if method == Method::POST => self.create_bulk(request).await,
             // A link with this slug is read under `%65xport`.
             ["v3", "short-urls", "export"] if is_read(&method) => self.export(&method),
             ["v3", "short-urls", code] => {
                 let code = percent_decoded(code);
                 match method {
-                    Method::GET | Method::HEAD => self.read(&code).await,
                     Method::PATCH => self.change(&code, request).await,
                     Method::DELETE => self.delete(&code).await,
-                    _ if code == "bulk" => Problem::method(&method, "GET, HEAD, POST, PATCH, DELETE").into_answer(),
-                    _ => Problem::method(&method, "GET, HEAD, PATCH, DELETE").into_answer(),
+                    _ => self.read(&code).await,
                 }
             }
             _ => Problem::no_route().into_answer(),

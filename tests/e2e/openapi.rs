@@ -14,6 +14,7 @@ use crate::schema::{Schemas, resolve};
 const DESCRIPTION: &str = "/rest/v3/openapi.json";
 const TARGET: &str = "https://example.org/a";
 const ONE: &str = "/rest/v3/short-urls/{shortCode}";
+const BULK: &str = "/rest/v3/short-urls/bulk";
 const JSON: &str = "Content-Type: application/json\r\n";
 const BODY_MAX: usize = 1024 * 1024;
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "patch", "trace"];
@@ -555,5 +556,37 @@ fn exactly_the_parameters_that_the_schemas_allow_are_taken() {
         }
     }
     assert!(taken >= 2 && refused >= 50, "{taken} were taken, {refused} refused");
+    node.terminate();
+}
+
+#[test]
+fn many_at_once_are_answered_as_described() {
+    const LINES: &str = "Content-Type: application/x-ndjson\r\n";
+    let data = tempfile::tempdir().unwrap();
+    let node = Setup::new(data.path()).cores(2).start();
+    let document = description(&node);
+    let mut client = Client { document: &document, wire: node.wire() };
+    let lines = [
+        json!({"longUrl": TARGET}).to_string(),
+        String::new(),
+        json!({"longUrl": TARGET, "customSlug": "one", "tags": ["a"], "title": "T", "maxVisits": 7, "crawlable": true}).to_string(),
+        json!({"longUrl": TARGET, "customSlug": "one"}).to_string(),
+        json!({"longUrl": TARGET, "validSince": "2026-01-01T00:00:00Z", "validUntil": "2100-01-01T00:00:00Z", "archived": true}).to_string(),
+        json!({"longUrl": 5}).to_string(),
+        "{\"longUrl\": \"\\ud800\"}".to_owned(),
+        "[]".to_owned(),
+        "x".repeat(300_000),
+    ];
+    for query in ["?dryRun=true", ""] {
+        let path = format!("{BULK}{query}");
+        let reply = client.wire.ask("POST", &path, LINES, lines.join("\n").as_bytes());
+        client.check("POST", BULK, &reply, 200);
+        assert_eq!(reply.text().lines().count(), 8);
+    }
+    client.ask("POST", BULK, "", JSON, b"{}", 415);
+    let reply = client.wire.ask("POST", &format!("{BULK}?dryRun=perhaps"), LINES, b"{}");
+    client.check("POST", BULK, &reply, 400);
+    let exported = client.get("/rest/v3/short-urls/export", "", 200);
+    assert_eq!(exported.text().lines().count(), 3);
     node.terminate();
 }

@@ -171,7 +171,7 @@ impl Node {
         }
         let (writes, outcomes) = plan.finish();
         tell(&writes);
-        self.store.commit(Batch::Commit(writes));
+        self.store.commit(Batch::Commit(Box::new(writes)));
         if cut == Cut::Written {
             return Ok(true);
         }
@@ -296,10 +296,10 @@ impl Node {
         if !self.outbox.is_undelivered(code) || !rules::adopts(mine, state) {
             return Ok(());
         }
-        self.store.commit(Batch::Commit(carom::control::plan::Writes {
+        self.store.commit(Batch::Commit(Box::new(carom::control::plan::Writes {
             states: vec![(*code, Some(state.clone()))],
             ..Default::default()
-        }));
+        })));
         if state.is_link() {
             self.check_served(ledger, index, state)?;
         }

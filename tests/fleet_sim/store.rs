@@ -27,7 +27,7 @@ pub(crate) struct Disk {
 #[derive(Debug)]
 pub(crate) enum Batch {
     /// A commit of the writer.
-    Commit(Writes),
+    Commit(Box<Writes>),
     /// The mark and the floor.
     Leases(u64, u64),
 }

@@ -115,7 +115,7 @@ impl World {
     fn settle(&mut self, node: usize) {
         let end = |part: usize| (Partition(part as u8), Position::of(&self.redis.end(part, self.now)));
         let writes = Writes { positions: (0..PARTS).map(end).collect(), ..Writes::default() };
-        self.nodes[node].store.commit(Batch::Commit(writes));
+        self.nodes[node].store.commit(Batch::Commit(Box::new(writes)));
         self.nodes[node].store.sync();
         self.nodes[node].start(&mut self.ledger).unwrap();
     }
