@@ -6,6 +6,7 @@
 //! begun, and its library's `flush`, which is less than an fsync, is enough.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{error, fmt, io};
 
 use carom_shards::{CodeLength, CoreId, Counter, GeneratedCode, Run};
@@ -34,6 +35,12 @@ pub struct Row {
     /// How many of them may have been used.
     pub cursor: usize,
 }
+
+/// Times that a table is tried whose lock is held.
+const LOCK_TRIES: u32 = 100;
+
+/// How long to wait in between.
+const LOCK_WAIT: Duration = Duration::from_millis(20);
 
 /// Why the table did not do what it was asked. The machine's fault; helps once its cause is gone.
 #[derive(Debug)]
@@ -95,8 +102,17 @@ impl IdTable {
     }
 
     fn open_existing(dir: &Path) -> Result<IdTable, IdError> {
-        let db = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None).open()?;
-        Ok(IdTable { db })
+        let mut tries = LOCK_TRIES;
+        loop {
+            match sled::Config::new().path(dir).cache_capacity(CACHE_BYTES).flush_every_ms(None).open() {
+                Ok(db) => return Ok(IdTable { db }),
+                // Threads of a table that was closed a moment ago may still hold its lock; another process cannot, since
+                // the data directory is locked. That is no reason to move the table aside.
+                Err(sled::Error::Io(error)) if tries > 0 && error.to_string().contains("lock") => tries -= 1,
+                Err(error) => return Err(error.into()),
+            }
+            std::thread::sleep(LOCK_WAIT);
+        }
     }
 
     /// The rows in the order of their numbers. Those that are not what was written are removed and counted.
