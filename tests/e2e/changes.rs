@@ -26,10 +26,13 @@ fn read(node: &Node, code: &str) -> Value {
     said(&node.wire().get(&format!("{SHORT_URLS}/{code}")))
 }
 
-/// What an answer says of a link, but for its short URL: a node that was restarted has another port.
+/// What an answer says of a link, but for its short URL, since a node that was restarted has another port, and for its
+/// visits, which go on.
 fn said(reply: &Reply) -> Value {
     let mut link = reply.json();
-    link.as_object_mut().unwrap().remove("shortUrl");
+    for field in ["shortUrl", "visitsSummary"] {
+        link.as_object_mut().unwrap().remove(field).unwrap();
+    }
     link
 }
 
