@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use carom_shards::{Policy, RedirectStatus};
 
+use crate::dates::INSTANT_MS_MAX;
 use crate::labels::Tags;
 use crate::link::Link;
 
@@ -53,6 +54,7 @@ impl Patch {
             archived: self.archived.unwrap_or(link.policy.archived),
             max_visits: self.max_visits.unwrap_or(link.policy.max_visits),
         };
+        let policy = Policy { valid_until_ms: self.end(link, &policy), ..policy };
         // What was imported like that may stay so.
         if (self.valid_since_ms.is_some() || self.valid_until_ms.is_some()) && is_contrary(&policy) {
             return Err(Contrary);
@@ -70,6 +72,21 @@ impl Patch {
             changed.labels.tags.clone_from(tags);
         }
         Ok(changed)
+    }
+}
+
+impl Patch {
+    /// The end of the link after the change. One that nobody asked for moves with the beginning: the link lives as long as
+    /// before.
+    fn end(&self, link: &Link, policy: &Policy) -> Option<u64> {
+        let until_ms = policy.valid_until_ms?;
+        let (Some(Some(since_ms)), None, true) = (self.valid_since_ms, self.valid_until_ms, link.labels.default_end)
+        else {
+            return Some(until_ms);
+        };
+        let begin_ms = link.policy.valid_since_ms.map_or(link.created_ms, |since_ms| since_ms.max(link.created_ms));
+        let life_ms = until_ms.saturating_sub(begin_ms);
+        Some((since_ms.max(link.created_ms) + life_ms).min(INSTANT_MS_MAX))
     }
 }
 
@@ -119,5 +136,10 @@ mod tests {
         assert_eq!(since(10).apply(&link), Err(Contrary));
         assert!(since(9).apply(&link).is_ok());
         assert!(Patch { valid_until_ms: Some(None), ..since(10) }.apply(&link).is_ok());
+        // An end that nobody asked for is in nobody's way.
+        link.labels.default_end = true;
+        (link.created_ms, link.policy.valid_until_ms) = (100, Some(300));
+        let changed = since(1_000).apply(&link).unwrap();
+        assert_eq!((changed.policy.valid_until_ms, changed.labels.default_end), (Some(1_200), true));
     }
 }

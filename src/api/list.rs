@@ -213,7 +213,7 @@ pub(super) fn search_term(text: &str) -> Result<Option<String>, String> {
 }
 
 /// A date and time, or a day: its first millisecond, or its last.
-fn instant(text: &str, is_end: bool) -> Result<u64, String> {
+pub(super) fn instant(text: &str, is_end: bool) -> Result<u64, String> {
     if text.len() == "2026-01-02".len()
         && let Ok(ms) = dates::parse(&format!("{text}T00:00:00+00:00"))
     {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use carom_shards::Code;
-use carom_shards::map::INSTANT_MS_MAX;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header;
@@ -16,6 +15,7 @@ use super::fields;
 use super::patch;
 use super::problem::{Invalid, Problem};
 use super::{Answer, Context, empty, json as json_answer};
+use crate::dates::INSTANT_MS_MAX;
 use crate::limits::{BODY_LEN_MAX, REUSES_TRIED_MAX};
 use crate::link::{Link, Origin, Reuse, Version};
 use crate::mail::{StoreAnswer, StoreRequest};

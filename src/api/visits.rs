@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
+use super::list::instant;
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::short_urls::failed;
@@ -70,9 +71,8 @@ struct Span {
 impl Span {
     fn read(query: Option<&str>) -> Result<Span, Vec<Invalid>> {
         let mut params = Params::of(query);
-        let instant = |text: &str| dates::parse(text).map_err(|error| error.to_string());
-        let start_ms = params.read("startDate", instant).unwrap_or(0);
-        let end_ms = params.read("endDate", instant).unwrap_or(u64::MAX);
+        let start_ms = params.read("startDate", |text| instant(text, false)).unwrap_or(0);
+        let end_ms = params.read("endDate", |text| instant(text, true)).unwrap_or(u64::MAX);
         params.finish()?;
         Ok(Span { start_ms, end_ms })
     }

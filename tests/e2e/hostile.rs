@@ -345,7 +345,7 @@ fn a_request_may_be_cut_anywhere() {
             if reply.status == 200 {
                 assert_eq!(other.delete("cut").status, 204);
                 let mut link = reply.json();
-                link["dateCreated"] = json!(null);
+                (link["dateCreated"], link["meta"]["validUntil"]) = (json!(null), json!(null));
                 reply.body = link.to_string().into_bytes();
             }
             reply.fields.retain(|(name, _)| name != "date");

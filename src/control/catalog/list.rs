@@ -173,7 +173,7 @@ impl Finder<'_> {
         Ok(answer)
     }
 
-    /// The links that were visited most, if all are asked for and somebody keeps them in that order.
+    /// The links that were visited most, if all are asked for, more than can be sorted, and somebody keeps them in that order.
     fn by_visits(&self, field: OrderField) -> Option<Result<ListAnswer, StoreError>> {
         let query = self.query;
         let is_by_visits = matches!(field, OrderField::Visits | OrderField::NonBotVisits);
@@ -183,8 +183,11 @@ impl Finder<'_> {
         {
             return None;
         }
-        let codes = self.visits.most_visited(end as usize, field == OrderField::NonBotVisits)?;
         let (view, total) = self.catalog.look(|counts| counts.dates.whole().map(|fences| fences.total()));
+        if total.is_some_and(|total| total <= LIST_SORTED_MAX as u64) {
+            return None;
+        }
+        let codes = self.visits.most_visited(LIST_SORTED_MAX, field == OrderField::NonBotVisits)?;
         let mut sift = self.sift();
         let shown = codes.iter().skip(offset as usize).take(query.per_page);
         let links = shown.filter_map(|code| {
@@ -198,7 +201,8 @@ impl Finder<'_> {
             page: page + 1,
             seen: behind,
         });
-        let (total, complete) = total.map_or((codes.len() as u64, false), |total| (total, true));
+        // There are others, which were visited less or never.
+        let (total, complete) = (codes.len() as u64, false);
         Some(Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete, next })))
     }
 

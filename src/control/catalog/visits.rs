@@ -25,4 +25,8 @@ impl Visits for visits::Visits {
     fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
         self.counts(codes)
     }
+
+    fn most_visited(&self, count: usize, without_bots: bool) -> Option<Vec<Code>> {
+        Some(self.most_visited(count, without_bots))
+    }
 }

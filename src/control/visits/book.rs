@@ -17,13 +17,14 @@ use std::sync::mpsc::Receiver;
 
 use carom_shards::Code;
 
+use super::leaders::Leaders;
 use super::log::{self, Log};
 use crate::limits::{VISITS_LOG_BYTES, VISITS_TALLIED_MAX};
 use crate::stats::NodeStats;
 use crate::store::links::{Links, StoreError, VisitRow};
 use crate::visits::VisitReceiver;
 use crate::visits::history::History;
-use crate::visits::tally::{Row, Subject, Tally};
+use crate::visits::tally::{Counts, Row, Subject, Tally};
 
 /// Rows that are written at once: a few milliseconds, for which a question waits.
 const FOLD_STEP: usize = 2_000;
@@ -32,7 +33,10 @@ const FOLD_STEP: usize = 2_000;
 const ROWS_MANY: usize = 32;
 
 /// Rows that are looked at in one step of the search for such subjects.
-const TIDY_STEP: usize = 500;
+const TIDY_STEP: usize = 4_000;
+
+/// For how long an order by visits is good, milliseconds: to make it, all candidates are looked up.
+const RANKED_FOR_MS: u64 = 5_000;
 
 /// Milliseconds from the end of one search for them to the beginning of the next.
 const TIDY_EVERY_MS: u64 = 3_600_000;
@@ -79,6 +83,9 @@ pub(super) struct Book {
     /// Where the search for subjects with many rows is, and when it may begin anew.
     tidied: Vec<u8>,
     tidy_at_ms: u64,
+    leaders: Leaders,
+    /// How often the candidates were followed when somebody last asked, and when that was.
+    ranked: (u64, Vec<(Code, Counts)>),
     /// A write has failed: nothing more is stored.
     failed: bool,
 }
@@ -134,6 +141,8 @@ impl Book {
             folded,
             tidied: Vec::new(),
             tidy_at_ms: 0,
+            leaders: Leaders::default(),
+            ranked: (0, Vec::new()),
             failed: false,
         };
         gone.iter().for_each(|code| book.forget_stored(code));
@@ -205,7 +214,13 @@ impl Book {
             Ok(()) => {
                 let fresh = std::mem::take(&mut self.fresh);
                 self.fresh_ended.clear();
-                of_hour(&mut self.tallies, self.hour).add(&fresh);
+                let tally = of_hour(&mut self.tallies, self.hour);
+                tally.add(&fresh);
+                for subject in fresh.subjects() {
+                    if let Subject::Link(code) = subject {
+                        self.leaders.rises(code, tally.row(&subject).counts.total);
+                    }
+                }
             }
             Err(error) => self.fail(&error),
         }
@@ -289,11 +304,14 @@ impl Book {
         }
         let rows = self.links.visits_behind(&self.tidied, TIDY_STEP)?;
         let Some(last) = rows.last() else {
+            self.leaders.end_search();
             self.tidied.clear();
             self.tidy_at_ms = self.now_ms + TIDY_EVERY_MS;
             return Ok(());
         };
         self.tidied.clone_from(&last.key);
+        let counted = rows.iter().filter(|row| row.place.1 <= self.folded);
+        counted.for_each(|row| self.leaders.look_at(&row.name, row.place == TOGETHER, &row.value));
         for of_one in rows.chunk_by(|a, b| a.name == b.name) {
             if of_one.len() >= ROWS_MANY {
                 self.put_together(&of_one[0].name)?;
@@ -317,6 +335,28 @@ impl Book {
         history.encode(&mut value);
         batch.put_visits(name, TOGETHER, &value);
         self.links.commit(batch)
+    }
+
+    /// The links that were followed most, as of some seconds ago.
+    pub(super) fn most_visited(&mut self, count: usize, without_bots: bool) -> Vec<Code> {
+        if self.ranked.0 + RANKED_FOR_MS <= self.now_ms {
+            let fresh = self.fresh.subjects().filter_map(|subject| match subject {
+                Subject::Link(code) => Some(code),
+                Subject::All | Subject::Orphans => None,
+            });
+            let mut codes: Vec<Code> = self.leaders.candidates().into_iter().chain(fresh.take(FOLD_STEP)).collect();
+            codes.sort_unstable();
+            codes.dedup();
+            let counted = codes.into_iter().filter_map(|code| {
+                let counts = self.history(Subject::Link(code)).ok()?.all.counts;
+                (counts.total > 0).then_some((code, counts))
+            });
+            self.ranked = (self.now_ms, counted.collect());
+        }
+        let key = |counts: &Counts| if without_bots { counts.total.saturating_sub(counts.bots) } else { counts.total };
+        let mut ranked: Vec<(Code, u64)> = self.ranked.1.iter().map(|(code, counts)| (*code, key(counts))).collect();
+        ranked.sort_unstable_by_key(|(code, count)| (std::cmp::Reverse(*count), *code));
+        ranked.into_iter().take(count).map(|(code, _)| code).collect()
     }
 
     /// Everything that is known of the visits of a subject, as far as the rings were emptied.
@@ -454,6 +494,35 @@ mod tests {
             desk.book.collect((490_001 + round) * HOUR_MS);
             desk.book.write_log();
         }
+    }
+
+    #[test]
+    fn links_stand_in_the_order_of_their_visits() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut desk = open(dir.path());
+        let ranking = |desk: &mut Desk| -> Vec<String> {
+            desk.book.now_ms += RANKED_FOR_MS;
+            desk.book.most_visited(2, false).iter().map(Code::to_string).collect()
+        };
+        assert!(ranking(&mut desk).is_empty());
+        for (name, times) in [("few", 1), ("most", 9), ("many", 5)] {
+            desk.visit(name, times);
+        }
+        desk.book.collect(490_000 * HOUR_MS);
+        assert_eq!(ranking(&mut desk), ["most", "many"]);
+        desk.book.write_log();
+        desk.book.collect(490_001 * HOUR_MS);
+        desk.book.write_log();
+        assert_eq!(ranking(&mut desk), ["most", "many"]);
+        // Another process knows nothing but what is stored: a fold, and a whole search.
+        drop(desk);
+        let mut desk = open(dir.path());
+        desk.book.collect(490_002 * HOUR_MS);
+        (0..4).for_each(|_| desk.book.go_on());
+        assert_eq!(ranking(&mut desk), ["most", "many"]);
+        desk.visit("few", 20);
+        desk.book.collect(490_002 * HOUR_MS + 1);
+        assert_eq!(ranking(&mut desk), ["few", "most"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! that was answered before is missing.
 
 mod book;
+mod leaders;
 mod log;
 
 use std::io;
@@ -126,6 +127,13 @@ impl Visits {
         let mut book = self.book();
         book.collect(unix_ms());
         codes.iter().map(|code| Ok(book.history(Subject::Link(*code))?.all.counts)).collect()
+    }
+
+    /// The codes of so many links that were followed most, those first that were followed most often.
+    pub fn most_visited(&self, count: usize, without_bots: bool) -> Vec<Code> {
+        let mut book = self.book();
+        book.collect(unix_ms());
+        book.most_visited(count, without_bots)
     }
 
     /// Everything that is known of the visits of a subject.

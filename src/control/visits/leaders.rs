@@ -1,0 +1,129 @@
+//! Which links are followed most: found while all rows are looked at, and among those that are followed now.
+//!
+//! The search goes over everything that is stored, once an hour, and keeps the links with the largest counts. What rises in
+//! between is seen when it is written to the log. Both are candidates; how often each was followed is looked up when
+//! somebody asks. So the order is exact among the candidates, and a link that is missing was followed less than all of
+//! them an hour ago, and little since.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+use carom_shards::Code;
+
+use crate::visits::history::History;
+use crate::visits::tally::{Counts, Row, Subject};
+
+/// Candidates of each kind: as many as a list by visits may have.
+const KEPT: usize = crate::limits::LIST_SORTED_MAX;
+
+/// The largest of many.
+#[derive(Debug, Default)]
+struct Largest(BinaryHeap<Reverse<(u64, Code)>>);
+
+impl Largest {
+    fn add(&mut self, count: u64, code: Code) {
+        if count > 0 && (self.0.len() < KEPT || self.0.peek().is_some_and(|least| least.0.0 < count)) {
+            self.0.push(Reverse((count, code)));
+            if self.0.len() > KEPT {
+                self.0.pop();
+            }
+        }
+    }
+
+    fn codes(self) -> impl Iterator<Item = Code> {
+        self.0.into_iter().map(|Reverse((_, code))| code)
+    }
+}
+
+/// The search and what it has found.
+#[derive(Debug, Default)]
+pub(super) struct Leaders {
+    /// The subject whose rows are being added up.
+    name: Vec<u8>,
+    counts: Counts,
+    all: Largest,
+    without_bots: Largest,
+    /// What the last whole search has found.
+    found: HashSet<Code>,
+    /// Links that were followed lately, and how often in the present tallies.
+    rising: HashMap<Code, u64>,
+}
+
+impl Leaders {
+    /// Looks at a stored row; those of a subject follow each other.
+    pub(super) fn look_at(&mut self, name: &[u8], is_together: bool, value: &[u8]) {
+        if self.name != name {
+            self.end_subject();
+            self.name = name.to_vec();
+        }
+        self.counts.add(match is_together {
+            true => History::decode(value).unwrap_or_default().all.counts,
+            false => Row::decode(&mut &value[..]).unwrap_or_default().counts,
+        });
+    }
+
+    fn end_subject(&mut self) {
+        let counts = std::mem::take(&mut self.counts);
+        if let Some(Subject::Link(code)) = Subject::of_name(&std::mem::take(&mut self.name)) {
+            self.all.add(counts.total, code);
+            self.without_bots.add(counts.total.saturating_sub(counts.bots), code);
+        }
+    }
+
+    /// All rows have been looked at.
+    pub(super) fn end_search(&mut self) {
+        self.end_subject();
+        let (all, without_bots) = (std::mem::take(&mut self.all), std::mem::take(&mut self.without_bots));
+        self.found = all.codes().chain(without_bots.codes()).collect();
+    }
+
+    /// A link was followed; so often in the present tallies.
+    pub(super) fn rises(&mut self, code: Code, count: u64) {
+        self.rising.insert(code, count);
+        if self.rising.len() > 2 * KEPT {
+            let mut rising: Vec<(Code, u64)> = self.rising.drain().collect();
+            rising.select_nth_unstable_by_key(KEPT, |(_, count)| Reverse(*count));
+            self.rising = rising.into_iter().take(KEPT).collect();
+        }
+    }
+
+    /// The candidates, each once.
+    pub(super) fn candidates(&self) -> Vec<Code> {
+        let rising = self.rising.keys().filter(|code| !self.found.contains(code));
+        self.found.iter().chain(rising).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_are_found_and_what_rises_is_among_them() {
+        let mut leaders = Leaders::default();
+        let code = |number: usize| Code::parse(format!("c{number:05}").as_bytes()).unwrap();
+        for number in 0..3 * KEPT {
+            // Two rows each, one of them put together of others; the last ones were followed most, by bots.
+            let mut row = Row::default();
+            (0..=number / 100).for_each(|_| row.add_visit(number > 2 * KEPT, b""));
+            let mut history = History::default();
+            history.add(490_000, &row);
+            let (name, mut bytes, mut together) = (Subject::Link(code(number)).name(), Vec::new(), Vec::new());
+            row.encode(&mut bytes);
+            history.encode(&mut together);
+            leaders.look_at(&name, true, &together);
+            leaders.look_at(&name, false, &bytes);
+        }
+        assert!(leaders.candidates().is_empty());
+        leaders.end_search();
+        let found = leaders.candidates();
+        assert!(found.contains(&code(3 * KEPT - 1)) && found.contains(&code(2 * KEPT)) && !found.contains(&code(0)));
+        assert!(found.len() <= 2 * KEPT);
+        leaders.rises(code(0), 1_000_000);
+        (0..5 * KEPT).for_each(|number| leaders.rises(code(10 + number), 1));
+        let found = leaders.candidates();
+        assert!(found.contains(&code(0)) && found.len() <= 4 * KEPT);
+        let distinct: HashSet<&Code> = found.iter().collect();
+        assert_eq!(distinct.len(), found.len());
+    }
+}
