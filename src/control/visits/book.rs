@@ -521,7 +521,7 @@ mod tests {
         (0..4).for_each(|_| desk.book.go_on());
         assert_eq!(ranking(&mut desk), ["most", "many"]);
         desk.visit("few", 20);
-        desk.book.collect(490_002 * HOUR_MS + 1);
+        desk.book.collect(490_002 * HOUR_MS + 2 * RANKED_FOR_MS);
         assert_eq!(ranking(&mut desk), ["few", "most"]);
     }
 
