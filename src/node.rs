@@ -162,7 +162,9 @@ impl Node {
             stats: Arc::clone(&stats),
             followed: {
                 let visits = counted.visits.clone();
-                Box::new(move |code| visits.counts(&[*code]).map_or(0, |counts| counts[0].total))
+                Box::new(move |code| {
+                    visits.counts(&[*code]).map(|counts| counts.iter().map(|of_link| of_link.total).sum())
+                })
             },
             shared: fleet::shared_visits(settings)?,
         })

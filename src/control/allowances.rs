@@ -24,7 +24,7 @@ use crate::limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use crate::link::Link;
 use crate::mail::{AllowanceOrder, AllowanceQueue, LookedUp, Post, ToCore, VisitAsked};
 use crate::stats::NodeStats;
-use crate::store::links::Links;
+use crate::store::links::{Links, StoreError};
 use crate::store::redis::{Allowance, Redis};
 
 /// After this time without a visit a link's share is put away.
@@ -53,7 +53,7 @@ pub struct AllowanceSetup {
     /// Where to count.
     pub stats: Arc<NodeStats>,
     /// How often a link was followed so far.
-    pub followed: Box<dyn Fn(&Code) -> u64 + Send>,
+    pub followed: Box<dyn Fn(&Code) -> Result<u64, StoreError> + Send>,
     /// Who gives out visits; this node alone where there is nobody.
     pub shared: Option<SharedVisits>,
 }
@@ -104,7 +104,10 @@ impl Allowances {
             }
             if looked.elapsed() >= LOOK_EVERY {
                 looked = Instant::now();
-                self.put_away(|limited| limited.used.elapsed() >= IDLE);
+                // While the disk is full they stay: what they have left would be lost.
+                if !self.setup.stats.writes_refused.load(Ordering::Acquire) {
+                    self.put_away(|limited| limited.used.elapsed() >= IDLE);
+                }
             }
         }
         self.put_away(|_| true);
@@ -122,6 +125,10 @@ impl Allowances {
                     self.give_out(&mut touched);
                     let (ended, changed): (Vec<_>, Vec<_>) = codes.into_iter().partition(|(_, ended)| *ended);
                     ended.iter().for_each(|(code, _)| _ = self.limited.remove(code));
+                    if self.setup.shared.is_some() {
+                        // With a lower maximum others may have taken what this node has left: it asks anew.
+                        changed.iter().for_each(|(code, _)| _ = self.limited.remove(code));
+                    }
                     self.put_away_these(changed.iter().map(|(code, _)| code));
                 }
             }
@@ -160,6 +167,13 @@ impl Allowances {
     /// Reads a link and what is stored of its visits; or says what else there is.
     fn load(&self, code: &Code) -> Result<Limited, LookedUp> {
         let AllowanceSetup { links, stats, followed, shared, .. } = &self.setup;
+        let unreadable = |error: StoreError| {
+            stats.store_errors.add_shared(1);
+            tracing::error!(%error, %code, "it cannot be read how often a link was followed");
+            LookedUp::Unknown
+        };
+        // Before the link: a delete in between then leaves too few visits, not too many.
+        let stored = links.allowance(code).map_err(unreadable)?;
         let link = match readers::read(links, stats, code) {
             Read::Link(link) => link,
             Read::Nothing => return Err(LookedUp::Missing),
@@ -168,14 +182,10 @@ impl Allowances {
         };
         // It was changed since the core looked, and may be followed without end.
         let Some(max) = link.policy.max_visits else { return Err(LookedUp::Allowed(link)) };
-        let stored = links.allowance(code).map_err(|error| {
-            stats.store_errors.add_shared(1);
-            tracing::error!(%error, %code, "it cannot be read how often a link was followed");
-            LookedUp::Unknown
-        })?;
         let of = identity(&link);
         let stored = stored.filter(|stored| stored.of == of).unwrap_or(Stored { of, ..Stored::default() });
-        let share = Share::resume(max, stored, followed(code), shared.is_some());
+        let followed = followed(code).map_err(unreadable)?;
+        let share = Share::resume(max, stored, followed, shared.is_some());
         Ok(Limited { link, share, waiting: Vec::new(), used: Instant::now(), spent_until: None })
     }
 
@@ -250,9 +260,7 @@ impl Allowances {
         }
         let stored = self.setup.links.commit(batch).and_then(|()| self.setup.links.sync());
         if let Err(error) = stored {
-            self.setup.stats.store_errors.add_shared(1);
-            tracing::error!(%error, "visits of limited links cannot be stored; such links are unavailable from now on");
-            self.failed = true;
+            self.fail(&error);
             return vec![None; codes.len()];
         }
         given
@@ -298,17 +306,31 @@ impl Allowances {
     }
 
     fn put_away_these<'c>(&mut self, codes: impl Iterator<Item = &'c Code>) {
+        let may_write = !self.failed && !self.setup.stats.writes_refused.load(Ordering::Acquire);
         let mut batch = self.setup.links.batch();
         for code in codes {
             let Some(limited) = self.limited.remove(code) else { continue };
-            if let Some(left) = limited.share.parked(limited.identity()) {
+            if let Some(left) = limited.share.parked(limited.identity())
+                && may_write
+            {
                 batch.set_allowance(code, &left);
             }
         }
-        let may_write = !self.failed && !self.setup.stats.writes_refused.load(Ordering::Acquire);
-        if !batch.is_empty() && may_write && self.setup.links.commit(batch).is_err() {
-            self.failed = true;
+        if !batch.is_empty()
+            && let Err(error) = self.setup.links.commit(batch)
+        {
+            self.fail(&error);
         }
+    }
+
+    /// A write has failed: nobody knows what is stored.
+    fn fail(&mut self, error: &StoreError) {
+        self.failed = true;
+        self.setup.stats.store_errors.add_shared(1);
+        let text = format!(
+            "visits of links with maxVisits cannot be stored ({error}): such links answer 503; check the disk, then restart"
+        );
+        self.setup.stats.alarms.raise("visits_failed", text);
     }
 }
 

@@ -33,6 +33,9 @@ use crate::store::links::{Links, StoreError};
 /// How often a writer that waits for room looks whether there is some.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
+/// How often a writer without work looks.
+const LOOK_IDLE: Duration = Duration::from_secs(1);
+
 /// Told to clients while the disk is full.
 pub const DISK_FULL: &str = "the disk is full";
 
@@ -367,7 +370,8 @@ impl Writer {
         if self.setup.faults.ack_before_sync {
             return self.synced.patience();
         }
-        if self.health == Health::Full { LOOK_AGAIN } else { Duration::from_secs(3_600) }
+        // Others write to the disk, too: visits do while no link is made.
+        if self.health == Health::Full { LOOK_AGAIN } else { LOOK_IDLE }
     }
 
     fn idle(&mut self) {
@@ -375,9 +379,7 @@ impl Writer {
         if self.setup.faults.ack_before_sync && self.health != Health::Failed && self.synced.is_due() {
             self.sync();
         }
-        if self.health == Health::Full {
-            self.check_room(0);
-        }
+        self.check_room(0);
     }
 }
 

@@ -29,6 +29,11 @@ impl Counts {
         self.total += other.total;
         self.bots += other.bots;
     }
+
+    /// Reads them from the front of a stored row or history; `None` for what is neither.
+    pub fn decode(bytes: &mut &[u8]) -> Option<Counts> {
+        Some(Counts { total: take_number(bytes)?, bots: take_number(bytes)? })
+    }
 }
 
 /// What visits are counted for.
@@ -125,7 +130,7 @@ impl Row {
 
     /// Reads a row from the front of `bytes`; `None` for what is none.
     pub fn decode(bytes: &mut &[u8]) -> Option<Row> {
-        let counts = Counts { total: take_number(bytes)?, bots: take_number(bytes)? };
+        let counts = Counts::decode(bytes)?;
         let hosts = take_number(bytes)?;
         let mut row = Row { counts, hosts: Vec::new() };
         for _ in 0..hosts {
@@ -211,7 +216,14 @@ impl Tally {
 
     /// Adds a row as a whole.
     pub fn add_row(&mut self, subject: Subject, row: &Row) {
-        self.rows.entry(subject).or_default().add(row);
+        let Counts { total, bots } = row.counts;
+        match (short(&subject), u32::try_from(total)) {
+            (Some(bits), Ok(total)) if row.hosts.is_empty() => {
+                let (before, bots_before) = self.short.entry(bits).or_default();
+                (*before, *bots_before) = (before.saturating_add(total), bots_before.saturating_add(bots as u32));
+            }
+            _ => self.rows.entry(subject).or_default().add(row),
+        }
     }
 
     /// Forgets a subject.
@@ -227,14 +239,14 @@ impl Tally {
         of_short.chain(rows.filter(|subject| short(subject).is_none_or(|bits| !self.short.contains_key(&bits))))
     }
 
-    /// About how many subjects there are.
-    pub fn len(&self) -> usize {
-        self.short.len() + self.rows.len()
+    /// About how much memory it takes, in subjects of the smallest kind: one with referrers is many times as large.
+    pub fn weight(&self) -> usize {
+        self.short.len() + 32 * self.rows.len()
     }
 
     /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.short.is_empty() && self.rows.is_empty()
     }
 }
 

@@ -111,7 +111,7 @@ impl Book {
                 continue;
             }
             let mut tallies = Vec::new();
-            for piece in log::read(dir, seq)? {
+            log::read(dir, seq, |piece| {
                 for code in piece.ended {
                     let before = folds.iter_mut().flat_map(|fold| &mut fold.tallies).chain(&mut tallies);
                     before.for_each(|(_, tally)| tally.remove(&Subject::Link(code)));
@@ -119,7 +119,7 @@ impl Book {
                 }
                 let tally = of_hour(&mut tallies, piece.hour);
                 piece.rows.iter().for_each(|(subject, row)| tally.add_row(*subject, row));
-            }
+            })?;
             // Some of its rows may be stored already: under the same number they take the place of each other.
             folds.push_back(Fold::new(seq, tallies));
         }
@@ -154,7 +154,10 @@ impl Book {
         let hour = (now_ms / 3_600_000) as u32;
         if hour != self.hour {
             self.write_log();
-            self.hour = hour;
+            // What could not be written belongs to the hour before, and so does what is added to it.
+            if self.fresh.is_empty() {
+                self.hour = hour;
+            }
         }
         self.now_ms = now_ms;
         let ended: Vec<Code> = self.ended.try_iter().flatten().collect();
@@ -230,14 +233,21 @@ impl Book {
     pub(super) fn go_on(&mut self) {
         if !self.may_write() {
             // What cannot be kept is dropped, and said: memory has an end.
-            if self.fresh.len() > VISITS_TALLIED_MAX {
+            if self.fresh.weight() > VISITS_TALLIED_MAX {
                 self.stats.visits_dropped.add_shared(self.fresh.row(&Subject::All).counts.total);
                 self.fresh = Tally::default();
             }
             return;
         }
         let done = match self.folds.pop_front() {
-            Some(fold) => self.fold_some(fold),
+            Some(mut fold) => {
+                let done = self.fold_some(&mut fold);
+                // As long as its rows do not count, what is in memory does.
+                if self.folded < fold.seq {
+                    self.folds.push_front(fold);
+                }
+                done
+            }
             None if self.is_fold_due() => self.begin_fold(),
             None => self.tidy_some(),
         };
@@ -250,7 +260,7 @@ impl Book {
 
     fn is_fold_due(&self) -> bool {
         let is_over = self.tallies.iter().any(|(hour, _)| *hour != self.hour);
-        let subjects: usize = self.tallies.iter().map(|(_, tally)| tally.len()).sum();
+        let subjects: usize = self.tallies.iter().map(|(_, tally)| tally.weight()).sum();
         is_over || subjects > VISITS_TALLIED_MAX || self.log.len > VISITS_LOG_BYTES
     }
 
@@ -262,7 +272,7 @@ impl Book {
         Ok(())
     }
 
-    fn fold_some(&mut self, mut fold: Fold) -> Result<(), StoreError> {
+    fn fold_some(&mut self, fold: &mut Fold) -> Result<(), StoreError> {
         let mut batch = self.links.batch();
         let mut value = Vec::new();
         for _ in 0..FOLD_STEP {
@@ -278,7 +288,6 @@ impl Book {
             self.links.commit(batch)?;
         }
         if !fold.todo.is_empty() {
-            self.folds.push_front(fold);
             return Ok(());
         }
         // The rows first, and only then that they are all there.
@@ -348,7 +357,7 @@ impl Book {
             codes.sort_unstable();
             codes.dedup();
             let counted = codes.into_iter().filter_map(|code| {
-                let counts = self.history(Subject::Link(code)).ok()?.all.counts;
+                let counts = self.counts(Subject::Link(code)).ok()?;
                 (counts.total > 0).then_some((code, counts))
             });
             self.ranked = (self.now_ms, counted.collect());
@@ -357,6 +366,21 @@ impl Book {
         let mut ranked: Vec<(Code, u64)> = self.ranked.1.iter().map(|(code, counts)| (*code, key(counts))).collect();
         ranked.sort_unstable_by_key(|(code, count)| (std::cmp::Reverse(*count), *code));
         ranked.into_iter().take(count).map(|(code, _)| code).collect()
+    }
+
+    /// How often a subject was visited, as far as the rings were emptied.
+    pub(super) fn counts(&self, subject: Subject) -> Result<Counts, StoreError> {
+        let mut counts = self.fresh.row(&subject).counts;
+        for row in self.links.visits_of(&subject.name())? {
+            if row.place.1 <= self.folded {
+                // Both forms begin with them.
+                let damaged = || StoreError::Damaged(format!("visits of {}", row.name.escape_ascii()));
+                counts.add(Counts::decode(&mut &row.value[..]).ok_or_else(damaged)?);
+            }
+        }
+        let folding = self.folds.iter().flat_map(|fold| &fold.tallies);
+        folding.chain(&self.tallies).for_each(|(_, tally)| counts.add(tally.row(&subject).counts));
+        Ok(counts)
     }
 
     /// Everything that is known of the visits of a subject, as far as the rings were emptied.

@@ -64,11 +64,16 @@ pub(super) fn remove(dir: &Path, seq: u32) -> io::Result<()> {
     fs::remove_file(path(dir, seq))
 }
 
-/// The pieces of a log, up to its end or to damage.
-pub(super) fn read(dir: &Path, seq: u32) -> io::Result<Vec<Piece>> {
+/// Gives the pieces of a log to `take`, up to its end or to damage.
+pub(super) fn read(dir: &Path, seq: u32, take: impl FnMut(Piece)) -> io::Result<()> {
     let bytes = fs::read(path(dir, seq))?;
     let mut rest = &bytes[..];
-    Ok(std::iter::from_fn(|| take_piece(&mut rest)).collect())
+    std::iter::from_fn(|| take_piece(&mut rest)).for_each(take);
+    if !rest.is_empty() {
+        // The piece that a crash cut off, most likely.
+        tracing::warn!(log = seq, bytes = rest.len(), "the end of a log of visits cannot be read");
+    }
+    Ok(())
 }
 
 fn take_piece(rest: &mut &[u8]) -> Option<Piece> {
@@ -98,6 +103,8 @@ impl Log {
     /// Begins a log of that number.
     pub(super) fn begin(dir: &Path, seq: u32) -> io::Result<Log> {
         let file = OpenOptions::new().create(true).append(true).open(path(dir, seq))?;
+        // So that a loss of power does not take the file as a whole.
+        File::open(dir)?.sync_all()?;
         Ok(Log { dir: dir.to_owned(), len: file.metadata()?.len(), file, seq, piece: Vec::new() })
     }
 
@@ -137,6 +144,11 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(dir: &Path, seq: u32) -> io::Result<Vec<Piece>> {
+        let mut pieces = Vec::new();
+        super::read(dir, seq, |piece| pieces.push(piece)).map(|()| pieces)
+    }
 
     #[test]
     fn what_was_written_whole_is_read() {

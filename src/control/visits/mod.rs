@@ -126,7 +126,7 @@ impl Visits {
     pub fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
         let mut book = self.book();
         book.collect(unix_ms());
-        codes.iter().map(|code| Ok(book.history(Subject::Link(*code))?.all.counts)).collect()
+        codes.iter().map(|code| book.counts(Subject::Link(*code))).collect()
     }
 
     /// The codes of so many links that were followed most, those first that were followed most often.

@@ -13,7 +13,8 @@ use crate::node::wait_until;
 #[test]
 fn what_is_made_in_bulk_is_everywhere() {
     let server = Server::start();
-    let nodes = Fleet::new(2, &server.url()).start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = fleet.start();
     nodes[1].wire().shorten_as("theirs", TARGET);
     let slugs = [
         json!({"longUrl": "https://example.org/x", "customSlug": "theirs"}),

@@ -19,7 +19,8 @@ fn read(node: &Node, code: &str) -> Value {
 #[test]
 fn a_change_is_everywhere_within_a_second() {
     let server = Server::start();
-    let nodes = Fleet::new(3, &server.url()).start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = fleet.start();
     let code = nodes[0].wire().shorten(TARGET);
     for number in 0..30 {
         let target = format!("https://example.org/{number}");
@@ -43,7 +44,8 @@ fn a_change_is_everywhere_within_a_second() {
 #[test]
 fn changes_at_the_same_time_are_all_done() {
     let server = Server::start();
-    let nodes = Fleet::new(3, &server.url()).start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = fleet.start();
     nodes[0].wire().shorten_as("shared", TARGET);
     for round in 0..40 {
         let changes = [

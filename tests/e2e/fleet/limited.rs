@@ -28,7 +28,8 @@ fn redirected(wires: &mut [Wire], code: &str) -> usize {
 #[test]
 fn all_nodes_together_allow_what_is_allowed() {
     let server = Server::start();
-    let nodes = Fleet::new(3, &server.url()).start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = fleet.start();
     nodes.iter().for_each(settle);
     let mut wires: Vec<Wire> = (0..20).flat_map(|_| nodes.iter().map(Node::wire)).collect();
     for visits in [1, 1, 1, 1, 1, 2, 7, 50, 200] {

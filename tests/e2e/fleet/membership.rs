@@ -11,7 +11,8 @@ use crate::node::{Setup, wait_until};
 #[test]
 fn nodes_know_of_each_other() {
     let server = Server::start();
-    let nodes = Fleet::new(3, &server.url()).start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = fleet.start();
     for node in &nodes {
         wait_until("all nodes in the status", || {
             let status = node.status();

@@ -55,7 +55,8 @@ fn three_nodes_create_at_full_speed_over_a_cluster() {
 #[test]
 fn a_link_is_everywhere_at_once_and_in_memory_within_a_second() {
     let server = Server::start();
-    let nodes = Fleet::new(3, &server.url()).start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = fleet.start();
     let mut times = Vec::new();
     for number in 0..30 {
         let target = format!("https://example.org/{number}");
@@ -78,7 +79,8 @@ fn a_link_is_everywhere_at_once_and_in_memory_within_a_second() {
 #[test]
 fn a_slug_has_one_owner_whoever_asks_at_the_same_time() {
     let server = Server::start();
-    let nodes = Fleet::new(3, &server.url()).start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = fleet.start();
     for round in 0..40 {
         // The same target, too: only one of them has made the link.
         let fields = json!({"longUrl": "https://example.org/same", "customSlug": format!("slug{round}")});
@@ -95,7 +97,8 @@ fn a_slug_has_one_owner_whoever_asks_at_the_same_time() {
 #[test]
 fn a_delete_holds_here_at_once_and_elsewhere_within_a_second() {
     let server = Server::start();
-    let nodes = Fleet::new(3, &server.url()).start();
+    let fleet = Fleet::new(3, &server.url());
+    let nodes = fleet.start();
     let gone = |node: &Node, code: &str| node.wire().get(&format!("/{code}")).status == 404;
     for round in 0..10 {
         let slug = format!("slug{round}");
