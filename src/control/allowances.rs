@@ -44,6 +44,9 @@ pub struct SharedVisits {
     pub answer_time: Duration,
 }
 
+/// Tells how often the link of a code was followed so far.
+pub type Followed = Box<dyn Fn(&Code) -> Result<u64, StoreError> + Send>;
+
 /// What the thread works with.
 pub struct AllowanceSetup {
     /// The store.
@@ -53,7 +56,7 @@ pub struct AllowanceSetup {
     /// Where to count.
     pub stats: Arc<NodeStats>,
     /// How often a link was followed so far.
-    pub followed: Box<dyn Fn(&Code) -> Result<u64, StoreError> + Send>,
+    pub followed: Followed,
     /// Who gives out visits; this node alone where there is nobody.
     pub shared: Option<SharedVisits>,
 }
