@@ -239,6 +239,21 @@ impl Tally {
         of_short.chain(rows.filter(|subject| short(subject).is_none_or(|bits| !self.short.contains_key(&bits))))
     }
 
+    /// Gives each subject with its row to `take`, without looking most of them up.
+    pub fn each(&self, mut take: impl FnMut(Subject, &Row)) {
+        for (bits, (total, bots)) in &self.short {
+            let Some(subject) = of_short(*bits) else { continue };
+            let counts = Counts { total: u64::from(*total), bots: u64::from(*bots) };
+            match self.rows.get(&subject) {
+                Some(_) => take(subject, &self.row(&subject)),
+                None => take(subject, &Row { counts, hosts: Vec::new() }),
+            }
+        }
+        let rows = self.rows.iter();
+        let others = rows.filter(|(subject, _)| short(subject).is_none_or(|bits| !self.short.contains_key(&bits)));
+        others.for_each(|(subject, row)| take(*subject, row));
+    }
+
     /// About how much memory it takes, in subjects of the smallest kind: one with referrers is many times as large.
     pub fn weight(&self) -> usize {
         self.short.len() + 32 * self.rows.len()
@@ -300,6 +315,12 @@ mod tests {
             (subject, row)
         };
         let subjects: Vec<Subject> = tally.subjects().collect();
+        let mut given = 0;
+        tally.each(|subject, row| {
+            given += 1;
+            assert_eq!(*row, tally.row(&subject));
+        });
+        assert_eq!(given, subjects.len());
         let rows: BTreeMap<Subject, Row> = subjects.iter().copied().map(row).collect();
         assert_eq!(rows.len(), subjects.len(), "each stands there once");
         rows

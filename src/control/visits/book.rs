@@ -219,11 +219,13 @@ impl Book {
                 self.fresh_ended.clear();
                 let tally = of_hour(&mut self.tallies, self.hour);
                 tally.add(&fresh);
-                for subject in fresh.subjects() {
-                    if let Subject::Link(code) = subject {
-                        self.leaders.rises(code, tally.row(&subject).counts.total);
+                let leaders = &mut self.leaders;
+                fresh.each(|subject, row| {
+                    // What is followed once in that time does not rise far before the next search.
+                    if let (Subject::Link(code), true) = (subject, row.counts.total > 1) {
+                        leaders.rises(code, tally.row(&subject).counts.total);
                     }
-                }
+                });
             }
             Err(error) => self.fail(&error),
         }

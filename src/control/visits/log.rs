@@ -127,10 +127,10 @@ impl Log {
         for code in ended {
             begin(FORGET, &Subject::Link(*code), &mut self.piece);
         }
-        for subject in tally.subjects() {
+        tally.each(|subject, row| {
             begin(ROW, &subject, &mut self.piece);
-            tally.row(&subject).encode(&mut self.piece);
-        }
+            row.encode(&mut self.piece);
+        });
         let len = (self.piece.len() - HEAD_LEN) as u32;
         let sum = xxh3_64(&self.piece[HEAD_LEN..]);
         self.piece[..4].copy_from_slice(&len.to_le_bytes());
