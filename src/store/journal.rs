@@ -263,7 +263,7 @@ fn salvage(bytes: &[u8], broken: &Range<usize>, links: Option<u64>) -> Salvage {
     while at < broken.end {
         let item = item(bytes, at).filter(|item| item.end <= broken.end);
         at = match item {
-            Some(item) if bytes[at + 1] == KIND_VALUE && is_record(bytes, &item) => {
+            Some(item) if is_record(bytes, &item) => {
                 found.whole.push(written_anew(bytes, &item, links));
                 found.codes.extend(Code::parse(&bytes[item.key.clone()]));
                 item.end
@@ -462,8 +462,9 @@ mod tests {
         let value = &bytes[key + 5..][..an_item(b"key11").len() - ITEM_HEAD_LEN - 5];
         assert!(repaired[kept + 5..].starts_with(value), "what is left of it is there");
         assert!(record::decode(b"key11", value).is_err());
-        // A head that does not fit what is whole otherwise is put right: a length, a keyspace, a kind of compression.
-        for at in [2, 3, 13] {
+        // A head that does not fit what is whole otherwise is put right: what kind of item it
+        // is, a length, a keyspace, a kind of compression.
+        for at in [1, 2, 3, 13] {
             let mut bytes = journal();
             let key = bytes.windows(5).position(|window| window == b"key11").unwrap();
             bytes[key - ITEM_HEAD_LEN + at] ^= 0x40;
