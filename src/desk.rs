@@ -6,7 +6,7 @@
 
 mod gather;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -20,6 +20,7 @@ use carom_shards::{Code, CoreId, Policy};
 
 pub use self::gather::Gathered;
 use self::gather::Gathers;
+use crate::hosts::Hosts;
 use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX, LONG_REQUESTS_MAX};
 use crate::listing::{ListAnswer, ListRequest};
 use crate::mail::{
@@ -183,6 +184,8 @@ pub struct Desk {
     codes: RefCell<Box<dyn Codes>>,
     /// Where visits are told of; nowhere for the core of the admin listener.
     visits: RefCell<Option<VisitSender>>,
+    /// The hosts that new links may lead to, if not any.
+    allowed: RefCell<Option<Arc<Hosts>>>,
     /// Codes that were taken, and are not needed after all. There are never more than links that are made at once.
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
@@ -220,6 +223,7 @@ impl Desk {
             kicks: RefCell::default(),
             codes: RefCell::new(codes),
             visits: RefCell::new(visits),
+            allowed: RefCell::default(),
             spare_codes: RefCell::default(),
             code_waiters: RefCell::default(),
             code_batch: Cell::new(0),
@@ -381,6 +385,11 @@ impl Desk {
         self.called.set(true);
     }
 
+    /// The hosts that links may lead to; nothing where that is any host. Not to be held while something is waited for.
+    pub fn allowed(&self) -> Ref<'_, Option<Arc<Hosts>>> {
+        self.allowed.borrow()
+    }
+
     // For both.
 
     /// Who sent a request, by two fields of its head.
@@ -393,13 +402,18 @@ impl Desk {
     #[inline]
     pub fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
         if let (Some(visits), Some(visitor)) = (&mut *self.visits.borrow_mut(), visitor)
-            && !visits.tell(Visit { code, visitor })
+            && !visits.tell(&Visit { code, visitor })
         {
             self.counters.node.visits_dropped.add_shared(1);
         }
     }
 
     // For the loop.
+
+    /// From now on new links may lead to these hosts alone.
+    pub fn allow(&self, hosts: Arc<Hosts>) {
+        self.allowed.replace(Some(hosts));
+    }
 
     /// How many codes are ready.
     pub fn codes_remaining(&self) -> usize {

@@ -12,6 +12,7 @@ pub mod dates;
 pub mod desk;
 pub mod exit;
 pub mod fleet;
+pub mod hosts;
 pub mod labels;
 pub mod limits;
 pub mod link;

@@ -64,7 +64,7 @@ impl Link {
 
     /// Whether its code was drawn at random, so that nobody comes upon it who was not given it. Issued codes are shorter.
     pub fn is_private(&self) -> bool {
-        is_private(&self.code, self.origin)
+        self.origin == Origin::Issued && self.code.len() == PRIVATE_CODE_LEN
     }
 
     /// Where the index of long URLs has it.
@@ -96,11 +96,6 @@ impl Link {
     pub fn is_over(&self, now_ms: u64) -> bool {
         self.policy.phase(now_ms) == Phase::Over
     }
-}
-
-/// Whether a link with that code is a private one.
-pub fn is_private(code: &Code, origin: Origin) -> bool {
-    origin == Origin::Issued && code.len() == PRIVATE_CODE_LEN
 }
 
 /// The app that links belong to. There are no API keys, so all belong to one without a name.

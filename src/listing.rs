@@ -77,9 +77,14 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether the record of a link must be read to say if the list has it.
-    pub fn needs_records(&self) -> bool {
-        self.term.is_some() || self.all_tags && self.tags.len() > 1 || self.without_used_up || self.without_over
+    /// Whether links that have one of the tags and are of the time may still be others than those that are asked for.
+    pub fn sifts(&self) -> bool {
+        self.term.is_some() || self.has_all() || self.without_used_up || self.without_over
+    }
+
+    /// Whether a link must have several tags.
+    pub fn has_all(&self) -> bool {
+        self.all_tags && self.tags.len() > 1
     }
 }
 
@@ -125,6 +130,11 @@ pub struct ListQuery {
 }
 
 impl ListQuery {
+    /// Whether the indexes say nearly all that the page needs. Else links may have to be looked at one by one.
+    pub fn is_by_index(&self) -> bool {
+        self.order.field == OrderField::DateCreated && self.filter.term.is_none()
+    }
+
     /// What stands for the list that this is a page of. A cursor belongs to one list.
     pub fn key(&self) -> u64 {
         xxh3_64(format!("{:?} {:?}", self.filter, self.order).as_bytes())
@@ -279,10 +289,7 @@ impl ListRequest {
     /// Whether links may have to be gone through one by one.
     pub fn may_take_long(&self) -> bool {
         match self {
-            ListRequest::Links(query) => {
-                let Filter { tags, .. } = &query.filter;
-                query.order.field != OrderField::DateCreated || query.filter.needs_records() || tags.len() > 1
-            }
+            ListRequest::Links(query) => !query.is_by_index(),
             ListRequest::Tags(query) => query.with_visits,
             ListRequest::Crawlable => false,
         }

@@ -26,7 +26,10 @@ impl Authority {
 
 /// A long URL that was checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LongUrl(String);
+pub struct LongUrl {
+    text: String,
+    host: String,
+}
 
 /// Why a text is no long URL for a link. The client's fault; trying again does not help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,18 +109,23 @@ impl LongUrl {
         if !crate::link::is_target(text.as_bytes()) {
             return Err(LongUrlError::Control);
         }
-        Ok(LongUrl(text))
+        Ok(LongUrl { text, host: here.host })
     }
 
     /// The serialised URL: 1 to [`TARGET_LEN_MAX`] printable ASCII characters.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Its host as lists of hosts have it: in small letters, in Punycode, without a dot at the end.
+    pub fn host(&self) -> &str {
+        &self.host
     }
 }
 
 impl From<LongUrl> for String {
     fn from(url: LongUrl) -> String {
-        url.0
+        url.text
     }
 }
 

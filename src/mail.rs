@@ -16,6 +16,7 @@ use crate::fleet::follow::Position;
 use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
+use crate::hosts::Hosts;
 use crate::limits::ALLOWANCE_QUEUE_LEN;
 use crate::link::{Due, Link, Reuse, Version};
 use crate::listing::{ListAnswer, ListRequest};
@@ -498,6 +499,8 @@ pub enum ToCore {
         /// The quantiles.
         latency: LatencySummary,
     },
+    /// The hosts that new links may lead to, from now on.
+    Hosts(Arc<Hosts>),
     /// All cores have their links: let clients in.
     Open,
     /// Stop accepting, finish what is in flight, then end.

@@ -17,7 +17,9 @@ use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::api::{self, Site};
-use crate::config::{Residency, Settings};
+use crate::config::{AllowSource, Residency, Settings};
+use crate::control::allow::source::{Named, Source};
+use crate::control::allow::{self, AllowList, AllowSetup};
 use crate::control::allowances::{self, AllowanceSetup};
 use crate::control::catalog::listers::{self, ListerSetup};
 use crate::control::catalog::{self, Catalog};
@@ -26,7 +28,7 @@ use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::visits::{self, Counting};
-use crate::control::{ends, loader, pages, readers, urls, writer};
+use crate::control::{indexes, loader, pages, readers, writer};
 use crate::core::listen::{self, Socket};
 use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, Share};
 use crate::desk::{Codes, Counters};
@@ -109,7 +111,7 @@ pub fn open_store(settings: &Settings) -> Result<(Links, SpaceKey), Exit> {
     }
     let codes: Vec<Code> = repairs.into_iter().flat_map(|repair| repair.codes).collect();
     if !codes.is_empty() {
-        catalog::index::mend(&links, &codes).map_err(|error| store_exit(&error))?;
+        indexes::mend(&links, &codes).map_err(|error| store_exit(&error))?;
     }
     Ok((links, key))
 }
@@ -137,6 +139,7 @@ struct Threads {
     fetchers: Vec<JoinHandle<()>>,
     replenisher: Replenisher,
     expiry: Expiry,
+    allow_list: AllowList,
     fleet: Option<Fleet>,
 }
 
@@ -144,8 +147,7 @@ impl Node {
     fn start(settings: &Settings, events: Sender<Event>) -> Result<Node, Exit> {
         let cores = core_count(settings);
         let (links, key) = open_store(settings)?;
-        urls::ensure_index(&links).and_then(|()| ends::ensure_index(&links)).map_err(|error| store_exit(&error))?;
-        catalog::index::ensure(&links).map_err(|error| store_exit(&error))?;
+        indexes::ensure(&links).map_err(|error| store_exit(&error))?;
         let catalog = Arc::new(Catalog::new(links.clone()));
         let (listening, public) = bind_all(&settings.listen, cores.get())?;
         let (admin_address, admin) = bind(settings.admin_listen, 1)?;
@@ -160,12 +162,7 @@ impl Node {
             links: links.clone(),
             post: post.clone(),
             stats: Arc::clone(&stats),
-            followed: {
-                let visits = counted.visits.clone();
-                Box::new(move |code| {
-                    visits.counts(&[*code]).map(|counts| counts.iter().map(|of_link| of_link.total).sum())
-                })
-            },
+            visits: counted.visits.clone(),
             shared: fleet::shared_visits(settings)?,
         })
         .map_err(|error| thread_exit("the visits of limited links", &error))?;
@@ -231,6 +228,15 @@ impl Node {
         let core_stats: Arc<[Arc<CoreStats>]> = (0..=cores.get()).map(|_| Arc::default()).collect();
         let supply = Supply { links: &links, space: CodeSpace::new(&key), post: &post, fleet: source, recycled };
         let mut replenisher = start_replenisher(settings, supply, &core_stats, &stats)?;
+        let allow_list = allow::start(AllowSetup {
+            hosts: settings.allow.hosts.clone(),
+            source: allow_source(settings)?,
+            data_dir: settings.data_dir.clone(),
+            post: post.clone(),
+            cores,
+            stats: Arc::clone(&stats),
+        })
+        .map_err(|error| thread_exit("the allow list", &error))?;
         let counters = Counters {
             writer: gateway,
             look_ups,
@@ -287,6 +293,7 @@ impl Node {
                 fetchers,
                 replenisher,
                 expiry,
+                allow_list,
                 fleet,
             },
             catalog,
@@ -356,6 +363,7 @@ impl Node {
 
     /// Ends what the cores needed, in the opposite order of the start.
     fn take_down(self) {
+        self.threads.allow_list.stop();
         self.threads.expiry.stop();
         self.catalog.stop();
         self.threads.replenisher.stop();
@@ -524,6 +532,24 @@ fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
         mail.push(receiver);
     }
     Ok((Post::new(boxes), bells, mail))
+}
+
+/// Where the dynamic part of the allow list is read.
+fn allow_source(settings: &Settings) -> Result<Option<(Source, Named)>, Exit> {
+    let Some(wanted) = &settings.allow.source else { return Ok(None) };
+    let shown = wanted.to_string();
+    Ok(Some(match wanted {
+        AllowSource::File(path) => (Source::File(path.clone()), Named::new(shown.clone(), &shown)),
+        AllowSource::Http(url) => {
+            // What stands behind the question mark may be a secret.
+            let place = url.split_once('?').map_or(&**url, |(place, _)| place);
+            (Source::http(url), Named::new(place.to_owned(), url))
+        }
+        AllowSource::Redis => {
+            let (redis, whole) = fleet::redis(settings)?.expect("the settings were checked");
+            (Source::Redis(Box::new(redis)), Named::new(shown, &whole))
+        }
+    }))
 }
 
 /// What the replenisher makes codes of.

@@ -10,7 +10,7 @@ use crate::cli::{KeyPlace, Source};
 use crate::config::{Flags, Settings, Warning, environment};
 use crate::control::export::{self, ExportError};
 use crate::control::import::{self, ImportError, ImportSetup};
-use crate::control::{catalog, urls};
+use crate::control::indexes;
 use crate::exit::{Exit, Reason};
 use crate::node::{lock, open_store, own_authorities, store_exit};
 use crate::{logging, preflight, space_key};
@@ -25,8 +25,7 @@ pub fn import(data_dir: String, file: &Source) -> Result<(), Exit> {
     let _lock = lock(&settings.data_dir)?;
     let (mut input, total_bytes) = open_input(file)?;
     let (links, key) = open_store(&settings)?;
-    urls::ensure_index(&links).map_err(|error| store_exit(&error))?;
-    catalog::index::ensure(&links).map_err(|error| store_exit(&error))?;
+    indexes::ensure(&links).map_err(|error| store_exit(&error))?;
     let of_fleet = links.is_of_fleet().map_err(|error| store_exit(&error))?;
     let base_url = settings.base_url.as_ref().map(|url| url.as_str().to_owned());
     let setup = ImportSetup {

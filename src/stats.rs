@@ -121,6 +121,8 @@ pub struct NodeStats {
     pub fleet: FleetStats,
     /// What became of links whose time is over.
     pub expiry: ExpiryStats,
+    /// The list of hosts that links may lead to.
+    pub allow_list: AllowStats,
     /// Length of the codes that are issued now, characters.
     pub issuer_length: Counter,
     /// Next counter value of that length.
@@ -152,6 +154,19 @@ pub struct ExpiryStats {
     pub recycled: Counter,
     /// Those of them that no core has been given yet. Written by the replenisher.
     pub recycled_left: Counter,
+}
+
+/// What is known of the list of hosts that links may lead to.
+#[derive(Debug, Default)]
+pub struct AllowStats {
+    /// Whether there is one.
+    pub configured: AtomicBool,
+    /// Entries of the settings.
+    pub fixed: Counter,
+    /// Entries of the dynamic part that hold now.
+    pub dynamic: Counter,
+    /// When that was last read as it should be, in milliseconds since 1970 UTC; 0 where it never was.
+    pub read_ms: Counter,
 }
 
 /// What a node counts that shares its code space with others.
@@ -296,6 +311,11 @@ impl Alarms {
     pub fn list(&self) -> Vec<Alarm> {
         self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter().cloned().collect()
     }
+}
+
+/// The present instant in nanoseconds since 1970 UTC: a number that is hardly ever given twice.
+pub fn unix_nanos() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// The present instant in milliseconds since 1970 UTC.

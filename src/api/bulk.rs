@@ -37,7 +37,6 @@ use crate::limits::{
 use crate::link::Reuse;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::stats::{NodeStats, unix_ms};
-use crate::visits::tally::Subject;
 
 /// One JSON object a line.
 pub(super) const NDJSON: &str = "application/x-ndjson";
@@ -277,9 +276,10 @@ impl Bulk {
                 Line::Whole(number, line) => {
                     bytes += line.len();
                     let fields = fields::parse(line);
-                    let own = &self.context.site.own;
-                    let create = fields
-                        .and_then(|fields| Create::read(&fields, own).map_err(|invalid| Problem::invalid(&invalid)));
+                    let create = fields.and_then(|fields| {
+                        let create = self.context.bounded(|bounds| Create::read(&fields, bounds));
+                        create.map_err(|invalid| Problem::invalid(&invalid))
+                    });
                     (number, create)
                 }
                 Line::TooLong(number) => (number, Err(Problem::line_too_long(IMPORT_LINE_MAX))),
@@ -379,12 +379,11 @@ impl Bulk {
         if unknown.is_empty() {
             return;
         }
-        let subject = |at: usize| Subject::Link(unknown[at].0);
-        let read = |at, ticket| StoreRequest::ReadVisits { subject: subject(at), ticket };
+        let read = |at: usize, ticket| StoreRequest::Read { code: unknown[at].0, ticket };
         let mut answers = self.context.desk.store_all(unknown.len(), read);
         let answers = poll_fn(|context| answers.poll(context)).await;
         for ((_, counts), answer) in unknown.into_iter().zip(answers) {
-            *counts = if let StoreAnswer::Visits(history) = answer { Some(history.all.counts) } else { None };
+            *counts = if let StoreAnswer::Found(_, known) = answer { Some(known) } else { None };
         }
     }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::problem::Invalid;
 use crate::dates;
+use crate::hosts::Hosts;
 use crate::labels::{self, Labels, Tags};
 use crate::long_url::{Authority, LongUrl};
 use crate::patch::is_contrary;
@@ -36,6 +37,15 @@ const FIELDS: &[&str] = &[
     "findIfExists",
 ];
 
+/// What a long URL is checked against.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bounds<'a> {
+    /// Where the service itself is: no link may lead there.
+    pub(super) own: &'a [Authority],
+    /// The hosts that links may lead to; `None`: all.
+    pub(super) allowed: Option<&'a Hosts>,
+}
+
 /// A request to shorten, checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Create {
@@ -54,7 +64,7 @@ impl Create {
     ///
     /// # Errors
     /// Every wrong field.
-    pub(super) fn read(fields: &Map<String, Value>, own: &[Authority]) -> Result<Create, Vec<Invalid>> {
+    pub(super) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Create, Vec<Invalid>> {
         let mut invalid = Vec::new();
         let mut target = None;
         let mut slug = None;
@@ -66,7 +76,7 @@ impl Create {
                 invalid.push(Invalid::new(field, reason));
             }
         };
-        take("longUrl", long_url(fields.get("longUrl"), own).map(|url| target = Some(url)));
+        take("longUrl", long_url(fields.get("longUrl"), bounds).map(|url| target = Some(url)));
         for (name, value) in fields {
             match name.as_str() {
                 "longUrl" => {}
@@ -106,10 +116,18 @@ fn is_known(name: &str) -> bool {
     FIELDS.contains(&name) || NEUTRAL.iter().any(|(known, _)| *known == name)
 }
 
-pub(super) fn long_url(value: Option<&Value>, own: &[Authority]) -> Result<LongUrl, String> {
+pub(super) fn long_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<LongUrl, String> {
     match value {
         None | Some(Value::Null) => Err("is missing; give the URL to shorten".to_owned()),
-        Some(Value::String(text)) => LongUrl::parse(text, own).map_err(|error| error.to_string()),
+        Some(Value::String(text)) => {
+            let url = LongUrl::parse(text, bounds.own).map_err(|error| error.to_string())?;
+            match bounds.allowed {
+                Some(hosts) if !hosts.has(url.host()) => {
+                    Err("leads to a host that is not on the allow list".to_owned())
+                }
+                _ => Ok(url),
+            }
+        }
         Some(_) => Err("must be a string".to_owned()),
     }
 }
@@ -171,7 +189,7 @@ mod tests {
     use serde_json::json;
 
     fn read(body: &Value) -> Result<Create, Vec<String>> {
-        Create::read(body.as_object().unwrap(), &[])
+        Create::read(body.as_object().unwrap(), &Bounds::default())
             .map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
     }
 

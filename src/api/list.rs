@@ -7,18 +7,15 @@ use super::describe::{ShortUrl, describe};
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::{Answer, Context, answer, json};
-use crate::dates::{self, INSTANT_MS_MAX};
 use crate::labels::Tags;
 use crate::limits::{
-    LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, SEARCH_TERM_MAX, TAGS_COUNTED_MAX,
+    LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX, SEARCH_TERM_MAX,
+    SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
 };
 use crate::listing::{Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
 
 /// What Shlink calls the domain that links have where none is named.
 const DEFAULT_DOMAIN: &str = "DEFAULT";
-
-/// Milliseconds of a day.
-const DAY_MS: u64 = 86_400_000;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -122,6 +119,12 @@ impl Context {
     }
 }
 
+/// For how long links are looked at.
+fn times() -> String {
+    let (list, search) = (LIST_TIME_MAX.as_millis(), SEARCH_TIME_MAX.as_millis());
+    format!("{list} ms, or {search} ms with a searchTerm or in another order than dateCreated")
+}
+
 /// Why there is no list.
 pub(super) fn failed(answer: &ListAnswer) -> Problem {
     let invalid = |field: &str, reason: String| Problem::invalid(&[Invalid::new(field, reason)]);
@@ -129,15 +132,17 @@ pub(super) fn failed(answer: &ListAnswer) -> Problem {
         ListAnswer::TooManyToSort => invalid(
             "orderBy",
             format!(
-                "cannot sort that many links: at most {LIST_SORTED_MAX}, found within a quarter of a second. Narrow the list \
-                 with tags[], startDate and endDate, or order it by dateCreated or shortCode"
+                "cannot sort that many links: at most {LIST_SORTED_MAX}, found within {}. Narrow the list \
+                 with tags[], startDate and endDate, or order it by dateCreated or shortCode",
+                times()
             ),
         ),
         ListAnswer::TooDeep => invalid(
             "page",
             format!(
-                "cannot be found: at most {LIST_LOOKED_MAX} links are looked at for one answer, for a quarter of a second. \
-                 Go on with the cursor of the page before"
+                "cannot be found: at most {LIST_LOOKED_MAX} links are looked at for one answer, for {}. Go on with the cursor \
+                 of the page before",
+                times()
             ),
         ),
         ListAnswer::TooManyTags => Problem::too_many_tags(TAGS_COUNTED_MAX),
@@ -196,8 +201,8 @@ fn filter(params: &mut Params) -> Filter {
         // How one tag must be there makes no difference.
         all_tags: all_tags.unwrap_or(false) && tags.len() > 1,
         tags,
-        since_ms: params.read("startDate", |text| instant(text, false)),
-        until_ms: params.read("endDate", |text| instant(text, true)),
+        since_ms: params.since_ms("startDate"),
+        until_ms: params.until_ms("endDate"),
         without_used_up: params.flag("excludeMaxVisitsReached"),
         without_over: params.flag("excludePastValidUntil"),
     }
@@ -210,17 +215,6 @@ pub(super) fn search_term(text: &str) -> Result<Option<String>, String> {
         return Err(format!("is longer than {SEARCH_TERM_MAX} characters"));
     }
     Ok((!text.is_empty()).then(|| text.to_lowercase()))
-}
-
-/// A date and time, or a day: its first millisecond, or its last.
-pub(super) fn instant(text: &str, is_end: bool) -> Result<u64, String> {
-    if text.len() == "2026-01-02".len()
-        && let Ok(ms) = dates::parse(&format!("{text}T00:00:00+00:00"))
-    {
-        return Ok(if is_end { ms.saturating_add(DAY_MS - 1).min(INSTANT_MS_MAX) } else { ms });
-    }
-    // A plus that nobody has escaped is a space by now.
-    dates::parse(&text.replace(' ', "+")).map_err(|error| error.to_string())
 }
 
 /// Splits what Shlink writes for an order, such as `title-DESC`.

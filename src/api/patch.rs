@@ -2,10 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::create::{self, cache_seconds, flag, instant, long_url, max_visits, redirect_status, tags, title};
+use super::create::{self, Bounds, cache_seconds, flag, instant, long_url, max_visits, redirect_status, tags, title};
 use super::problem::Invalid;
 use crate::labels::Tags;
-use crate::long_url::Authority;
 use crate::patch::Patch;
 
 /// Fields that are decided when a link is made.
@@ -15,22 +14,22 @@ const LASTING: &[&str] = &["customSlug", "shortCode", "private", "findIfExists",
 ///
 /// # Errors
 /// Every wrong field.
-pub(super) fn read(fields: &Map<String, Value>, own: &[Authority]) -> Result<Patch, Vec<Invalid>> {
+pub(super) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Patch, Vec<Invalid>> {
     let mut patch = Patch::default();
     let mut invalid = Vec::new();
     for (name, value) in fields {
-        if let Err(reason) = take(&mut patch, name, value, own) {
+        if let Err(reason) = take(&mut patch, name, value, bounds) {
             invalid.push(Invalid::new(name, reason));
         }
     }
     if invalid.is_empty() { Ok(patch) } else { Err(invalid) }
 }
 
-fn take(patch: &mut Patch, name: &str, value: &Value, own: &[Authority]) -> Result<(), String> {
+fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &Bounds<'_>) -> Result<(), String> {
     // What a form sends for a field that was emptied.
     let is_empty = value.is_null() || value == "";
     match name {
-        "longUrl" => patch.target = Some(long_url(Some(value), own)?.into()),
+        "longUrl" => patch.target = Some(long_url(Some(value), bounds)?.into()),
         "redirectStatus" if value.is_null() => patch.status = Some(Default::default()),
         "redirectStatus" => patch.status = Some(redirect_status(value)?),
         "cacheSeconds" if value.is_null() => patch.cache_seconds = Some(None),
@@ -62,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     fn read(body: &Value) -> Result<Patch, Vec<String>> {
-        super::read(body.as_object().unwrap(), &[])
+        super::read(body.as_object().unwrap(), &Bounds::default())
             .map_err(|invalid| invalid.into_iter().map(|one| one.field).collect())
     }
 

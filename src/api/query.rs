@@ -4,6 +4,10 @@
 use std::borrow::Cow;
 
 use super::problem::Invalid;
+use crate::dates::{self, INSTANT_MS_MAX};
+
+/// Milliseconds of a day.
+const DAY_MS: u64 = 86_400_000;
 
 /// The parameters of a request. Those that nobody asks for are no mistake, as in Shlink.
 #[derive(Debug)]
@@ -71,6 +75,16 @@ impl Params {
         self.read(name, read).unwrap_or(false)
     }
 
+    /// The instant from which on something is wanted, in milliseconds since 1970 UTC: a date and time, or a day.
+    pub(super) fn since_ms(&mut self, name: &str) -> Option<u64> {
+        self.read(name, |text| instant(text, false))
+    }
+
+    /// The last instant at which something is wanted, likewise. A day counts whole.
+    pub(super) fn until_ms(&mut self, name: &str) -> Option<u64> {
+        self.read(name, |text| instant(text, true))
+    }
+
     /// Notes that a value is wrong.
     pub(super) fn refuse(&mut self, name: &str, reason: impl Into<String>) {
         self.invalid.push(Invalid::new(name, reason));
@@ -83,6 +97,17 @@ impl Params {
     pub(super) fn finish(self) -> Result<(), Vec<Invalid>> {
         if self.invalid.is_empty() { Ok(()) } else { Err(self.invalid) }
     }
+}
+
+/// A date and time, or a day: its first millisecond, or its last.
+fn instant(text: &str, is_end: bool) -> Result<u64, String> {
+    if text.len() == "2026-01-02".len()
+        && let Ok(ms) = dates::parse(&format!("{text}T00:00:00+00:00"))
+    {
+        return Ok(if is_end { ms.saturating_add(DAY_MS - 1).min(INSTANT_MS_MAX) } else { ms });
+    }
+    // A plus that nobody has escaped is a space by now.
+    dates::parse(&text.replace(' ', "+")).map_err(|error| error.to_string())
 }
 
 /// A name or value without escapes; what is not UTF-8 then is replaced.
@@ -142,6 +167,23 @@ mod tests {
         assert!(!params.flag("flag") && params.flag("on") && !params.flag("off"));
         let wrong: Vec<String> = params.finish().unwrap_err().into_iter().map(|one| one.field).collect();
         assert_eq!(wrong, ["page", "itemsPerPage", "x", "y", "flag"]);
+    }
+
+    #[test]
+    fn days_count_whole_and_instants_are_exact() {
+        let query =
+            "a=2026-01-02&b=2026-01-02T03:04:05+01:00&c=2026-01-02T03:04:05%2B01:00&d=9999-12-31&e=2026-02-30&f=soon";
+        let mut params = Params::of(Some(query));
+        let midnight = 1_767_312_000_000;
+        assert_eq!((params.since_ms("a"), params.until_ms("a")), (Some(midnight), Some(midnight + DAY_MS - 1)));
+        let instant = Some(midnight + (2 * 60 + 4) * 60_000 + 5_000);
+        for name in ["b", "c"] {
+            assert_eq!((params.since_ms(name), params.until_ms(name)), (instant, instant), "{name}");
+        }
+        assert_eq!(params.until_ms("d"), Some(INSTANT_MS_MAX));
+        assert_eq!((params.since_ms("e"), params.until_ms("f"), params.until_ms("g")), (None, None, None));
+        let wrong: Vec<String> = params.finish().unwrap_err().into_iter().map(|one| one.field).collect();
+        assert_eq!(wrong, ["e", "f"]);
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
-use super::create::Create;
+use super::create::{Bounds, Create};
 use super::describe::describe;
 use super::fields;
 use super::patch;
@@ -21,7 +21,7 @@ use crate::link::{Link, Origin, Reuse, Version};
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::private_code;
 use crate::stats::unix_ms;
-use crate::visits::tally::{Counts, Subject};
+use crate::visits::tally::Counts;
 
 /// Issued codes that are tried before a create gives up. Each that is taken belongs to a custom slug of that shape, or was
 /// issued before a store was restored from an old copy.
@@ -52,10 +52,17 @@ impl Context {
         }
     }
 
+    /// What `read` makes of a request, with what its long URL is checked against.
+    pub(super) fn bounded<T>(&self, read: impl FnOnce(&Bounds<'_>) -> T) -> T {
+        let allowed = self.desk.allowed();
+        read(&Bounds { own: &self.site.own, allowed: allowed.as_deref() })
+    }
+
     /// The link, and how often it was followed where that is known.
     async fn try_create(&self, request: Request<Incoming>) -> Result<Shown, Problem> {
         let fields = read_object(request).await?;
-        let create = Create::read(&fields, &self.site.own).map_err(|invalid| Problem::invalid(&invalid))?;
+        let create =
+            self.bounded(|bounds| Create::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
         let code = match create.slug {
             Some(slug) => slug,
             None => self.fresh_code(create.private).await?,
@@ -130,7 +137,8 @@ impl Context {
 
     async fn try_change(&self, code: &str, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
         let fields = read_object(request).await?;
-        let patch = patch::read(&fields, &self.site.own).map_err(|invalid| Problem::invalid(&invalid))?;
+        let patch =
+            self.bounded(|bounds| patch::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
         let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
         let patch = Box::new(patch);
         match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, ticket }).await {
@@ -186,9 +194,8 @@ impl Context {
         let counts = match counts {
             Some(counts) => counts,
             None => {
-                let subject = Subject::Link(link.code);
-                match self.desk.store(|ticket| StoreRequest::ReadVisits { subject, ticket }).await {
-                    StoreAnswer::Visits(history) => history.all.counts,
+                match self.desk.store(|ticket| StoreRequest::Read { code: link.code, ticket }).await {
+                    StoreAnswer::Found(_, counts) => counts,
                     // The link is made or changed: that must be told, whatever became of its visits.
                     _ => Counts::default(),
                 }

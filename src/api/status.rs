@@ -74,6 +74,7 @@ pub(super) async fn gather(desk: &Desk) -> Value {
             "error": node.fleet.errors.get(),
         },
         "fleet": describe_fleet(node),
+        "allowList": describe_allow_list(node),
         "alarms": node.alarms.list().iter().map(|alarm| json!({
             "name": alarm.name,
             "text": alarm.text,
@@ -81,6 +82,15 @@ pub(super) async fn gather(desk: &Desk) -> Value {
             "cleared": alarm.cleared_ms.map(dates::format),
         })).collect::<Vec<_>>(),
     })
+}
+
+/// What is known of the list of hosts that links may lead to; nothing where there is none.
+fn describe_allow_list(node: &NodeStats) -> Option<Value> {
+    let allow = &node.allow_list;
+    let read_ms = Some(allow.read_ms.get()).filter(|ms| *ms > 0);
+    allow.configured.load(Ordering::Relaxed).then(
+        || json!({"static": allow.fixed.get(), "dynamic": allow.dynamic.get(), "read": read_ms.map(dates::format)}),
+    )
 }
 
 fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary>) -> Value {

@@ -7,7 +7,6 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
-use super::list::instant;
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::short_urls::failed;
@@ -71,8 +70,8 @@ struct Span {
 impl Span {
     fn read(query: Option<&str>) -> Result<Span, Vec<Invalid>> {
         let mut params = Params::of(query);
-        let start_ms = params.read("startDate", |text| instant(text, false)).unwrap_or(0);
-        let end_ms = params.read("endDate", |text| instant(text, true)).unwrap_or(u64::MAX);
+        let start_ms = params.since_ms("startDate").unwrap_or(0);
+        let end_ms = params.until_ms("endDate").unwrap_or(u64::MAX);
         params.finish()?;
         Ok(Span { start_ms, end_ms })
     }

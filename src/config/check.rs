@@ -8,8 +8,8 @@ use super::keys::{Key, SETTINGS};
 use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
 use super::redis_url;
-use super::value::{self, Found, Written};
-use super::{Expiry, Fleet, KeySource, Limits, Purpose, Residency, Settings};
+use super::value::{self, Written};
+use super::{Allow, AllowSource, Expiry, Fleet, KeySource, Limits, Purpose, Residency, Settings};
 use crate::exit::Reason;
 
 /// The least memory for links that one core can work with, bytes.
@@ -46,6 +46,7 @@ impl<'a> Checker<'a> {
         let dedupe = self.one(Key::LinksDedupe, value::window);
         let default_ttl = self.one(Key::LinksDefaultTtl, value::window);
         let expiry = self.expiry(fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some()));
+        let allow = self.allow(fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some()));
         let connections = self.one(Key::LimitsConnections, |written| value::integer(written, 1, 4_000_000));
         let idle = self.one(Key::LimitsIdleSeconds, |written| value::integer(written, 1, 86_400));
         let head = self.one(Key::LimitsHeadSeconds, |written| value::integer(written, 1, 600));
@@ -73,6 +74,7 @@ impl<'a> Checker<'a> {
             dedupe: dedupe?,
             default_ttl: default_ttl?,
             expiry: expiry?,
+            allow,
             limits: Limits {
                 connections: usize::try_from(connections?).ok()?,
                 idle: Duration::from_secs(idle?),
@@ -102,40 +104,38 @@ impl<'a> Checker<'a> {
         read(&default).ok()
     }
 
-    /// The public addresses, each with its place.
-    fn listen(&mut self) -> Option<Vec<(SocketAddr, Source)>> {
+    /// The values of a list that the strongest source gives, each with its place; `None` where no source gives one. `right`
+    /// says what to write instead of an empty one.
+    fn list<T>(&mut self, key: Key, right: &str, read: impl Fn(&str) -> Result<T, Wrong>) -> Option<Vec<(T, Source)>> {
         let mut best = None;
-        for found in self.raw.of(Key::Listen) {
-            let addresses = self.addresses(found);
+        for found in self.raw.of(key) {
+            let items = value::items(found);
+            if items.is_empty() {
+                self.problems.push(Problem::of(found.source.clone(), key, Wrong::new("is an empty list", right)));
+            }
+            let mut values = Vec::new();
+            for item in items {
+                match item.and_then(|(text, source)| {
+                    read(&text).map_err(|wrong| (wrong, source.clone())).map(|value| (value, source))
+                }) {
+                    Ok(value) => values.push(value),
+                    Err((wrong, source)) => self.problems.push(Problem::of(source, key, wrong)),
+                }
+            }
             if best.is_none() {
-                self.sources[Key::Listen as usize] = found.source.clone();
-                best = Some(addresses);
+                self.sources[key as usize] = found.source.clone();
+                best = Some(values);
             }
         }
-        best.or_else(|| {
+        best
+    }
+
+    /// The public addresses, each with its place.
+    fn listen(&mut self) -> Option<Vec<(SocketAddr, Source)>> {
+        self.list(Key::Listen, "name at least one IP:PORT", value::address).or_else(|| {
             let default = Key::Listen.setting().default?;
             Some(vec![(value::address(default).ok()?, Source::Default)])
         })
-    }
-
-    fn addresses(&mut self, found: &Found) -> Vec<(SocketAddr, Source)> {
-        let mut addresses = Vec::new();
-        let items = value::items(found);
-        if items.is_empty() {
-            let wrong = Wrong::new("is an empty list", "name at least one IP:PORT");
-            self.problems.push(Problem::of(found.source.clone(), Key::Listen, wrong));
-        }
-        for item in items {
-            let read = item.and_then(|(text, source)| match value::address(&text) {
-                Ok(address) => Ok((address, source)),
-                Err(wrong) => Err((wrong, source)),
-            });
-            match read {
-                Ok(address) => addresses.push(address),
-                Err((wrong, source)) => self.problems.push(Problem::of(source, Key::Listen, wrong)),
-            }
-        }
-        addresses
     }
 
     fn cores(&mut self, allowed: &[usize]) -> Option<Cores> {
@@ -204,6 +204,17 @@ impl<'a> Checker<'a> {
         let source = self.sources[Key::LinksRecycleAfter as usize].clone();
         self.problems.push(Problem::of(source, Key::LinksRecycleAfter, Wrong::new(reason, right)));
         None
+    }
+
+    fn allow(&mut self, has_redis: bool) -> Allow {
+        let source = self.one(Key::AllowSource, value::allow_source);
+        if source == Some(AllowSource::Redis) && !has_redis {
+            let place = self.sources[Key::AllowSource as usize].clone();
+            let wrong = Wrong::new("is redis, and no redis is set", "set redis, or name a file or an address");
+            self.problems.push(Problem::of(place, Key::AllowSource, wrong));
+        }
+        let hosts = self.list(Key::AllowHosts, "name at least one host, or leave it out to allow all", value::host);
+        Allow { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
     }
 
     fn fleet(&mut self) -> Option<Fleet> {

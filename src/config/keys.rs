@@ -24,6 +24,8 @@ pub enum Key {
     LinksKeepExpired,
     LinksExpirePerSecond,
     LinksRecycleAfter,
+    AllowHosts,
+    AllowSource,
     FleetNode,
     FleetPassword,
     FleetCaFile,
@@ -60,7 +62,7 @@ pub struct Setting {
 }
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 29] = [
+pub static SETTINGS: [Setting; 31] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -230,6 +232,26 @@ pub static SETTINGS: [Setting; 29] = [
         default: Some("off"),
         secret: false,
         doc: "How long after the removal of an expired link its generated code may be given to another; not in a fleet.",
+    },
+    Setting {
+        key: Key::AllowHosts,
+        name: "allow.hosts",
+        env: "CAROM_ALLOW_HOSTS",
+        flag: None,
+        kind: "one or more of shop.example, or *.shop.example for all hosts below it",
+        default: None,
+        secret: false,
+        doc: "Hosts that new links may lead to; if neither this nor allow.source is set, all hosts.",
+    },
+    Setting {
+        key: Key::AllowSource,
+        name: "allow.source",
+        env: "CAROM_ALLOW_SOURCE",
+        flag: None,
+        kind: "a file, http:// or https:// and an address, or redis",
+        default: None,
+        secret: false,
+        doc: "Where more such hosts are read every two seconds, as a JSON object {\"id\": \"host\", ...}; in Redis the key {PREFIX}:allow.",
     },
     Setting {
         key: Key::FleetNode,

@@ -17,6 +17,7 @@ mod suggest;
 mod tests;
 mod value;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub use value::{BaseUrl, LogLevel};
 use check::Checker;
 use keys::{Key, SETTINGS};
 use raw::Raw;
+
+use crate::hosts::HostPattern;
 
 /// The settings of a node, each value checked, and all fitting together.
 #[derive(Clone, PartialEq, Debug)]
@@ -62,6 +65,8 @@ pub struct Settings {
     pub default_ttl: Option<Duration>,
     /// What becomes of links whose time is over.
     pub expiry: Expiry,
+    /// What new links may lead to.
+    pub allow: Allow,
     /// What an operator may bound.
     pub limits: Limits,
     /// How much is logged.
@@ -90,6 +95,36 @@ pub struct Expiry {
     pub per_second: u32,
     /// How long after that a generated code may be given to another link; `None`: never.
     pub recycle_after: Option<Duration>,
+}
+
+/// What new links may lead to: hosts of either part, or any where there is neither.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Allow {
+    /// The static part.
+    pub hosts: Vec<HostPattern>,
+    /// Where the dynamic part is read.
+    pub source: Option<AllowSource>,
+}
+
+/// Where the dynamic part of the allow list is read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AllowSource {
+    /// A file.
+    File(PathBuf),
+    /// A key of the fleet's Redis.
+    Redis,
+    /// An HTTP address.
+    Http(String),
+}
+
+impl fmt::Display for AllowSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AllowSource::File(path) => write!(f, "{}", path.display()),
+            AllowSource::Redis => f.write_str("redis"),
+            AllowSource::Http(url) => f.write_str(url),
+        }
+    }
 }
 
 /// Where the secret key of the code space comes from.

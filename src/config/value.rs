@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use carom_shards::{CodeLength, SpaceKey};
 
+use super::AllowSource;
 use super::problem::{Source, Wrong, quoted};
+use crate::hosts::HostPattern;
 
 /// A value as a source wrote it, before anybody asked what it means.
 #[derive(Clone, PartialEq, Debug)]
@@ -311,6 +313,33 @@ pub(super) fn items(found: &Found) -> Vec<Result<(String, Source), (Wrong, Sourc
             Ok(text) => text.split(',').map(|item| Ok((item.trim().to_owned(), found.source.clone()))).collect(),
             Err(wrong) => vec![Err((wrong, found.source.clone()))],
         },
+    }
+}
+
+/// A host, or all below it.
+pub(super) fn host(text: &str) -> Result<HostPattern, Wrong> {
+    let right = "write a host such as shop.example, or *.shop.example for all below it";
+    HostPattern::parse(text).map_err(|error| Wrong::new(format!("{} {error}", quoted(text)), right))
+}
+
+/// Where the dynamic part of the allow list is read.
+pub(super) fn allow_source(written: &Written) -> Result<AllowSource, Wrong> {
+    let text = text(written)?;
+    let wrong = |reason: &str| {
+        Err(Wrong::new(format!("{} {reason}", quoted(text)), "name a file, an http:// or https:// address, or redis"))
+    };
+    match text.split_once("://") {
+        None if text == "redis" => Ok(AllowSource::Redis),
+        None => Ok(AllowSource::File(path(written)?)),
+        Some(("http" | "https", _)) => match url::Url::parse(text) {
+            Err(_) => wrong("is no address"),
+            // It would be shown with the settings and in alarms.
+            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+                Err(Wrong::new("holds a user name or password", "name an address that needs none"))
+            }
+            Ok(url) => Ok(AllowSource::Http(url.into())),
+        },
+        Some(_) => wrong("is neither http:// nor https://"),
     }
 }
 

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::readers::{self, Read};
+use super::visits::Visits;
 use crate::allowance::{Identity, Share, Stored};
 use crate::limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use crate::link::Link;
@@ -44,9 +45,6 @@ pub struct SharedVisits {
     pub answer_time: Duration,
 }
 
-/// Tells how often the link of a code was followed so far.
-pub type Followed = Box<dyn Fn(&Code) -> Result<u64, StoreError> + Send>;
-
 /// What the thread works with.
 pub struct AllowanceSetup {
     /// The store.
@@ -55,8 +53,8 @@ pub struct AllowanceSetup {
     pub post: Post,
     /// Where to count.
     pub stats: Arc<NodeStats>,
-    /// How often a link was followed so far.
-    pub followed: Followed,
+    /// Who knows how often a link was followed so far.
+    pub visits: Visits,
     /// Who gives out visits; this node alone where there is nobody.
     pub shared: Option<SharedVisits>,
 }
@@ -169,7 +167,7 @@ impl Allowances {
 
     /// Reads a link and what is stored of its visits; or says what else there is.
     fn load(&self, code: &Code) -> Result<Limited, LookedUp> {
-        let AllowanceSetup { links, stats, followed, shared, .. } = &self.setup;
+        let AllowanceSetup { links, stats, visits, shared, .. } = &self.setup;
         let unreadable = |error: StoreError| {
             stats.store_errors.add_shared(1);
             tracing::error!(%error, %code, "it cannot be read how often a link was followed");
@@ -187,7 +185,7 @@ impl Allowances {
         let Some(max) = link.policy.max_visits else { return Err(LookedUp::Allowed(link)) };
         let of = identity(&link);
         let stored = stored.filter(|stored| stored.of == of).unwrap_or(Stored { of, ..Stored::default() });
-        let followed = followed(code).map_err(unreadable)?;
+        let followed = visits.counts(&[*code]).map_err(unreadable)?.iter().map(|counts| counts.total).sum();
         let share = Share::resume(max, stored, followed, shared.is_some());
         Ok(Limited { link, share, waiting: Vec::new(), used: Instant::now(), spent_until: None })
     }

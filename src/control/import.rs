@@ -18,12 +18,10 @@ use std::time::{Duration, Instant};
 use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeLength, CodeSpace, Counter, GeneratedCode, Issuer, Segment};
 
-use super::catalog::index;
 use super::disk::DiskGuard;
-use super::ends;
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
+use super::indexes::Entries;
 use super::progress::{Progress, rate};
-use super::urls;
 use crate::fleet::Partition;
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use crate::link::Link;
@@ -259,13 +257,10 @@ impl<'s> Committer<'s> {
         sorted.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         if !sorted.is_empty() {
             let records = || sorted.iter().map(|(key, range)| (key.ascii(), &self.records[(*range).clone()]));
-            let entries = records().filter_map(|(key, record)| urls::entry_of(key, record));
             // The indexes come first: whatever happens, no link is without its entry, and entries without a link do no harm.
-            self.setup.links.ingest_urls(entries.map(|entry| (entry, entry.created_ms)).collect())?;
-            self.setup.links.ingest_ends(records().filter_map(|(key, record)| ends::entry_of(key, record)))?;
-            self.setup
-                .links
-                .ingest_catalog(records().flat_map(|(key, record)| index::entries_of(key, record)).collect())?;
+            let mut entries = Entries::default();
+            records().for_each(|(key, record)| entries.add(key, record));
+            entries.ingest(&self.setup.links)?;
             self.setup.links.ingest(records())?;
         }
         self.last = self.collected.drain().map(|(code, _)| code).collect();

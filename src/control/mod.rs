@@ -3,10 +3,10 @@
 //!
 //! Nothing here knows of sockets or HTTP. Cores are reached through [`crate::mail`] alone.
 
+pub mod allow;
 pub mod allowances;
 pub mod catalog;
 pub mod disk;
-pub mod ends;
 pub mod expiry;
 pub mod export;
 #[cfg(feature = "faults")]
@@ -16,6 +16,7 @@ pub mod fetchers;
 pub mod fleet;
 pub mod import;
 mod import_lines;
+pub mod indexes;
 pub mod loader;
 pub mod ndjson;
 pub mod pages;

@@ -27,8 +27,8 @@ use crate::fleet::{Partition, State};
 use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
 use crate::mail::{AllowanceQueue, Order, Post, StoreAnswer, StoreRequest, Swept, ToCore, WriterQueue};
 use crate::record;
-use crate::stats::{NodeStats, unix_ms};
-use crate::store::links::{Links, StoreError};
+use crate::stats::{NodeStats, unix_ms, unix_nanos};
+use crate::store::links::{Ended, Links, StoreError};
 
 /// How often a writer that waits for room looks whether there is some.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -66,7 +66,7 @@ pub struct WriterSetup {
     /// Who gives out the visits of limited links.
     pub allowances: AllowanceQueue,
     /// Who counts visits, and forgets those of links that have ended.
-    pub ended: Sender<Vec<Code>>,
+    pub ended: Sender<Vec<Ended>>,
     /// Who removes links whose time is over, and waits to hear of it.
     pub sweeper: Sender<Swept>,
     /// Promises to break on purpose.
@@ -179,14 +179,16 @@ impl Writer {
         let (writes, outcomes) = plan.finish();
         self.unsynced |= !writes.states.is_empty();
         let must_sync = acknowledges || vouches && self.unsynced;
-        if let Err(error) = self.write(&writes) {
+        let number = unix_nanos();
+        let ended: Vec<Ended> = writes.ended.iter().map(|&code| Ended { code, number }).collect();
+        if let Err(error) = self.write(&writes, &ended) {
             self.fail(&error);
         } else if !must_sync || self.make_durable() {
             self.setup.stats.store_updates.add(writes.states.len() as u64);
             self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
-            if !writes.ended.is_empty() {
+            if !ended.is_empty() {
                 // Without a receiver the node is on its way out.
-                let _ = self.setup.ended.send(writes.ended);
+                let _ = self.setup.ended.send(ended);
             }
             if !writes.limited.is_empty() {
                 self.setup.allowances.changed(writes.limited);
@@ -202,7 +204,7 @@ impl Writer {
 
     /// Writes what a commit changes. What nobody waits for is durable with the next sync, and until then a loss of power
     /// takes the place in the stream with it.
-    fn write(&mut self, writes: &Writes) -> Result<(), StoreError> {
+    fn write(&mut self, writes: &Writes, ended: &[Ended]) -> Result<(), StoreError> {
         if writes.is_empty() {
             return Ok(());
         }
@@ -223,8 +225,9 @@ impl Writer {
                 None => batch.remove_url(entry),
             }
         }
-        let ended = writes.limited.iter().filter(|(_, ended)| *ended);
-        ended.for_each(|(code, _)| batch.remove_allowance(code));
+        let gone = writes.limited.iter().filter(|(_, is_over)| *is_over);
+        gone.for_each(|(code, _)| batch.remove_allowance(code));
+        ended.iter().for_each(|ended| batch.end_visits(ended));
         for (of, due, is_there) in &writes.ends {
             if *is_there { batch.set_due(*of, due) } else { batch.remove_due(*of, due) }
         }

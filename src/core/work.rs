@@ -478,6 +478,7 @@ impl Work {
                     data.shard.doubt(ranges);
                 }
             }
+            ToCore::Hosts(hosts) => self.desk.allow(hosts),
             ToCore::CodesReady => {
                 self.desk.bring_codes();
             }

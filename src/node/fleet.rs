@@ -102,9 +102,19 @@ fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
 /// # Errors
 /// Where the certificates cannot be used.
 pub(super) fn shared_visits(settings: &Settings) -> Result<Option<SharedVisits>, Exit> {
+    let redis = redis(settings)?;
+    Ok(redis.map(|(redis, _)| SharedVisits { redis, answer_time: settings.fleet.answer_time }))
+}
+
+/// A way to Redis, and what it is called with its servers and what its keys begin with; `None` where there is none.
+///
+/// # Errors
+/// Where the certificates cannot be used.
+pub(super) fn redis(settings: &Settings) -> Result<Option<(Redis, String)>, Exit> {
     let Some(redis) = redis_settings(settings) else { return Ok(None) };
+    let whole = format!("{redis:?}");
     let redis = Redis::new(redis).map_err(|error| Exit::new(Reason::Usage, format!("fleet.ca_file: {error}")))?;
-    Ok(Some(SharedVisits { redis, answer_time: settings.fleet.answer_time }))
+    Ok(Some((redis, whole)))
 }
 
 /// What a node of a fleet works with.

@@ -12,6 +12,7 @@ mod allowances;
 pub mod catalog;
 mod ends;
 mod fleet;
+mod indexes;
 mod urls;
 mod visits;
 
@@ -29,8 +30,9 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::ends::Of;
+pub use self::indexes::Index;
 pub use self::urls::UrlUse;
-pub use self::visits::VisitRow;
+pub use self::visits::{Ended, VisitRow};
 pub use super::error::StoreError;
 use super::journal::{self, Repair};
 use super::search::{bisect, from_position, gallop, position};
@@ -225,9 +227,7 @@ impl Links {
                 let mut batch = self.batch();
                 batch.inner.insert(&self.meta, "format", sealed("format", FORMAT));
                 batch.inner.insert(&self.meta, "key_fingerprint", fingerprint);
-                batch.set_url_index();
-                batch.set_end_index();
-                batch.set_catalog();
+                Index::ALL.into_iter().for_each(|index| batch.set_index(index));
                 self.commit(batch)?;
                 return self.sync();
             }
@@ -462,12 +462,13 @@ fn link_options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
         .max_memtable_size(MEMTABLE_BYTES)
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        .data_block_compression_policy(CompressionPolicy::new([
-            CompressionType::None,
-            CompressionType::None,
-            CompressionType::Lz4,
-        ]))
+        .data_block_compression_policy(deep_compression())
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(FILTER_BITS))))
+}
+
+/// What is written often is not compressed; what has come to rest is.
+fn deep_compression() -> CompressionPolicy {
+    CompressionPolicy::new([CompressionType::None, CompressionType::None, CompressionType::Lz4])
 }
 
 fn high_water_key(code_len: usize) -> String {

@@ -105,7 +105,8 @@ fn the_old_target_is_never_served_after_the_answer() {
     let (acknowledged, followed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let follow = |wires: &mut Vec<Wire>| {
         let mut seen = 0;
-        while acknowledged.load(Ordering::SeqCst) < changes {
+        let is_done = || acknowledged.load(Ordering::SeqCst) == changes && followed.load(Ordering::SeqCst) >= redirects;
+        while !is_done() {
             let before = acknowledged.load(Ordering::SeqCst);
             wires.iter_mut().for_each(|wire| wire.send(b"GET /moving HTTP/1.1\r\nHost: a\r\n\r\n"));
             for wire in wires.iter_mut() {

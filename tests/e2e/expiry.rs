@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use carom::dates;
 use carom::stats::unix_ms;
-use carom::store::links::Of;
+use carom::store::links::{Index, Of};
 use carom_shards::Code;
 use serde_json::{Value, json};
 
@@ -65,8 +65,12 @@ fn import_ended(setup: &Setup, count: usize) {
             "validUntil": "2020-01-02T00:00:00+00:00"});
         format!("{link}\n")
     };
+    import(setup, &(0..count).map(ended).collect::<String>());
+}
+
+fn import(setup: &Setup, lines: &str) {
     let file = setup.data_dir().with_extension("ndjson");
-    std::fs::write(&file, (0..count).map(ended).collect::<String>()).unwrap();
+    std::fs::write(&file, lines).unwrap();
     let done = Command::new(CAROM).arg("import").arg("--data-dir").arg(setup.data_dir()).arg(&file).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
@@ -220,7 +224,7 @@ fn a_store_of_an_earlier_version_gets_its_index_of_ends() {
     let recent = wire.create(&json!({"longUrl": TARGET, "validUntil": in_seconds(-10)})).code();
     let setup = node.terminate();
     let store = open_store(&setup);
-    store.forget_end_index().unwrap();
+    store.forget_index(Index::Ends).unwrap();
     drop(store);
     let node = setup.env("CAROM_LINKS_KEEP_EXPIRED", "1s").start();
     assert!(node.log().contains("making the index of ends"), "{}", node.log());
@@ -279,6 +283,19 @@ fn codes_of_expired_links_come_back_after_their_time_and_those_of_deleted_ones_n
     assert_eq!(store.due(Of::Grave, None, u64::MAX, 9).unwrap(), []);
     let has = |code: &String| store.get(&Code::parse(code.as_bytes()).unwrap()).unwrap().is_some();
     assert!(deleted.iter().all(has) && has(&private), "their tombstones stay for good");
+}
+
+#[test]
+fn codes_that_would_make_a_segment_wait_for_their_time_all_the_same() {
+    let data = tempfile::tempdir().unwrap();
+    let setup = recycling(data.path()).env("CAROM_LINKS_RECYCLE_AFTER", "4s");
+    let line = json!({"longUrl": TARGET, "dateCreated": "2020-01-01T00:00:00Z", "validUntil": "2020-01-02T00:00:00Z"});
+    import(&setup, &format!("{line}\n").repeat(10_000));
+    let removed_at_first = Instant::now();
+    let node = setup.start();
+    wait_until("the removal", || expired(&node) == 10_000);
+    wait_until("codes that come back", || recycled(&node) == 10_000);
+    assert!(removed_at_first.elapsed() >= Duration::from_secs(4), "{:?}", removed_at_first.elapsed());
 }
 
 /// Links are made, expire and give their codes back, while the node is killed again and again: no code has two links.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::process::Command;
 
-use carom::store::links::Links;
+use carom::store::links::{Index, Links};
 use serde_json::{Value, json};
 
 use crate::changes::change;
@@ -246,8 +246,8 @@ fn links_of_an_import_and_of_an_earlier_version_are_in_lists() {
     let key = fs::read_to_string(store.join("space.key")).unwrap();
     let key = carom_shards::SpaceKey::from_hex(key.trim()).unwrap();
     let (links, _) = Links::open(&store.join("links"), &key.fingerprint()).unwrap();
-    links.forget_catalog().unwrap();
-    assert!(!links.has_catalog().unwrap());
+    links.forget_index(Index::Lists).unwrap();
+    assert!(!links.has_index(Index::Lists).unwrap());
     drop(links);
     check(&Setup::new(&store).start());
 }

@@ -7,6 +7,7 @@
     reason = "helpers of tests, which the lint does not take for tests"
 )]
 
+mod allow;
 mod bad_input;
 mod bulk;
 mod changes;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use carom::store::links::Links;
+use carom::store::links::{Index, Links};
 use serde_json::{Value, json};
 
 use crate::http::{Reply, Wire};
@@ -221,8 +221,8 @@ fn a_store_of_an_earlier_version_gets_its_index() {
     let key = std::fs::read_to_string(data.path().join("space.key")).unwrap();
     let key = carom_shards::SpaceKey::from_hex(key.trim()).unwrap();
     let (links, _) = Links::open(&data.path().join("links"), &key.fingerprint()).unwrap();
-    links.forget_url_index().unwrap();
-    assert!(!links.has_url_index().unwrap());
+    links.forget_index(Index::Urls).unwrap();
+    assert!(!links.has_index(Index::Urls).unwrap());
     drop(links);
     let node = setup.start();
     assert!(node.log().contains("making the index of long URLs"), "{}", node.log());

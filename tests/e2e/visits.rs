@@ -98,6 +98,28 @@ fn a_new_link_of_the_same_slug_has_no_visits() {
     });
 }
 
+#[test]
+fn a_kill_right_after_a_delete_leaves_no_visits_to_the_next_link() {
+    let data = tempfile::tempdir().unwrap();
+    let setup = Setup::new(data.path());
+    let node = setup.start();
+    let mut wire = node.wire();
+    wire.shorten_as("again", "https://example.org/");
+    follow(std::slice::from_mut(&mut wire), "again", BROWSER);
+    drop(wire);
+    // The log has the visit.
+    node.terminate();
+    let node = setup.start();
+    let mut wire = node.wire();
+    assert_eq!(visits(&mut wire, "again")["summary"], summary(1, 0));
+    assert_eq!(wire.delete("again").status, 204);
+    node.kill();
+    let node = setup.start();
+    let mut wire = node.wire();
+    wire.shorten_as("again", "https://example.org/");
+    assert_eq!(visits(&mut wire, "again")["summary"], summary(0, 0));
+}
+
 /// Follows links one after the other and kills the node; returns how many redirects were answered more than a second
 /// before that, and how many visits the next process knows of.
 fn counted_over_a_kill(setup: &Setup) -> (u64, u64) {

@@ -90,6 +90,6 @@ impl Around {
             }
             wanted.saturating_sub(rank)
         };
-        part.entries(view, descending).skip(skip as usize)
+        part.places(view, descending).skip(skip as usize)
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::fences::{Fences, RUN_LEN_MAX};
 use super::{Catalog, Tallies};
 use crate::limits::COUNTED_AT_ONCE;
-use crate::store::links::catalog::{Entry, Shelf, View};
+use crate::store::links::catalog::{Shelf, View};
 use crate::store::links::{StoreError, Value};
 
 /// Between two parts. Whoever serves clients on the same CPU needs it more.
@@ -174,7 +174,7 @@ pub(super) fn count_part(
     }
     for (key, added) in counts.of(shelf).end_part(&part, part.len() < at_once) {
         // A run that becomes too long by that is split with the next change of it.
-        counts.change(Entry { shelf, key }, added);
+        counts.change(shelf, key, added);
     }
     // Those that are behind the part that was read will be met there.
     counts.of(shelf).pending.clear();

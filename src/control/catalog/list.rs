@@ -14,7 +14,7 @@ use carom_shards::code::CODE_LEN_MAX;
 use super::counted::Around;
 use super::sift::{Sift, Sifted};
 use super::visits::Visits;
-use super::walk::{Merged, Run, Walked, Wanted, walk};
+use super::walk::{Run, Walked, Wanted, candidates, walk};
 use super::{Catalog, Tallies};
 use crate::limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use crate::link::Link;
@@ -51,7 +51,7 @@ impl Finder<'_> {
         let mut answer = match self.query.order.field {
             OrderField::DateCreated => self.by_date(),
             OrderField::ShortCode => self.by_code(),
-            field => self.by_visits(field).unwrap_or_else(|| self.sorted()),
+            field => self.by_visits(field).and_then(|answer| answer.map_or_else(|| self.sorted(), Ok)),
         }?;
         if let ListAnswer::Links(page) = &mut answer {
             page.visits = self.visits_of(&page.links)?;
@@ -68,7 +68,7 @@ impl Finder<'_> {
         let (filter, descending) = (&self.query.filter, self.query.order.descending);
         let ask = |counts: &Tallies| {
             let runs = runs(filter, counts);
-            let around = match (&runs[..], filter.needs_records()) {
+            let around = match (&runs[..], filter.sifts()) {
                 ([run], false) => {
                     counted_of(counts, run).map(|fences| Around::of(fences, run, self.offset(), descending))
                 }
@@ -83,20 +83,22 @@ impl Finder<'_> {
                 if let Some(Cursor { behind: Behind::Place(place), .. }) = self.query.cursor {
                     runs = runs.into_iter().map(|run| run.behind(place, descending)).collect();
                 }
-                let places = Merged::of(&runs, &view, descending);
-                let mut sift = self.sift();
-                let needs_records = filter.needs_records();
-                let walked = walk(
-                    places,
-                    self.wanted(),
-                    |place| Behind::Place(*place),
-                    |place, wanted| {
-                        if wanted || needs_records { sift.look(&view, *place, wanted) } else { Ok(Sifted::One) }
-                    },
-                )?;
-                Ok(self.page_of(walked, !needs_records && runs.len() == 1))
+                let walked = self.walk_by_age(&runs, &view, self.wanted(), descending)?;
+                Ok(self.page_of(walked, !filter.sifts() && runs.len() == 1))
             }
         }
+    }
+
+    /// Goes through the candidates of some runs.
+    fn walk_by_age(&self, runs: &[Run], view: &View, wanted: Wanted, descending: bool) -> Result<Walked, StoreError> {
+        let mut sift = self.sift();
+        let candidates = candidates(&self.query.filter, runs, view, descending);
+        walk(
+            candidates,
+            wanted,
+            |listed| Behind::Place(listed.place),
+            |listed, wanted| sift.look_at_listed(view, listed, wanted),
+        )
     }
 
     /// A page of a run that has only links that are asked for.
@@ -107,7 +109,7 @@ impl Finder<'_> {
         let (offset, page) = query.cursor.as_ref().map_or((self.offset(), query.page), |it| (it.seen, it.page));
         let places: Box<dyn Iterator<Item = Result<Place, StoreError>>> = match &query.cursor {
             Some(Cursor { behind: Behind::Place(place), .. }) => {
-                Box::new(run.clone().behind(*place, descending).entries(view, descending))
+                Box::new(run.clone().behind(*place, descending).places(view, descending))
             }
             _ if offset >= total => Box::new(std::iter::empty()),
             _ => Box::new(around.places(view, run, (before, before_end), offset, descending)),
@@ -134,8 +136,8 @@ impl Finder<'_> {
         let is_all = *filter == Filter::default();
         let ask = |counts: &Tallies| {
             let total = counts.dates.whole().map(|fences| fences.total());
-            let is_short =
-                !is_all && len_max(counts, &runs(filter, counts)).is_some_and(|len| len <= LIST_SORTED_MAX as u64);
+            let is_short = !is_all
+                && len_max(filter, counts, &runs(filter, counts)).is_some_and(|len| len <= LIST_SORTED_MAX as u64);
             (total.filter(|_| is_all), is_short)
         };
         let (view, (total, is_short)) = self.catalog.look(ask);
@@ -174,20 +176,21 @@ impl Finder<'_> {
     }
 
     /// The links that were visited most, if all are asked for, more than can be sorted, and somebody keeps them in that order.
-    fn by_visits(&self, field: OrderField) -> Option<Result<ListAnswer, StoreError>> {
+    fn by_visits(&self, field: OrderField) -> Result<Option<ListAnswer>, StoreError> {
         let query = self.query;
         let is_by_visits = matches!(field, OrderField::Visits | OrderField::NonBotVisits);
         let (offset, page) = self.sorted_offset();
         let end = offset.saturating_add(query.per_page as u64).saturating_add(1);
         if !is_by_visits || !query.order.descending || query.filter != Filter::default() || end > LIST_SORTED_MAX as u64
         {
-            return None;
+            return Ok(None);
         }
         let (view, total) = self.catalog.look(|counts| counts.dates.whole().map(|fences| fences.total()));
         if total.is_some_and(|total| total <= LIST_SORTED_MAX as u64) {
-            return None;
+            return Ok(None);
         }
-        let codes = self.visits.most_visited(LIST_SORTED_MAX, field == OrderField::NonBotVisits)?;
+        let without_bots = field == OrderField::NonBotVisits;
+        let Some(codes) = self.visits.most_visited(LIST_SORTED_MAX, without_bots)? else { return Ok(None) };
         let mut sift = self.sift();
         let shown = codes.iter().skip(offset as usize).take(query.per_page);
         let links = shown.filter_map(|code| {
@@ -203,7 +206,7 @@ impl Finder<'_> {
         });
         // There are others, which were visited less or never.
         let (total, complete) = (codes.len() as u64, false);
-        Some(Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete, next })))
+        Ok(Some(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete, next })))
     }
 
     /// Sorts all that are asked for.
@@ -212,19 +215,17 @@ impl Finder<'_> {
         let ask = |counts: &Tallies| {
             let runs = runs(&query.filter, counts);
             // Between two fences nobody knows how many there are.
-            let is_long = !query.filter.needs_records()
-                && len_max(counts, &runs).is_some_and(|len| len > 4 * LIST_SORTED_MAX as u64 && runs.len() == 1);
+            let is_long = !query.filter.sifts()
+                && len_max(&query.filter, counts, &runs)
+                    .is_some_and(|len| len > 4 * LIST_SORTED_MAX as u64 && runs.len() == 1);
             (runs, is_long)
         };
         let (view, (runs, is_long)) = self.catalog.look(ask);
         if is_long {
             return Ok(ListAnswer::TooManyToSort);
         }
-        let mut sift = self.sift();
         let all = Wanted { skip: 0, count: LIST_SORTED_MAX, time_max: self.time_max };
-        let places = Merged::of(&runs, &view, false);
-        let walked =
-            walk(places, all, |place| Behind::Place(*place), |place, wanted| sift.look(&view, *place, wanted))?;
+        let walked = self.walk_by_age(&runs, &view, all, false)?;
         if !walked.complete || walked.matched > LIST_SORTED_MAX as u64 {
             return Ok(ListAnswer::TooManyToSort);
         }
@@ -310,14 +311,15 @@ impl Finder<'_> {
 
 /// The runs that have all links that are asked for, and as few others as possible.
 fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
-    let of_tags = filter.tags.iter().map(|tag| Run::of_tag(tag, filter));
-    match &filter.tags[..] {
-        [] => vec![Run::of_dates(filter)],
-        [_, _, ..] if filter.all_tags => {
-            of_tags.min_by_key(|run| len_max(counts, std::slice::from_ref(run))).into_iter().collect()
-        }
-        _ => of_tags.collect(),
+    if filter.tags.is_empty() {
+        return vec![Run::of_dates(filter)];
     }
+    let mut runs: Vec<Run> = filter.tags.iter().map(|tag| Run::of_tag(tag, filter)).collect();
+    if filter.has_all() {
+        // The shortest leads.
+        runs.sort_by_key(|run| len_of(counts, run));
+    }
+    runs
 }
 
 fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::fences::Fences> {
@@ -325,9 +327,17 @@ fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::fences::F
     counted.whole()
 }
 
-/// How many entries runs have at most; `None` where they are not counted yet.
-fn len_max(counts: &Tallies, runs: &[Run]) -> Option<u64> {
-    runs.iter().map(|run| counted_of(counts, run).map(|fences| Around::len_max(fences, run))).sum()
+/// How many entries a run has at most; `None` where they are not counted yet.
+fn len_of(counts: &Tallies, run: &Run) -> Option<u64> {
+    counted_of(counts, run).map(|fences| Around::len_max(fences, run))
+}
+
+/// How many candidates runs have at most, likewise.
+fn len_max(filter: &Filter, counts: &Tallies, runs: &[Run]) -> Option<u64> {
+    match filter.has_all() {
+        true => len_of(counts, runs.first()?),
+        false => runs.iter().map(|run| len_of(counts, run)).sum(),
+    }
 }
 
 const _: () = assert!(LIST_SORTED_MAX as u64 * 4 <= LIST_LOOKED_MAX);

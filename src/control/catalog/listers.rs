@@ -11,7 +11,9 @@ use super::tags;
 use super::visits::Visits;
 use super::walk::Run;
 use crate::control::pool;
-use crate::limits::{LIST_QUEUE_LEN, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCHERS};
+use crate::limits::{
+    LIST_QUEUE_LEN, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX, SEARCHERS,
+};
 use crate::listing::{Filter, ListAnswer, ListRequest};
 use crate::mail::{ListQueues, Post, StoreAnswer};
 use crate::stats::{NodeStats, unix_ms};
@@ -74,8 +76,8 @@ impl Lister {
         let catalog = &self.setup.catalog;
         match request {
             ListRequest::Links(query) => {
-                Finder { catalog, visits: &*self.setup.visits, query, now_ms: unix_ms(), time_max: LIST_TIME_MAX }
-                    .find()
+                let time_max = if query.is_by_index() { LIST_TIME_MAX } else { SEARCH_TIME_MAX };
+                Finder { catalog, visits: &*self.setup.visits, query, now_ms: unix_ms(), time_max }.find()
             }
             ListRequest::Tags(query) => {
                 let (view, counts) = catalog.look(|counts| counts.tags.whole().is_some().then(|| counts.of_tags.all()));
@@ -107,7 +109,7 @@ impl Lister {
         }
         let (view, ()) = self.setup.catalog.look(|_| ());
         let mut lines = String::new();
-        for place in Run::of_tag(CRAWLABLE, &Filter::default()).entries(&view, true) {
+        for place in Run::of_tag(CRAWLABLE, &Filter::default()).places(&view, true) {
             let line = format!("Allow: /{}\n", place?.code);
             if lines.len() + line.len() > ROBOTS_LEN_MAX {
                 break;

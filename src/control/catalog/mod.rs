@@ -8,7 +8,6 @@
 mod counted;
 mod counting;
 mod fences;
-pub mod index;
 mod list;
 pub mod listers;
 mod sift;
@@ -25,7 +24,7 @@ use self::counting::Counted;
 use self::tags::TagCounts;
 use crate::link::Link;
 use crate::listing::Place;
-use crate::store::links::catalog::{CRAWLABLE, Entry, Listing, Shelf, View, tag_of};
+use crate::store::links::catalog::{CRAWLABLE, Entry, Listing, Marks, Shelf, View, tag_of};
 use crate::store::links::{Batch, Links, StoreError};
 
 pub use self::counting::start as start_counting;
@@ -46,26 +45,26 @@ impl Relisted {
         (!is_same).then(|| Relisted { before: before.cloned(), after: after.cloned() })
     }
 
-    /// The entries that go and those that come.
-    fn entries(&self) -> (Vec<Entry>, Vec<Entry>) {
+    /// The entries that go, those that come, and those that say something else.
+    fn entries(&self) -> [Vec<Entry>; 3] {
         let entries = |link: &Option<Arc<Link>>| link.as_ref().map_or(Vec::new(), |link| listing(link).entries());
-        let (mut gone, mut new) = (entries(&self.before), entries(&self.after));
-        if !gone.is_empty() && !new.is_empty() {
-            let kept: Vec<Entry> = gone.iter().filter(|entry| new.contains(entry)).cloned().collect();
-            gone.retain(|entry| !kept.contains(entry));
-            new.retain(|entry| !kept.contains(entry));
-        }
-        (gone, new)
+        let (before, after) = (entries(&self.before), entries(&self.after));
+        let is_place_in =
+            |entry: &Entry, of: &[Entry]| of.iter().any(|other| (other.shelf, &other.key) == (entry.shelf, &entry.key));
+        let gone = before.iter().filter(|entry| !is_place_in(entry, &after)).cloned().collect();
+        let (stay, new): (Vec<Entry>, Vec<Entry>) = after.into_iter().partition(|entry| is_place_in(entry, &before));
+        [gone, new, stay.into_iter().filter(|entry| !before.contains(entry)).collect()]
     }
 }
 
 /// Where lists have a link.
-fn listing(link: &Link) -> Listing<'_> {
+pub fn listing(link: &Link) -> Listing<'_> {
     Listing {
         place: Place::new(link.created_ms, link.code),
         tags: link.labels.tags.joined(),
         // A private link is one that nobody comes upon.
         crawlable: link.labels.crawlable && !link.is_private(),
+        marks: Marks { end_ms: link.policy.valid_until_ms, limited: link.policy.max_visits.is_some() },
     }
 }
 
@@ -84,13 +83,12 @@ impl Tallies {
 
     /// Takes an entry into account that is in the index from now on, or is not any more. It comes back if its run is too
     /// long now.
-    fn change(&mut self, entry: Entry, added: bool) -> Option<Entry> {
-        let shelf = entry.shelf;
-        let (key, is_long) = self.of(shelf).change(entry.key, added)?;
+    fn change(&mut self, shelf: Shelf, key: Vec<u8>, added: bool) -> Option<(Shelf, Vec<u8>)> {
+        let (key, is_long) = self.of(shelf).change(key, added)?;
         if shelf == Shelf::Tags {
             self.of_tags.change(&key, added);
         }
-        is_long.then_some(Entry { shelf, key })
+        is_long.then_some((shelf, key))
     }
 }
 
@@ -123,9 +121,9 @@ impl Catalog {
     pub fn commit(&self, mut batch: Batch, relisted: &[Relisted]) -> Result<(), StoreError> {
         let mut changes = Vec::with_capacity(relisted.len());
         for one in relisted {
-            let (gone, new) = one.entries();
+            let [gone, new, changed] = one.entries();
             gone.iter().for_each(|entry| batch.unlist(entry));
-            new.iter().for_each(|entry| batch.list(entry));
+            new.iter().chain(&changed).for_each(|entry| batch.list(entry));
             changes.extend(gone.into_iter().map(|entry| (entry, false)));
             changes.extend(new.into_iter().map(|entry| (entry, true)));
         }
@@ -139,10 +137,10 @@ impl Catalog {
         self.crawlable_changes.fetch_add(crawlable_changes, Ordering::AcqRel);
         let mut long = Vec::new();
         for (entry, added) in changes {
-            long.extend(counts.change(entry, added));
+            long.extend(counts.change(entry.shelf, entry.key, added));
         }
         // Only now: what is stored and what is counted are the same again.
-        for Entry { shelf, key } in long {
+        for (shelf, key) in long {
             // If it cannot be read it stays long, and is tried again with the next entry.
             if let Err(error) = counts.of(shelf).shorten(&self.links.view(), shelf, &key) {
                 tracing::warn!(%error, "an index of links could not be read");

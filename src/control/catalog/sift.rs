@@ -7,6 +7,7 @@ use carom_shards::code::CODE_LEN_MAX;
 use memchr::memmem::Finder;
 
 use super::visits::Visits;
+use super::walk::Listed;
 use crate::labels::in_joined;
 use crate::link::Link;
 use crate::listing::{Filter, Place};
@@ -52,6 +53,21 @@ impl<'q> Sift<'q> {
             Err(error) => return Err(error),
         };
         Ok(self.look_at(place.code, &stored, wanted, Some(place)))
+    }
+
+    /// The same with an entry, which says enough of most links.
+    ///
+    /// # Errors
+    /// Those of [`Sift::look`].
+    pub(super) fn look_at_listed(&mut self, view: &View, listed: &Listed, wanted: bool) -> Result<Sifted, StoreError> {
+        let Listed { place, marks, has_all } = *listed;
+        let is_over = self.filter.without_over && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
+        let asks_for_more = self.term.is_some() || self.filter.without_used_up && marks.limited;
+        match (has_all && !is_over, wanted || asks_for_more) {
+            (false, _) => Ok(Sifted::Other),
+            (true, false) => Ok(Sifted::One),
+            (true, true) => self.look(view, place, wanted),
+        }
     }
 
     /// The same with a record, which must be of a link that stands at the place, if there is one.

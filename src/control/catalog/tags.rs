@@ -82,7 +82,7 @@ pub(super) fn add_visits(page: &mut TagPage, view: &View, visits: &dyn Visits) -
             None => None,
             Some(rest) => {
                 left = rest;
-                let places = Run::of_tag(tag, &Filter::default()).entries(view, false);
+                let places = Run::of_tag(tag, &Filter::default()).places(view, false);
                 // There may be some more by now.
                 let codes = places
                     .take(LIST_SORTED_MAX)

@@ -22,7 +22,7 @@ use crate::limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use crate::link::{Link, Origin};
 use crate::listing::{Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
 use crate::record;
-use crate::store::links::catalog::{Entry, Shelf};
+use crate::store::links::catalog::{Entry, Marks, Shelf};
 use crate::store::links::{Links, StoreError};
 use crate::visits::tally::Counts;
 
@@ -348,7 +348,7 @@ fn entries_without_a_link_are_passed_over() {
     let mut batch = shelves.catalog.links.batch();
     // An import that was cut off, and a link that is of another time.
     for (ms, name) in [(3, "nothing"), (4, "c000007")] {
-        batch.list(&Entry { shelf: Shelf::Dates, key: Place::new(ms, code(name)).to_bytes() });
+        batch.list(&Entry { shelf: Shelf::Dates, key: Place::new(ms, code(name)).to_bytes(), marks: Marks::default() });
     }
     shelves.catalog.links.commit(batch).unwrap();
     while count_part(&shelves.catalog, Shelf::Dates, 7, || {}).unwrap() {}

@@ -16,8 +16,11 @@ pub trait Visits: Send + Sync {
 
     /// The codes of so many links that were followed most, those first that were followed most often; `None` where nobody
     /// keeps them in that order.
-    fn most_visited(&self, _count: usize, _without_bots: bool) -> Option<Vec<Code>> {
-        None
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    fn most_visited(&self, _count: usize, _without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
+        Ok(None)
     }
 }
 
@@ -26,7 +29,7 @@ impl Visits for visits::Visits {
         self.counts(codes)
     }
 
-    fn most_visited(&self, count: usize, without_bots: bool) -> Option<Vec<Code>> {
-        Some(self.most_visited(count, without_bots))
+    fn most_visited(&self, count: usize, without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
+        self.most_visited(count, without_bots).map(Some)
     }
 }

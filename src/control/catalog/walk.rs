@@ -8,11 +8,14 @@ use super::sift::Sifted;
 use crate::limits::{LIST_COUNTED_MAX, LIST_LOOKED_MAX};
 use crate::link::Link;
 use crate::listing::{Behind, Filter, Place, ms_bytes};
-use crate::store::links::catalog::{Shelf, View, place_of, tag_key};
+use crate::store::links::catalog::{Marks, Shelf, View, place_of, tag_key};
 use crate::store::links::{StoreError, Value};
 
 /// How many candidates are looked at between two looks at the clock.
 const LOOKS_PER_CLOCK: u64 = 64;
+
+/// Entries that are passed one by one before the next one is looked up: about as many as take the same time.
+const STEPS_MAX: usize = if cfg!(test) { 2 } else { 16 };
 
 /// Entries that stand side by side in an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,63 +50,98 @@ impl Run {
     }
 
     /// What of it comes behind a place, in that direction.
-    pub(super) fn behind(mut self, place: Place, descending: bool) -> Run {
+    pub(super) fn behind(self, place: Place, descending: bool) -> Run {
+        self.cut(place, descending, descending)
+    }
+
+    /// What of it comes at a place or behind it.
+    fn at(&self, place: Place, descending: bool) -> Run {
+        self.clone().cut(place, descending, !descending)
+    }
+
+    /// What of it comes behind a cut, which is before a place or, in the order of the index, right behind it.
+    fn cut(mut self, place: Place, descending: bool, before: bool) -> Run {
         let mut key = self.from[..self.tag_len].to_vec();
         key.extend_from_slice(&place.to_bytes());
-        if descending {
-            if self.to.is_empty() || key < self.to {
-                self.to = key;
-            }
-        } else {
+        if !before {
             key.push(0);
+        }
+        if !descending {
             self.from = key.max(self.from);
+        } else if self.to.is_empty() || key < self.to {
+            self.to = key;
         }
         self
     }
 
+    /// The places of its entries.
+    pub(super) fn places(
+        &self,
+        view: &View,
+        descending: bool,
+    ) -> impl Iterator<Item = Result<Place, StoreError>> + use<> {
+        let (keys, tag_len) = (view.keys(self.shelf, &self.from, &self.to), self.tag_len);
+        // What is no place was not written by this program.
+        in_direction(keys, descending).filter_map(move |key| key.map(|key| place_of(&key, tag_len)).transpose())
+    }
+
     /// Its entries.
-    pub(super) fn entries(&self, view: &View, descending: bool) -> Entries {
-        let keys = view.keys(self.shelf, &self.from, &self.to);
-        let keys: Box<dyn Iterator<Item = Result<Value, StoreError>>> =
-            if descending { Box::new(keys.rev()) } else { Box::new(keys) };
-        Entries { keys, tag_len: self.tag_len }
+    fn entries(&self, view: &View, descending: bool) -> Entries {
+        let (entries, tag_len) = (view.entries(self.shelf, &self.from, &self.to), self.tag_len);
+        let listed =
+            move |(key, marks): (Value, Marks)| Some(Listed { place: place_of(&key, tag_len)?, marks, has_all: true });
+        let entries = in_direction(entries, descending).filter_map(move |entry| entry.map(listed).transpose());
+        let entries: Box<dyn Iterator<Item = _>> = Box::new(entries);
+        entries.peekable()
     }
 }
 
-/// The places of a run.
-pub(super) struct Entries {
-    keys: Box<dyn Iterator<Item = Result<Value, StoreError>>>,
-    tag_len: usize,
+fn in_direction<'i, T: 'i>(
+    items: impl DoubleEndedIterator<Item = T> + 'i,
+    descending: bool,
+) -> Box<dyn Iterator<Item = T> + 'i> {
+    if descending { Box::new(items.rev()) } else { Box::new(items) }
 }
 
-impl Iterator for Entries {
-    type Item = Result<Place, StoreError>;
+/// A link as an index has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Listed {
+    pub(super) place: Place,
+    pub(super) marks: Marks,
+    /// Whether it has all tags that it must have.
+    pub(super) has_all: bool,
+}
 
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let place = self.keys.next()?.map(|key| place_of(&key, self.tag_len));
-            // What is no place was not written by this program.
-            if let Some(place) = place.transpose() {
-                return Some(place);
-            }
-        }
+type Entries = Peekable<Box<dyn Iterator<Item = Result<Listed, StoreError>>>>;
+
+/// Candidates for a list: those of the runs, each once; or those of the first run, and whether the others have them as
+/// well.
+pub(super) fn candidates<'v>(
+    filter: &Filter,
+    runs: &[Run],
+    view: &'v View,
+    descending: bool,
+) -> Box<dyn Iterator<Item = Result<Listed, StoreError>> + 'v> {
+    match filter.has_all() {
+        true => Box::new(Common::of(runs, view, descending)),
+        false => Box::new(Merged::of(runs, view, descending)),
     }
 }
 
-/// The places of several runs, each once, in the order of all.
-pub(super) struct Merged {
-    runs: Vec<Peekable<Entries>>,
+/// The entries of several runs, each place once, in the order of all.
+struct Merged {
+    runs: Vec<Entries>,
     descending: bool,
 }
 
 impl Merged {
-    pub(super) fn of(runs: &[Run], view: &View, descending: bool) -> Merged {
-        Merged { runs: runs.iter().map(|run| run.entries(view, descending).peekable()).collect(), descending }
+    fn of(runs: &[Run], view: &View, descending: bool) -> Merged {
+        Merged { runs: runs.iter().map(|run| run.entries(view, descending)).collect(), descending }
     }
 }
 
 impl Iterator for Merged {
-    type Item = Result<Place, StoreError>;
+    type Item = Result<Listed, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut first: Option<(Vec<u8>, usize)> = None;
@@ -111,8 +149,8 @@ impl Iterator for Merged {
             match run.peek() {
                 None => {}
                 Some(Err(_)) => return run.next(),
-                Some(Ok(place)) => {
-                    let key = place.to_bytes();
+                Some(Ok(listed)) => {
+                    let key = listed.place.to_bytes();
                     let comes_before = |first: &Vec<u8>| if self.descending { key > *first } else { key < *first };
                     if first.as_ref().is_none_or(|(first, _)| comes_before(first)) {
                         first = Some((key, number));
@@ -121,12 +159,72 @@ impl Iterator for Merged {
             }
         }
         let next = self.runs[first?.1].next()?;
-        if let Ok(place) = &next {
+        if let Ok(listed) = &next {
             for run in &mut self.runs {
-                run.next_if(|other| other.as_ref().is_ok_and(|other| other == place));
+                run.next_if(|other| other.as_ref().is_ok_and(|other| other.place == listed.place));
             }
         }
         Some(next)
+    }
+}
+
+/// The entries of one run, each with whether other runs have its place. The others keep up with it: by single steps
+/// while they are near, else by a look-up.
+struct Common<'v> {
+    first: Entries,
+    others: Vec<(Run, Entries)>,
+    view: &'v View,
+    descending: bool,
+}
+
+impl<'v> Common<'v> {
+    fn of(runs: &[Run], view: &'v View, descending: bool) -> Common<'v> {
+        let mut entries = runs.iter().map(|run| (run.clone(), run.entries(view, descending)));
+        let first: Option<(Run, Entries)> = entries.next();
+        let none = || -> Box<dyn Iterator<Item = _>> { Box::new(std::iter::empty()) };
+        let first = first.map_or_else(|| none().peekable(), |(_, first)| first);
+        let others = entries.collect();
+        Common { first, others, view, descending }
+    }
+
+    /// Whether a run has that place. It is not asked for an earlier one again.
+    fn has(&mut self, number: usize, place: Place) -> Result<bool, StoreError> {
+        let (run, entries) = &mut self.others[number];
+        let wanted = place.to_bytes();
+        for step in 0.. {
+            let key = match entries.peek() {
+                None => return Ok(false),
+                Some(Ok(listed)) => listed.place.to_bytes(),
+                Some(Err(_)) => return entries.next().map_or(Ok(false), |failed| failed.map(|_| false)),
+            };
+            let is_before = if self.descending { key > wanted } else { key < wanted };
+            match is_before {
+                false => return Ok(key == wanted),
+                true if step == STEPS_MAX => {
+                    *entries = run.at(place, self.descending).entries(self.view, self.descending);
+                }
+                true => _ = entries.next(),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Iterator for Common<'_> {
+    type Item = Result<Listed, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut listed = match self.first.next()? {
+            Ok(listed) => listed,
+            Err(error) => return Some(Err(error)),
+        };
+        for number in 0..self.others.len() {
+            match self.has(number, listed.place) {
+                Ok(has) => listed.has_all &= has,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(listed))
     }
 }
 

@@ -7,8 +7,11 @@
 //! at any point counts each visit once.
 //!
 //! Rows of one link are put together when there are many.
+//!
+//! That a link has ended is in the store before anybody hears of it here, and stays there until the log has it.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +24,7 @@ use super::leaders::Leaders;
 use super::log::{self, Log};
 use crate::limits::{VISITS_LOG_BYTES, VISITS_TALLIED_MAX};
 use crate::stats::NodeStats;
-use crate::store::links::{Links, StoreError, VisitRow};
+use crate::store::links::{Ended, Links, StoreError, VisitRow};
 use crate::visits::VisitReceiver;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Row, Subject, Tally};
@@ -62,17 +65,47 @@ impl Fold {
     }
 }
 
+/// What the log has that a loss of power could take.
+pub(super) struct Unsynced {
+    file: Arc<File>,
+    links: Links,
+    /// Links of which it says that they have ended.
+    ended: Vec<Ended>,
+}
+
+impl Unsynced {
+    /// Makes it durable. Then the store need not say any more which links have ended; what it forgets too late would be
+    /// taken for another end by the next process.
+    ///
+    /// # Errors
+    /// Where the disk fails.
+    pub(super) fn sync(self) -> Result<(), StoreError> {
+        self.file.sync_data().map_err(|error| StoreError::Failed(error.to_string()))?;
+        if self.ended.is_empty() {
+            return Ok(());
+        }
+        let mut batch = self.links.batch();
+        self.ended.iter().for_each(|ended| batch.forget_ended(ended));
+        self.links.commit(batch)?;
+        self.links.sync()
+    }
+}
+
 pub(super) struct Book {
     dir: PathBuf,
     links: Links,
     stats: Arc<NodeStats>,
     receivers: Vec<VisitReceiver>,
-    ended: Receiver<Vec<Code>>,
+    ended: Receiver<Vec<Ended>>,
     hour: u32,
     now_ms: u64,
     /// Counted since the last write to the log, in the present hour; and links that have ended since.
     fresh: Tally,
-    fresh_ended: Vec<Code>,
+    fresh_ended: Vec<Ended>,
+    /// Rows of these could not be removed, because there was no room.
+    has_rows_left: bool,
+    /// Links of which the log says that they have ended; it is not synced.
+    logged_ended: Vec<Ended>,
     /// Counted since the last fold, by hour. The log has it.
     tallies: Vec<(u32, Tally)>,
     log: Log,
@@ -85,7 +118,8 @@ pub(super) struct Book {
     tidy_at_ms: u64,
     leaders: Leaders,
     /// How often the candidates were followed when somebody last asked, and when that was.
-    ranked: (u64, Vec<(Code, Counts)>),
+    ranked: Vec<(Code, Counts)>,
+    ranked_ms: u64,
     /// A write has failed: nothing more is stored.
     failed: bool,
 }
@@ -95,12 +129,14 @@ impl Book {
         dir: &Path,
         links: Links,
         receivers: Vec<VisitReceiver>,
-        ended: Receiver<Vec<Code>>,
+        ended: Receiver<Vec<Ended>>,
         stats: Arc<NodeStats>,
     ) -> io::Result<Book> {
         std::fs::create_dir_all(dir)?;
         let folded = links.visits_folded().map_err(io::Error::other)?;
         let mut folds: VecDeque<Fold> = VecDeque::new();
+        // Those that ended so shortly before a crash that the log may not say so.
+        let ended_last = links.visits_ended().map_err(io::Error::other)?;
         let mut gone = Vec::new();
         let mut last = folded;
         for seq in log::seqs(dir)? {
@@ -135,6 +171,8 @@ impl Book {
             now_ms: 0,
             fresh: Tally::default(),
             fresh_ended: Vec::new(),
+            has_rows_left: false,
+            logged_ended: Vec::new(),
             tallies: Vec::new(),
             log,
             folds,
@@ -142,10 +180,12 @@ impl Book {
             tidied: Vec::new(),
             tidy_at_ms: 0,
             leaders: Leaders::default(),
-            ranked: (0, Vec::new()),
+            ranked: Vec::new(),
+            ranked_ms: 0,
             failed: false,
         };
-        gone.iter().for_each(|code| book.forget_stored(code));
+        book.forget_stored(&gone);
+        book.forget(ended_last);
         Ok(book)
     }
 
@@ -160,75 +200,110 @@ impl Book {
             }
         }
         self.now_ms = now_ms;
-        let ended: Vec<Code> = self.ended.try_iter().flatten().collect();
+        let ended: Vec<Ended> = self.ended.try_iter().flatten().collect();
         let mut found = 0;
         for receiver in &mut self.receivers {
-            // What comes meanwhile waits for the next time.
-            for _ in 0..receiver.len() {
-                let Some(visit) = receiver.dequeue() else { break };
+            let fresh = &mut self.fresh;
+            found += receiver.drain(|visit| {
                 let (is_bot, host) = (visit.visitor.is_bot, visit.visitor.host());
                 match visit.code {
                     Some(code) => {
-                        self.fresh.add_visit(Subject::Link(code), is_bot, host);
-                        self.fresh.add_visit(Subject::All, is_bot, b"");
+                        fresh.add_visit(Subject::Link(code), is_bot, host);
+                        fresh.add_visit(Subject::All, is_bot, b"");
                     }
-                    None => self.fresh.add_visit(Subject::Orphans, is_bot, b""),
+                    None => fresh.add_visit(Subject::Orphans, is_bot, b""),
                 }
-                found += 1;
-            }
+            });
         }
-        ended.iter().for_each(|code| self.forget(code));
+        if !ended.is_empty() {
+            self.forget(ended);
+        }
         found
     }
 
-    /// A link has ended, and its visits with it.
-    fn forget(&mut self, code: &Code) {
-        let subject = Subject::Link(*code);
-        self.fresh.remove(&subject);
-        self.tallies.iter_mut().for_each(|(_, tally)| tally.remove(&subject));
-        let folding = self.folds.iter_mut().flat_map(|fold| &mut fold.tallies);
-        folding.for_each(|(_, tally)| tally.remove(&subject));
-        self.fresh_ended.push(*code);
-        self.forget_stored(code);
+    /// Links have ended, and their visits with them.
+    fn forget(&mut self, ended: Vec<Ended>) {
+        let codes: Vec<Code> = ended.iter().map(|ended| ended.code).collect();
+        for code in &codes {
+            let subject = Subject::Link(*code);
+            let folding = self.folds.iter_mut().flat_map(|fold| &mut fold.tallies);
+            folding.chain(&mut self.tallies).for_each(|(_, tally)| tally.remove(&subject));
+            self.fresh.remove(&subject);
+        }
+        self.forget_stored(&codes);
+        // The store has it for the next process.
+        if !self.failed {
+            self.fresh_ended.extend(ended);
+        }
     }
 
-    fn forget_stored(&mut self, code: &Code) {
-        if !self.may_write() {
+    fn forget_stored(&mut self, codes: &[Code]) {
+        if self.failed {
             return;
         }
-        let removed = self.links.visits_of(&Subject::Link(*code).name()).and_then(|rows| {
-            let mut batch = self.links.batch();
+        if !self.may_write() {
+            self.has_rows_left = true;
+            return;
+        }
+        self.remove_rows(codes).unwrap_or_else(|error| self.fail(&error));
+    }
+
+    fn remove_rows(&self, codes: &[Code]) -> Result<(), StoreError> {
+        let mut batch = self.links.batch();
+        for code in codes {
+            let rows = match self.links.visits_of(&Subject::Link(*code).name()) {
+                // Nobody is told of them, either. The others go.
+                Err(StoreError::Damaged(what)) => {
+                    self.damaged(&what);
+                    continue;
+                }
+                rows => rows?,
+            };
             rows.iter().for_each(|row| batch.remove_visits(&row.key));
-            if batch.is_empty() { Ok(()) } else { self.links.commit(batch) }
-        });
-        removed.unwrap_or_else(|error| self.fail(&error));
+        }
+        if batch.is_empty() { Ok(()) } else { self.links.commit(batch) }
     }
 
     /// Writes what was counted since the last time to the log.
     pub(super) fn write_log(&mut self) {
-        if self.fresh.is_empty() && self.fresh_ended.is_empty() {
+        // Without room it is kept in memory until there is some again.
+        if !self.may_write() || self.fresh.is_empty() && self.fresh_ended.is_empty() {
             return;
         }
-        if self.failed || self.stats.writes_refused.load(Ordering::Acquire) {
-            // It is kept in memory until there is room again.
-            return;
+        let ended: Vec<Code> = self.fresh_ended.iter().map(|ended| ended.code).collect();
+        if std::mem::take(&mut self.has_rows_left) {
+            self.forget_stored(&ended);
         }
-        match self.log.write(self.hour, &self.fresh_ended, &self.fresh) {
-            Ok(()) => {
-                let fresh = std::mem::take(&mut self.fresh);
-                self.fresh_ended.clear();
-                let tally = of_hour(&mut self.tallies, self.hour);
-                tally.add(&fresh);
-                let leaders = &mut self.leaders;
-                fresh.each(|subject, row| {
-                    // What is followed once in that time does not rise far before the next search.
-                    if let (Subject::Link(code), true) = (subject, row.counts.total > 1) {
-                        leaders.rises(code, tally.row(&subject).counts.total);
-                    }
-                });
-            }
+        match self.log.write(self.hour, &ended, &self.fresh) {
+            Ok(()) => self.enter_fresh(),
             Err(error) => self.fail(&error),
         }
+    }
+
+    /// What was written since this was last asked, to be synced while others read counts.
+    pub(super) fn take_unsynced(&mut self) -> Option<Unsynced> {
+        let file = self.log.take_unsynced()?;
+        Some(Unsynced { file, links: self.links.clone(), ended: std::mem::take(&mut self.logged_ended) })
+    }
+
+    /// Whether what was written is durable.
+    pub(super) fn synced(&mut self, synced: Result<(), StoreError>) {
+        synced.unwrap_or_else(|error| self.fail(&error));
+    }
+
+    /// What was new is in the log.
+    fn enter_fresh(&mut self) {
+        self.logged_ended.append(&mut self.fresh_ended);
+        let fresh = std::mem::take(&mut self.fresh);
+        let tally = of_hour(&mut self.tallies, self.hour);
+        tally.add(&fresh);
+        let leaders = &mut self.leaders;
+        fresh.each(|subject, row| {
+            // What is followed once in that time does not rise far before the next search.
+            if let (Subject::Link(code), true) = (subject, row.counts.total > 1) {
+                leaders.rises(code, tally.row(&subject).counts.total);
+            }
+        });
     }
 
     /// Goes on with what is not urgent.
@@ -313,7 +388,14 @@ impl Book {
         if self.now_ms < self.tidy_at_ms {
             return Ok(());
         }
-        let rows = self.links.visits_behind(&self.tidied, TIDY_STEP)?;
+        let rows = match self.links.visits_behind(&self.tidied, TIDY_STEP) {
+            // The search ends there; what it would have found further on stays as it is.
+            Err(StoreError::Damaged(what)) => {
+                self.damaged(&what);
+                Vec::new()
+            }
+            rows => rows?,
+        };
         let Some(last) = rows.last() else {
             self.leaders.end_search();
             self.tidied.clear();
@@ -337,7 +419,10 @@ impl Book {
         let mut history = History::default();
         let mut batch = self.links.batch();
         for row in &rows {
-            add_stored(&mut history, row);
+            if add_stored(&mut history, row).is_err() {
+                // They stay as they are, and whoever asks for them is told.
+                return Ok(());
+            }
             if row.place != TOGETHER {
                 batch.remove_visits(&row.key);
             }
@@ -348,24 +433,31 @@ impl Book {
         self.links.commit(batch)
     }
 
-    /// The links that were followed most, as of some seconds ago.
-    pub(super) fn most_visited(&mut self, count: usize, without_bots: bool) -> Vec<Code> {
-        if self.ranked.0 + RANKED_FOR_MS <= self.now_ms {
-            let fresh = self.fresh.subjects().filter_map(|subject| match subject {
-                Subject::Link(code) => Some(code),
-                Subject::All | Subject::Orphans => None,
-            });
-            let mut codes: Vec<Code> = self.leaders.candidates().into_iter().chain(fresh.take(FOLD_STEP)).collect();
-            codes.sort_unstable();
-            codes.dedup();
-            let counted = codes.into_iter().filter_map(|code| {
-                let counts = self.counts(Subject::Link(code)).ok()?;
-                (counts.total > 0).then_some((code, counts))
-            });
-            self.ranked = (self.now_ms, counted.collect());
+    /// The links that may be among those that were followed most, if these should be looked up anew.
+    pub(super) fn take_candidates(&mut self) -> Option<Vec<Code>> {
+        if self.now_ms < self.ranked_ms + RANKED_FOR_MS {
+            return None;
         }
+        self.ranked_ms = self.now_ms;
+        let fresh = self.fresh.subjects().filter_map(|subject| match subject {
+            Subject::Link(code) => Some(code),
+            Subject::All | Subject::Orphans => None,
+        });
+        let mut codes: Vec<Code> = self.leaders.candidates().into_iter().chain(fresh.take(FOLD_STEP)).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        Some(codes)
+    }
+
+    /// How often candidates were followed.
+    pub(super) fn rank(&mut self, counted: impl Iterator<Item = (Code, Counts)>) {
+        self.ranked = counted.filter(|(_, counts)| counts.total > 0).collect();
+    }
+
+    /// The links that were followed most, as of some seconds ago.
+    pub(super) fn most_visited(&self, count: usize, without_bots: bool) -> Vec<Code> {
         let key = |counts: &Counts| if without_bots { counts.total.saturating_sub(counts.bots) } else { counts.total };
-        let mut ranked: Vec<(Code, u64)> = self.ranked.1.iter().map(|(code, counts)| (*code, key(counts))).collect();
+        let mut ranked: Vec<(Code, u64)> = self.ranked.iter().map(|(code, counts)| (*code, key(counts))).collect();
         ranked.sort_unstable_by_key(|(code, count)| (std::cmp::Reverse(*count), *code));
         ranked.into_iter().take(count).map(|(code, _)| code).collect()
     }
@@ -376,8 +468,7 @@ impl Book {
         for row in self.links.visits_of(&subject.name())? {
             if row.place.1 <= self.folded {
                 // Both forms begin with them.
-                let damaged = || StoreError::Damaged(format!("visits of {}", row.name.escape_ascii()));
-                counts.add(Counts::decode(&mut &row.value[..]).ok_or_else(damaged)?);
+                counts.add(Counts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row))?);
             }
         }
         let folding = self.folds.iter().flat_map(|fold| &fold.tallies);
@@ -390,7 +481,7 @@ impl Book {
         let mut history = History::default();
         for row in self.links.visits_of(&subject.name())? {
             if row.place.1 <= self.folded {
-                add_stored(&mut history, &row);
+                add_stored(&mut history, &row)?;
             }
         }
         let folding = self.folds.iter().flat_map(|fold| &fold.tallies);
@@ -401,9 +492,17 @@ impl Book {
         Ok(history)
     }
 
+    fn damaged(&self, what: &str) {
+        self.stats.store_damaged.add_shared(1);
+        let text = format!("counts of visits cannot be read ({what}); those links go on, without them");
+        self.stats.alarms.raise("visits_damaged", text);
+    }
+
     fn fail(&mut self, error: &dyn std::fmt::Display) {
         if !std::mem::replace(&mut self.failed, true) {
             self.stats.store_errors.add_shared(1);
+            // The store has them for the next process.
+            self.fresh_ended = Vec::new();
             let text = format!(
                 "visits cannot be stored ({error}): those since then are lost with the process; check the disk, then restart"
             );
@@ -412,13 +511,18 @@ impl Book {
     }
 }
 
-/// Adds a stored row. What cannot be read counts nothing.
-fn add_stored(history: &mut History, row: &VisitRow) {
+/// Adds a stored row.
+fn add_stored(history: &mut History, row: &VisitRow) -> Result<(), StoreError> {
     if row.place == TOGETHER {
-        history.merge(&History::decode(&row.value).unwrap_or_default());
+        history.merge(&History::decode(&row.value).ok_or_else(|| damaged(row))?);
     } else {
-        history.add(row.place.0, &Row::decode(&mut &row.value[..]).unwrap_or_default());
+        history.add(row.place.0, &Row::decode(&mut &row.value[..]).ok_or_else(|| damaged(row))?);
     }
+    Ok(())
+}
+
+fn damaged(row: &VisitRow) -> StoreError {
+    StoreError::Damaged(format!("visits of {}", row.name.escape_ascii()))
 }
 
 /// The tally of an hour.
@@ -431,141 +535,4 @@ fn of_hour(tallies: &mut Vec<(u32, Tally)>, hour: u32) -> &mut Tally {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::control::testing::KEY;
-    use crate::visits::{Visit, VisitSender, ring};
-    use std::sync::mpsc::{Sender, channel};
-
-    const HOUR_MS: u64 = 3_600_000;
-
-    struct Desk {
-        book: Book,
-        sender: VisitSender,
-        ended: Sender<Vec<Code>>,
-    }
-
-    /// Opens the book of a directory, as a process that starts does.
-    fn open(dir: &Path) -> Desk {
-        let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
-        let (sender, receiver) = ring();
-        let (ended, ends) = channel();
-        let book = Book::open(&dir.join("visits"), links, vec![receiver], ends, Arc::default()).unwrap();
-        Desk { book, sender, ended }
-    }
-
-    fn code(text: &str) -> Code {
-        Code::parse(text.as_bytes()).unwrap()
-    }
-
-    impl Desk {
-        fn visit(&mut self, name: &str, times: usize) {
-            let visitor = self.sender.visitor(b"curl/8", b"https://a.example/");
-            (0..times).for_each(|_| assert!(self.sender.tell(Visit { code: Some(code(name)), visitor })));
-        }
-
-        fn total(&self, name: &str) -> u64 {
-            let history = self.book.history(Subject::Link(code(name))).unwrap();
-            assert_eq!(history.days.values().map(|counts| counts.total).sum::<u64>(), history.all.counts.total);
-            assert_eq!(history.hours.values().map(|counts| counts.bots).sum::<u64>(), history.all.counts.total);
-            history.all.counts.total
-        }
-    }
-
-    #[test]
-    fn each_visit_counts_once_whenever_the_process_is_killed() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut expected = 0;
-        // After so many steps of work it is killed: before, in and after folds.
-        for steps in [0, 1, 2, 3, 0, 1, 4, 2, 9] {
-            let mut desk = open(dir.path());
-            assert_eq!((desk.total("abc"), desk.total("slug-of-many-letters")), (expected, expected), "{steps}");
-            for step in 0..=steps {
-                desk.visit("abc", 2);
-                desk.visit("slug-of-many-letters", 2);
-                // An hour is over each time, so that a fold is due.
-                desk.book.collect(490_000 * HOUR_MS + (expected + step) * HOUR_MS);
-                desk.book.write_log();
-                desk.book.go_on();
-                assert_eq!(desk.total("abc"), expected + 2 * (step + 1));
-            }
-            expected += 2 * (steps + 1);
-        }
-        let desk = open(dir.path());
-        assert_eq!(desk.book.history(Subject::All).unwrap().all.counts.total, 2 * expected);
-    }
-
-    #[test]
-    fn visits_of_a_link_that_has_ended_are_not_those_of_the_next() {
-        let dir = tempfile::tempdir().unwrap();
-        for round in 0..6 {
-            let mut desk = open(dir.path());
-            desk.visit("abc", 3);
-            desk.book.collect((490_000 + round) * HOUR_MS);
-            desk.book.write_log();
-            // In each state of a fold.
-            (0..round).for_each(|_| desk.book.go_on());
-            desk.ended.send(vec![code("abc")]).unwrap();
-            desk.book.collect((490_000 + round) * HOUR_MS);
-            assert_eq!(desk.total("abc"), 0, "{round}");
-            desk.visit("abc", 1);
-            desk.book.collect((490_001 + round) * HOUR_MS);
-            desk.book.write_log();
-            (0..5).for_each(|_| desk.book.go_on());
-            assert_eq!(desk.total("abc"), 1, "{round}");
-            drop(desk);
-            let mut desk = open(dir.path());
-            assert_eq!(desk.total("abc"), 1, "{round}");
-            desk.ended.send(vec![code("abc")]).unwrap();
-            desk.book.collect((490_001 + round) * HOUR_MS);
-            desk.book.write_log();
-        }
-    }
-
-    #[test]
-    fn links_stand_in_the_order_of_their_visits() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut desk = open(dir.path());
-        let ranking = |desk: &mut Desk| -> Vec<String> {
-            desk.book.now_ms += RANKED_FOR_MS;
-            desk.book.most_visited(2, false).iter().map(Code::to_string).collect()
-        };
-        assert!(ranking(&mut desk).is_empty());
-        for (name, times) in [("few", 1), ("most", 9), ("many", 5)] {
-            desk.visit(name, times);
-        }
-        desk.book.collect(490_000 * HOUR_MS);
-        assert_eq!(ranking(&mut desk), ["most", "many"]);
-        desk.book.write_log();
-        desk.book.collect(490_001 * HOUR_MS);
-        desk.book.write_log();
-        assert_eq!(ranking(&mut desk), ["most", "many"]);
-        // Another process knows nothing but what is stored: a fold, and a whole search.
-        drop(desk);
-        let mut desk = open(dir.path());
-        desk.book.collect(490_002 * HOUR_MS);
-        (0..4).for_each(|_| desk.book.go_on());
-        assert_eq!(ranking(&mut desk), ["most", "many"]);
-        desk.visit("few", 20);
-        desk.book.collect(490_002 * HOUR_MS + 2 * RANKED_FOR_MS);
-        assert_eq!(ranking(&mut desk), ["few", "most"]);
-    }
-
-    #[test]
-    fn many_rows_are_put_together() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut desk = open(dir.path());
-        let rows = |desk: &Desk| desk.book.links.visits_of(b"abc").unwrap().len();
-        for hour in 0..100 {
-            desk.visit("abc", 1);
-            desk.book.collect((490_000 + hour) * HOUR_MS);
-            desk.book.write_log();
-            // A fold, and a search in between.
-            (0..4).for_each(|_| desk.book.go_on());
-            assert_eq!(desk.total("abc"), hour + 1);
-        }
-        assert!(rows(&desk) < ROWS_MANY + 4, "{}", rows(&desk));
-        drop(desk);
-        assert_eq!(open(dir.path()).total("abc"), 100);
-    }
-}
+mod tests;

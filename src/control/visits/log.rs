@@ -6,6 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
@@ -36,7 +37,9 @@ pub(super) struct Piece {
 #[derive(Debug)]
 pub(super) struct Log {
     dir: PathBuf,
-    file: File,
+    file: Arc<File>,
+    /// Written since the last sync.
+    is_dirty: bool,
     /// Its number: rows that it leads to are stored under it.
     pub(super) seq: u32,
     /// Its length, bytes.
@@ -105,15 +108,19 @@ impl Log {
         let file = OpenOptions::new().create(true).append(true).open(path(dir, seq))?;
         // So that a loss of power does not take the file as a whole.
         File::open(dir)?.sync_all()?;
-        Ok(Log { dir: dir.to_owned(), len: file.metadata()?.len(), file, seq, piece: Vec::new() })
+        let len = file.metadata()?.len();
+        Ok(Log { dir: dir.to_owned(), file: Arc::new(file), is_dirty: false, seq, len, piece: Vec::new() })
     }
 
-    /// The next log, instead of this one.
-    pub(super) fn next(&self) -> io::Result<Log> {
+    /// The next log, instead of this one, which is durable then.
+    pub(super) fn next(&mut self) -> io::Result<Log> {
+        if let Some(file) = self.take_unsynced() {
+            file.sync_data()?;
+        }
         Log::begin(&self.dir, self.seq + 1)
     }
 
-    /// Writes what was counted in an hour since the last time, durably.
+    /// Writes what was counted in an hour since the last time. It is durable after a sync.
     pub(super) fn write(&mut self, hour: u32, ended: &[Code], tally: &Tally) -> io::Result<()> {
         self.piece.clear();
         self.piece.resize(HEAD_LEN, 0);
@@ -135,9 +142,15 @@ impl Log {
         let sum = xxh3_64(&self.piece[HEAD_LEN..]);
         self.piece[..4].copy_from_slice(&len.to_le_bytes());
         self.piece[4..HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
-        self.file.write_all(&self.piece)?;
+        (&*self.file).write_all(&self.piece)?;
         self.len += self.piece.len() as u64;
-        self.file.sync_data()
+        self.is_dirty = true;
+        Ok(())
+    }
+
+    /// The file, if it was written to since this was last asked: to be synced, while others may read counts.
+    pub(super) fn take_unsynced(&mut self) -> Option<Arc<File>> {
+        std::mem::take(&mut self.is_dirty).then(|| Arc::clone(&self.file))
     }
 }
 

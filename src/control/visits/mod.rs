@@ -25,7 +25,7 @@ use carom_shards::Code;
 
 use self::book::Book;
 use crate::stats::{NodeStats, unix_ms};
-use crate::store::links::{Links, StoreError};
+use crate::store::links::{Ended, Links, StoreError};
 use crate::visits::VisitReceiver;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Subject};
@@ -41,6 +41,9 @@ const BUSY: usize = 2_048;
 
 /// How often what was counted is written to the log: with the time of the write, a crash takes less than a second of it.
 const LOG_EVERY: Duration = Duration::from_millis(500);
+
+/// So many links are counted before others get their turn: about a millisecond.
+const COUNTED_AT_ONCE: usize = 256;
 
 /// Who counts visits, for whoever asks. Cheap to clone.
 #[derive(Clone)]
@@ -65,7 +68,7 @@ pub struct Started {
     /// Who answers questions.
     pub visits: Visits,
     /// Where to say that links have ended, before anybody else hears of it.
-    pub ended: Sender<Vec<Code>>,
+    pub ended: Sender<Vec<Ended>>,
     /// The thread.
     pub counting: Counting,
 }
@@ -109,14 +112,26 @@ impl Visits {
             let found = self.book().collect(unix_ms());
             if logged.elapsed() >= LOG_EVERY {
                 logged = Instant::now();
-                self.book().write_log();
+                self.log();
             }
             self.book().go_on();
             std::thread::park_timeout(if found >= BUSY { COLLECT_BUSY } else { COLLECT_EVERY });
         }
-        let mut book = self.book();
-        book.collect(unix_ms());
-        book.write_log();
+        self.book().collect(unix_ms());
+        self.log();
+    }
+
+    /// Writes to the log, durably. Nobody waits for the disk who asks for counts meanwhile.
+    fn log(&self) {
+        let unsynced = {
+            let mut book = self.book();
+            book.write_log();
+            book.take_unsynced()
+        };
+        if let Some(unsynced) = unsynced {
+            let synced = unsynced.sync();
+            self.book().synced(synced);
+        }
     }
 
     /// How often the links of these codes were followed.
@@ -124,16 +139,36 @@ impl Visits {
     /// # Errors
     /// Where the store cannot be read.
     pub fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
-        let mut book = self.book();
-        book.collect(unix_ms());
-        codes.iter().map(|code| book.counts(Subject::Link(*code))).collect()
+        self.book().collect(unix_ms());
+        self.counts_so_far(codes)
+    }
+
+    fn counts_so_far(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+        let mut counts = Vec::with_capacity(codes.len());
+        for some in codes.chunks(COUNTED_AT_ONCE) {
+            let book = self.book();
+            for code in some {
+                counts.push(book.counts(Subject::Link(*code))?);
+            }
+        }
+        Ok(counts)
     }
 
     /// The codes of so many links that were followed most, those first that were followed most often.
-    pub fn most_visited(&self, count: usize, without_bots: bool) -> Vec<Code> {
-        let mut book = self.book();
-        book.collect(unix_ms());
-        book.most_visited(count, without_bots)
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub fn most_visited(&self, count: usize, without_bots: bool) -> Result<Vec<Code>, StoreError> {
+        let candidates = {
+            let mut book = self.book();
+            book.collect(unix_ms());
+            book.take_candidates()
+        };
+        if let Some(codes) = candidates {
+            let counts = self.counts_so_far(&codes)?;
+            self.book().rank(codes.into_iter().zip(counts));
+        }
+        Ok(self.book().most_visited(count, without_bots))
     }
 
     /// Everything that is known of the visits of a subject.

@@ -1,8 +1,9 @@
 //! The indexes that lists are made of: links by the time at which they were made, and those of each tag by the same.
 //!
-//! An entry is a key without a value, written and removed in the commit that changes its link. `dates` has six bytes of
-//! milliseconds since 1970 and the code; `tags` the same behind the tag and a zero byte, which no tag can have. Links that
-//! crawlers may follow are those of a tag that nobody can give. An entry without a link does no harm: it is passed over.
+//! An entry is written and removed in the commit that changes its link. Its key has six bytes of milliseconds since 1970
+//! and the code; in `tags` behind the tag and a zero byte, which no tag can have. Links that crawlers may follow are those
+//! of a tag that nobody can give. Its value has the few things of a link that lists leave some out by ([`Marks`]), so that
+//! no record is read for that. An entry without a link does no harm: it is passed over.
 
 use std::ops::Bound;
 
@@ -11,15 +12,9 @@ use carom_shards::code::CODE_LEN_MAX;
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, Snapshot};
 
-use super::{Batch, Links, StoreError, Value, sealed, unsealed};
+use super::{Batch, Links, StoreError, Value};
 use crate::labels::in_joined;
 use crate::listing::{PLACE_MS_LEN, Place};
-
-/// Where it is noted that every link has its entries.
-const MARK: &str = "catalog";
-
-/// The form of the entries.
-const FORMAT: u64 = 1;
 
 /// A memtable, bytes. An entry takes a tenth of what a link does.
 const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
@@ -51,6 +46,32 @@ pub enum Shelf {
     Tags,
 }
 
+/// What an entry says of its link.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Marks {
+    /// When it ends, in milliseconds since 1970 UTC.
+    pub end_ms: Option<u64>,
+    /// Whether it can be followed only so often.
+    pub limited: bool,
+}
+
+impl Marks {
+    /// The value of an entry: nothing of a link without either, else whether it is limited, and the end or zeros.
+    fn to_value(self) -> Vec<u8> {
+        if self == Marks::default() {
+            return Vec::new();
+        }
+        let end = self.end_ms.unwrap_or_default().to_be_bytes();
+        [&[u8::from(self.limited)], &end[end.len() - PLACE_MS_LEN..]].concat()
+    }
+
+    fn from_value(value: &[u8]) -> Marks {
+        let Some((limited, end)) = value.split_first() else { return Marks::default() };
+        let end_ms = end.iter().fold(0, |ms, byte| ms << 8 | u64::from(*byte));
+        Marks { end_ms: Some(end_ms).filter(|ms| *ms > 0), limited: *limited != 0 }
+    }
+}
+
 /// An entry of an index.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Entry {
@@ -58,6 +79,8 @@ pub struct Entry {
     pub shelf: Shelf,
     /// Where it stands there.
     pub key: Vec<u8>,
+    /// What it says.
+    pub marks: Marks,
 }
 
 /// What of a link says where lists have it.
@@ -69,15 +92,17 @@ pub struct Listing<'a> {
     pub tags: &'a str,
     /// Whether crawlers may follow it.
     pub crawlable: bool,
+    /// What its entries say.
+    pub marks: Marks,
 }
 
 impl Listing<'_> {
     /// The entries that it has.
     pub fn entries(&self) -> Vec<Entry> {
-        let mut entries = vec![Entry { shelf: Shelf::Dates, key: self.place.to_bytes() }];
+        let (place, marks) = (self.place.to_bytes(), self.marks);
         let tags = in_joined(self.tags).chain(self.crawlable.then_some(CRAWLABLE));
-        entries.extend(tags.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(tag, &self.place.to_bytes()) }));
-        entries
+        let of_tags = tags.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(tag, &place), marks });
+        std::iter::once(Entry { shelf: Shelf::Dates, key: place.clone(), marks }).chain(of_tags).collect()
     }
 }
 
@@ -98,10 +123,10 @@ pub fn place_of(key: &[u8], tag_len: usize) -> Option<Place> {
 }
 
 impl Batch {
-    /// Adds an entry.
+    /// Adds an entry, or changes what it says.
     pub fn list(&mut self, entry: &Entry) {
         let keyspace = if entry.shelf == Shelf::Dates { &self.dates } else { &self.tags };
-        self.inner.insert(keyspace, &entry.key[..], []);
+        self.inner.insert(keyspace, &entry.key[..], entry.marks.to_value());
     }
 
     /// Removes an entry.
@@ -109,42 +134,11 @@ impl Batch {
         let keyspace = if entry.shelf == Shelf::Dates { &self.dates } else { &self.tags };
         self.inner.remove(keyspace, Slice::from(&entry.key[..]));
     }
-
-    /// Notes that every link has its entries.
-    pub fn set_catalog(&mut self) {
-        self.inner.insert(&self.meta, MARK, sealed(MARK, FORMAT));
-    }
 }
 
 impl Links {
     fn shelf(&self, shelf: Shelf) -> &Keyspace {
         if shelf == Shelf::Dates { &self.dates } else { &self.tags }
-    }
-
-    /// Whether every link has its entries. A store that an earlier version made has none.
-    ///
-    /// # Errors
-    /// Where that cannot be read.
-    pub fn has_catalog(&self) -> Result<bool, StoreError> {
-        let stored = self.meta.get(MARK)?;
-        Ok(stored.is_some_and(|stored| unsealed(MARK, &stored).is_ok_and(|format| format == FORMAT)))
-    }
-
-    /// Makes the store like one of an earlier version, for tests.
-    ///
-    /// # Errors
-    /// Where the store fails.
-    #[doc(hidden)]
-    pub fn forget_catalog(&self) -> Result<(), StoreError> {
-        let mut batch = self.batch();
-        for keyspace in [&self.dates, &self.tags] {
-            for guard in keyspace.iter() {
-                batch.inner.remove(keyspace, guard.key()?);
-            }
-        }
-        batch.inner.remove(&self.meta, MARK);
-        self.commit(batch)?;
-        self.sync()
     }
 
     /// Adds many entries durably and without the journal: an import's way in, before it adds the links. They may be there
@@ -154,11 +148,11 @@ impl Links {
     /// After one, some of them may not be in the store.
     pub fn ingest_catalog(&self, mut entries: Vec<Entry>) -> Result<(), StoreError> {
         entries.sort_unstable();
-        entries.dedup();
+        entries.dedup_by(|a, b| (a.shelf, &a.key) == (b.shelf, &b.key));
         for of_shelf in entries.chunk_by(|a, b| a.shelf == b.shelf) {
             let mut ingestion = self.shelf(of_shelf[0].shelf).start_ingestion()?;
             for entry in of_shelf {
-                ingestion.write(&entry.key[..], [])?;
+                ingestion.write(&entry.key[..], entry.marks.to_value())?;
             }
             ingestion.finish()?;
         }
@@ -204,6 +198,20 @@ impl View {
         range.map(|guard| Ok(Value(guard.key()?)))
     }
 
+    /// The same keys, with what the entries say.
+    pub fn entries(
+        &self,
+        shelf: Shelf,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl DoubleEndedIterator<Item = Result<(Value, Marks), StoreError>> + use<> {
+        let range = self.snapshot.range::<&[u8], _>(self.links.shelf(shelf), bounds(from, to));
+        range.map(|guard| {
+            let (key, value) = guard.into_inner()?;
+            Ok((Value(key), Marks::from_value(&value)))
+        })
+    }
+
     /// Keys and records in the order of the codes, from `from` on and before `to`, if that is not empty, from either end.
     /// Nothing may be asked of it after an error.
     pub fn records(
@@ -236,7 +244,8 @@ mod tests {
     use super::*;
 
     fn listing<'t>(code: &str, created_ms: u64, tags: &'t str) -> Listing<'t> {
-        Listing { place: Place::new(created_ms, Code::parse(code.as_bytes()).unwrap()), tags, crawlable: false }
+        let place = Place::new(created_ms, Code::parse(code.as_bytes()).unwrap());
+        Listing { place, tags, crawlable: false, marks: Marks::default() }
     }
 
     fn put(links: &Links, listings: &[Listing<'_>]) {
@@ -253,7 +262,6 @@ mod tests {
     fn links_stand_by_their_age_and_by_their_tags() {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
-        assert!(links.has_catalog().unwrap(), "a new store has nothing to index");
         put(&links, &[listing("b", 2_000, "x"), listing("a", 300, "x\nxy"), listing("c", 2_000, "")]);
         let before = links.view();
         assert_eq!(codes(before.keys(Shelf::Dates, b"", b""), 0), ["a", "b", "c"]);
@@ -274,6 +282,26 @@ mod tests {
         assert_eq!(of_tag(&after, CRAWLABLE), ["d"]);
         assert_eq!(of_tag(&before, "x").len(), 2, "a view stays as it is");
         assert!(codes(after.keys(Shelf::Dates, b"x", b"a"), 0).is_empty(), "no end before the beginning");
+    }
+
+    #[test]
+    fn what_entries_say_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        for end_ms in [None, Some(1), Some(crate::dates::INSTANT_MS_MAX)] {
+            for limited in [false, true] {
+                let marks = Marks { end_ms, limited };
+                put(&links, &[Listing { marks, ..listing("a", 1, "x") }]);
+                for shelf in [Shelf::Dates, Shelf::Tags] {
+                    let said: Vec<Marks> =
+                        links.view().entries(shelf, b"", b"").map(|entry| entry.unwrap().1).collect();
+                    assert_eq!(said, [marks]);
+                }
+            }
+        }
+        for value in [&b"\x01"[..], b"abcdefghijkl", &[0xff; 40]] {
+            Marks::from_value(value);
+        }
     }
 
     #[test]

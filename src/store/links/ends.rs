@@ -7,20 +7,14 @@
 
 use carom_shards::Code;
 use carom_shards::code::CODE_LEN_MAX;
-use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
-use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
+use fjall::config::{BlockSizePolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{KeyspaceCreateOptions, Slice};
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
-use super::{Batch, Links, StoreError, sealed, unsealed};
+use super::{Batch, Links, StoreError, deep_compression};
 use crate::link::Due;
-
-/// Where it is noted that every link with an end has its entry.
-const MARK: &str = "ends";
-
-/// The form of the entries.
-const FORMAT: u64 = 1;
 
 /// What an entry is about, and the instant, before the code.
 const HEAD_LEN: usize = 9;
@@ -35,11 +29,7 @@ pub(super) fn options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
         .max_memtable_size(MEMTABLE_BYTES)
         .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-        .data_block_compression_policy(CompressionPolicy::new([
-            CompressionType::None,
-            CompressionType::None,
-            CompressionType::Lz4,
-        ]))
+        .data_block_compression_policy(deep_compression())
         // Only ranges are read, which filters say nothing about.
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
 }
@@ -77,38 +67,9 @@ impl Batch {
         let (key, len) = key_of(of, due);
         self.inner.remove(&self.ends, Slice::from(&key[..len]));
     }
-
-    /// Notes that every link with an end has its entry.
-    pub fn set_end_index(&mut self) {
-        self.inner.insert(&self.meta, MARK, sealed(MARK, FORMAT));
-    }
 }
 
 impl Links {
-    /// Whether every link with an end has its entry. A store that an earlier version made has none.
-    ///
-    /// # Errors
-    /// Where that cannot be read.
-    pub fn has_end_index(&self) -> Result<bool, StoreError> {
-        let stored = self.meta.get(MARK)?;
-        Ok(stored.is_some_and(|stored| unsealed(MARK, &stored).is_ok_and(|format| format == FORMAT)))
-    }
-
-    /// Makes the store like one of an earlier version, for tests.
-    ///
-    /// # Errors
-    /// Where the store fails.
-    #[doc(hidden)]
-    pub fn forget_end_index(&self) -> Result<(), StoreError> {
-        let mut batch = self.batch();
-        for guard in self.ends.iter() {
-            batch.inner.remove(&self.ends, guard.key()?);
-        }
-        batch.inner.remove(&self.meta, MARK);
-        self.commit(batch)?;
-        self.sync()
-    }
-
     /// So many entries behind that one and up to that instant at most, the earliest first.
     ///
     /// # Errors
@@ -170,8 +131,8 @@ impl Links {
     ///
     /// # Errors
     /// After one, none of them is in the store.
-    pub fn ingest_ends(&self, ends: impl Iterator<Item = Due>) -> Result<(), StoreError> {
-        let mut keys: Vec<_> = ends.map(|due| key_of(Of::Link, &due)).collect();
+    pub fn ingest_ends(&self, ends: &[Due]) -> Result<(), StoreError> {
+        let mut keys: Vec<_> = ends.iter().map(|due| key_of(Of::Link, due)).collect();
         if keys.is_empty() {
             return Ok(());
         }
@@ -220,7 +181,6 @@ mod tests {
     fn entries_stand_in_the_order_of_their_instants() {
         let dir = tempfile::tempdir().unwrap();
         let links = open(dir.path());
-        assert!(links.has_end_index().unwrap(), "a new store has nothing to index");
         let mut batch = links.batch();
         for end in [due(300, "b"), due(200, "z"), due(300, "a"), due(70_000, "far"), due(u64::MAX, "never")] {
             batch.set_due(Of::Link, &end);
@@ -263,13 +223,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let links = open(dir.path());
         for _ in 0..2 {
-            links.ingest_ends([due(5, "z"), due(5, "B"), due(1, "abc"), due(5, "z")].into_iter()).unwrap();
+            links.ingest_ends(&[due(5, "z"), due(5, "B"), due(1, "abc"), due(5, "z")]).unwrap();
         }
-        links.ingest_ends(std::iter::empty()).unwrap();
+        links.ingest_ends(&[]).unwrap();
         drop(links);
         let links = open(dir.path());
         assert_eq!(links.due(Of::Link, None, 9, 9).unwrap(), [due(1, "abc"), due(5, "B"), due(5, "z")]);
-        links.forget_end_index().unwrap();
-        assert!(!links.has_end_index().unwrap() && links.due(Of::Link, None, 9, 9).unwrap().is_empty());
     }
 }

@@ -8,14 +8,8 @@ use carom_shards::code::CODE_LEN_MAX;
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
 
-use super::{Batch, Links, StoreError, sealed, unsealed};
+use super::{Batch, Links, StoreError};
 use crate::link::{UrlEntry, UrlKey};
-
-/// Where it is noted that every link has its entry.
-const MARK: &str = "urls";
-
-/// The form of the entries.
-const FORMAT: u64 = 1;
 
 /// Key and time of creation, before the code.
 const HEAD_LEN: usize = 16;
@@ -51,38 +45,9 @@ impl Batch {
         let (key, len) = key_of(entry);
         self.inner.remove(&self.urls, Slice::from(&key[..len]));
     }
-
-    /// Notes that every link has its entry.
-    pub fn set_url_index(&mut self) {
-        self.inner.insert(&self.meta, MARK, sealed(MARK, FORMAT));
-    }
 }
 
 impl Links {
-    /// Whether every link has its entry. A store that an earlier version made has none.
-    ///
-    /// # Errors
-    /// Where that cannot be read.
-    pub fn has_url_index(&self) -> Result<bool, StoreError> {
-        let stored = self.meta.get(MARK)?;
-        Ok(stored.is_some_and(|stored| unsealed(MARK, &stored).is_ok_and(|format| format == FORMAT)))
-    }
-
-    /// Makes the store like one of an earlier version, for tests.
-    ///
-    /// # Errors
-    /// Where the store fails.
-    #[doc(hidden)]
-    pub fn forget_url_index(&self) -> Result<(), StoreError> {
-        let mut batch = self.batch();
-        for guard in self.urls.iter() {
-            batch.inner.remove(&self.urls, guard.key()?);
-        }
-        batch.inner.remove(&self.meta, MARK);
-        self.commit(batch)?;
-        self.sync()
-    }
-
     /// So many entries of a key at most, the oldest first.
     ///
     /// # Errors
@@ -157,7 +122,6 @@ mod tests {
     fn links_of_a_key_stand_in_the_order_of_their_age() {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
-        assert!(links.has_url_index().unwrap(), "a new store has nothing to index");
         let mut batch = links.batch();
         for (number, name) in ["b", "a", "ab"].iter().enumerate() {
             batch.set_url(&entry(7, 300 - 100 * (number as u64 / 2), name), number as u64);

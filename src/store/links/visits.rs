@@ -1,8 +1,13 @@
 //! Visits as they are stored: rows of subjects, each of an hour and the log that it came from. Row zero of a subject holds
 //! what was put together of others. What a row means is not known here; one thread writes them.
+//!
+//! Beside them stand the codes of links that have ended, written in the commit that ends the link: until that thread has
+//! made sure that their rows go, no crash lets it forget.
 
 use std::ops::Bound;
 
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
 
@@ -10,6 +15,9 @@ use super::{Batch, Links, StoreError, sealed, unsealed};
 
 /// Which log was the last whose rows are all stored.
 const FOLDED: &str = "visits_folded";
+
+/// Before the codes of links that have ended. No name begins so.
+const ENDED: u8 = 3;
 
 /// Stands between the name of a subject and the rest of a key.
 const END: u8 = 0;
@@ -47,8 +55,34 @@ fn key(name: &[u8], (hour, log): RowPlace) -> Vec<u8> {
     [name, &[END], &hour.to_be_bytes(), &log.to_be_bytes()].concat()
 }
 
+/// The end of a link, and of its visits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// Its code.
+    pub code: Code,
+    /// A number that no other end of a link of this code has.
+    pub number: u64,
+}
+
+impl Ended {
+    /// Where it stands.
+    fn key(&self) -> Vec<u8> {
+        [&[ENDED], self.code.ascii(&mut [0; CODE_LEN_MAX]), &[END], &self.number.to_be_bytes()].concat()
+    }
+
+    /// What stands there; `None` for what is none.
+    fn of_key(key: &[u8]) -> Option<Ended> {
+        let (rest, number) = key.split_last_chunk::<8>()?;
+        let code = rest.strip_prefix(&[ENDED])?.strip_suffix(&[END])?;
+        Some(Ended { code: Code::parse(code).ok()?, number: u64::from_be_bytes(*number) })
+    }
+}
+
 fn read(guard: fjall::Guard) -> Result<Option<VisitRow>, StoreError> {
     let (key, value) = guard.into_inner()?;
+    if key.first() == Some(&ENDED) {
+        return Ok(None);
+    }
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
     let parts = key.len().checked_sub(TAIL_LEN + 1).and_then(|end| {
         let tail = &key[end + 1..];
@@ -68,6 +102,16 @@ impl Batch {
         self.inner.remove(&self.visits, Slice::from(key));
     }
 
+    /// Notes that a link has ended, and its visits with it.
+    pub fn end_visits(&mut self, ended: &Ended) {
+        self.inner.insert(&self.visits, ended.key(), []);
+    }
+
+    /// Forgets that: its visits are gone for good.
+    pub fn forget_ended(&mut self, ended: &Ended) {
+        self.inner.remove(&self.visits, ended.key());
+    }
+
     /// Notes that all rows of a log are stored.
     pub fn set_visits_folded(&mut self, log: u32) {
         self.inner.insert(&self.meta, FOLDED, sealed(FOLDED, u64::from(log)));
@@ -82,6 +126,18 @@ impl Links {
     pub fn visits_folded(&self) -> Result<u32, StoreError> {
         let folded = self.meta.get(FOLDED)?.map_or(Ok(0), |value| unsealed(FOLDED, &value))?;
         Ok(folded as u32)
+    }
+
+    /// The links that have ended, whose visits may still be there.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn visits_ended(&self) -> Result<Vec<Ended>, StoreError> {
+        let mut all = Vec::new();
+        for guard in self.visits.prefix([ENDED]) {
+            all.extend(Ended::of_key(&guard.key()?));
+        }
+        Ok(all)
     }
 
     /// All rows of a subject.
@@ -99,7 +155,7 @@ impl Links {
     /// Where they cannot be read.
     pub fn visits_behind(&self, key: &[u8], count: usize) -> Result<Vec<VisitRow>, StoreError> {
         let range = (Bound::Excluded(key), Bound::<&[u8]>::Unbounded);
-        self.visits.range::<&[u8], _>(range).take(count).filter_map(|guard| read(guard).transpose()).collect()
+        self.visits.range::<&[u8], _>(range).filter_map(|guard| read(guard).transpose()).take(count).collect()
     }
 }
 
@@ -116,6 +172,9 @@ mod tests {
             batch.put_visits(name.as_bytes(), place, name.as_bytes());
         }
         batch.set_visits_folded(3);
+        let ended = [("a", 1), ("a", 2), ("gone", 1)];
+        let ended = ended.map(|(name, number)| Ended { code: Code::parse(name.as_bytes()).unwrap(), number });
+        ended.iter().for_each(|code| batch.end_visits(code));
         links.commit(batch).unwrap();
         let places = |rows: Vec<VisitRow>| rows.into_iter().map(|row| row.place).collect::<Vec<_>>();
         assert_eq!(places(links.visits_of(b"a").unwrap()), [(0, 0), (8, 300), (9, 1)]);
@@ -125,7 +184,10 @@ mod tests {
         assert_eq!(all.iter().map(|row| &*row.name).collect::<Vec<_>>(), [b"a", b"a", b"a", &b"ab"[..], b"b"]);
         let mut batch = links.batch();
         batch.remove_visits(&all[1].key);
+        batch.forget_ended(&ended[0]);
+        assert_eq!(links.visits_ended().unwrap(), ended);
         links.commit(batch).unwrap();
+        assert_eq!(links.visits_ended().unwrap(), ended[1..]);
         assert_eq!(places(links.visits_of(b"a").unwrap()), [(0, 0), (9, 1)]);
     }
 }

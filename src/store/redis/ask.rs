@@ -386,6 +386,20 @@ impl Redis {
         Ok(Some(text(&answer.remove(0)?)).filter(|fingerprint| !fingerprint.is_empty()))
     }
 
+    /// The hosts that links may lead to, as somebody has written them; `None` where nobody has.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn allow_list(&mut self, within: Duration) -> Result<Option<Vec<u8>>, Trouble> {
+        let get = redis::cmd("GET").arg(self.space("allow")).to_owned();
+        let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
+        match answer.remove(0)? {
+            Value::Nil => Ok(None),
+            Value::BulkString(text) => Ok(Some(text)),
+            _ => Err(nonsense("the allow list")),
+        }
+    }
+
     /// Says that this node is there, and hears of the others.
     ///
     /// # Errors

@@ -1,14 +1,9 @@
 //! Which server has what: a single one, or the masters of a cluster by the slots of our few keys.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::Value;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 
 use super::{Address, Place, Redis, RedisSettings, Reply, Trouble};
 use crate::fleet::Partition;
@@ -303,30 +298,6 @@ pub(super) fn text(value: &Value) -> String {
         Value::Int(number) => number.to_string(),
         _ => String::new(),
     }
-}
-
-/// TLS that trusts the certificates in a file, or what the system trusts.
-pub(super) fn tls(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    let mut roots = RootCertStore::empty();
-    match ca_file {
-        Some(path) => {
-            let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
-                roots.add(certificate.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
-            }
-            if roots.is_empty() {
-                return Err(wrong(&"there is no certificate in it"));
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
 #[cfg(test)]

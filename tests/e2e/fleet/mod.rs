@@ -12,7 +12,7 @@ mod limited;
 mod membership;
 mod outage;
 mod proxy;
-mod redis;
+pub(crate) mod redis;
 mod residency;
 mod reuse;
 mod rules;

@@ -1,0 +1,48 @@
+//! The last good dynamic part of the allow list, kept for a restart while it cannot be read.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::source::Named;
+
+/// Its name in the data directory.
+const FILE_NAME: &str = "allowlist-cache.json";
+
+/// The file while it is being written.
+const FILE_NAME_NEW: &str = "allowlist-cache.json.new";
+
+/// What was last read from that source, if anything was.
+///
+/// # Errors
+/// Where there is something that cannot be read.
+pub(super) fn read(data_dir: &Path, source: &Named) -> io::Result<Option<Vec<u8>>> {
+    let text = match fs::read(data_dir.join(FILE_NAME)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text?,
+    };
+    let mut kept: Map<String, Value> = serde_json::from_slice(&text)?;
+    if kept.get("key").and_then(Value::as_str) != Some(&source.key) {
+        return Ok(None);
+    }
+    match kept.remove("hosts") {
+        Some(hosts @ Value::Object(_)) => Ok(Some(hosts.to_string().into_bytes())),
+        _ => Err(io::Error::other("it has no object \"hosts\"")),
+    }
+}
+
+/// Keeps what was read. After a crash either this or what was kept before is there.
+///
+/// # Errors
+/// Where it cannot be written.
+pub(super) fn write(data_dir: &Path, source: &Named, text: &[u8]) -> io::Result<()> {
+    let hosts: Value = serde_json::from_slice(text)?;
+    let new = data_dir.join(FILE_NAME_NEW);
+    let mut file = File::create(&new)?;
+    file.write_all(&serde_json::to_vec_pretty(&json!({"source": source.shown, "key": source.key, "hosts": hosts}))?)?;
+    file.sync_all()?;
+    fs::rename(&new, data_dir.join(FILE_NAME))?;
+    File::open(data_dir)?.sync_all()
+}

@@ -1,0 +1,362 @@
+//! The list of hosts that long URLs may lead to: a static part, from the settings, and a dynamic part that is read again and
+//! again from a file, from Redis, or from an HTTP address ([`source`]).
+//!
+//! The dynamic part is a JSON object whose values are hosts. One that is something else counts as empty. One that cannot be
+//! read is what it was when it last could be; for the next process that is kept in the data directory. Each core is told
+//! of the list as a whole. Only who makes or changes a link asks it: no redirect does.
+
+mod cache;
+pub mod source;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{io, path::PathBuf};
+
+use carom_shards::CoreCount;
+use serde_json::Value;
+
+use self::source::{Named, Source};
+use crate::hosts::{HostPattern, Hosts};
+use crate::mail::{Post, ToCore};
+use crate::stats::{NodeStats, unix_ms};
+
+/// How often the dynamic part is read. With the time that reading may take a change holds within five seconds.
+const READ_EVERY: Duration = Duration::from_secs(2);
+
+/// After how long a list is read again that makes no sense.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Entries that are named in an alarm.
+const NAMED: usize = 3;
+
+/// What the list is made of.
+pub struct AllowSetup {
+    /// The static part.
+    pub hosts: Vec<HostPattern>,
+    /// Where the dynamic part is read.
+    pub source: Option<(Source, Named)>,
+    /// Where the last good one is kept.
+    pub data_dir: PathBuf,
+    /// The mailboxes of the cores.
+    pub post: Post,
+    /// How many cores there are.
+    pub cores: CoreCount,
+    /// Counters and alarms.
+    pub stats: Arc<NodeStats>,
+}
+
+/// The thread that reads the list.
+pub struct AllowList {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AllowList {
+    /// Ends the thread.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread {
+            thread.thread().unpark();
+            thread.join().expect("panics abort");
+        }
+    }
+}
+
+/// Tells the cores of the list, and begins to read its dynamic part. What was read before a restart holds at once; where
+/// there is nothing, the first read is waited for.
+///
+/// # Errors
+/// Where the operating system gives no thread.
+pub fn start(setup: AllowSetup) -> io::Result<AllowList> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let AllowSetup { hosts, source, data_dir, post, cores, stats } = setup;
+    let mut reader =
+        Reader { hosts, good: None, is_malformed: false, is_kept: false, told: None, data_dir, post, cores, stats };
+    let Some((mut source, named)) = source else {
+        if !reader.hosts.is_empty() {
+            reader.tell();
+        }
+        return Ok(AllowList { stop, thread: None });
+    };
+    reader.recall(&named);
+    let mut is_read = reader.good.is_none();
+    if is_read {
+        reader.renew(&mut source, &named);
+    }
+    reader.tell();
+    let until = Arc::clone(&stop);
+    let run = move || {
+        while !until.load(Ordering::Acquire) {
+            if !std::mem::take(&mut is_read) {
+                reader.renew(&mut source, &named);
+                reader.tell();
+            }
+            std::thread::park_timeout(READ_EVERY);
+        }
+    };
+    let thread = std::thread::Builder::new().name("allow-list".to_owned()).spawn(run)?;
+    Ok(AllowList { stop, thread: Some(thread) })
+}
+
+/// A dynamic part that is as it should be.
+#[derive(PartialEq, Debug)]
+struct Good {
+    text: Vec<u8>,
+    patterns: Vec<HostPattern>,
+    /// Values that are no hosts, and why.
+    wrong: Vec<String>,
+}
+
+/// What reading has come to.
+enum Found {
+    /// The last good one again, which it is nearly always.
+    Same,
+    New(Good),
+    Malformed(String),
+    Unreadable(String),
+}
+
+struct Reader {
+    hosts: Vec<HostPattern>,
+    /// The last one that was as it should be.
+    good: Option<Good>,
+    /// Whether what stands there now makes no sense, and so counts as empty.
+    is_malformed: bool,
+    /// Whether the last good one is on disk.
+    is_kept: bool,
+    /// The dynamic part that the cores know.
+    told: Option<Vec<HostPattern>>,
+    data_dir: PathBuf,
+    post: Post,
+    cores: CoreCount,
+    stats: Arc<NodeStats>,
+}
+
+/// Reads a dynamic part.
+///
+/// # Errors
+/// What is wrong with it as a whole.
+fn parse(text: Vec<u8>) -> Result<Good, String> {
+    let value: Value = serde_json::from_slice(&text).map_err(|error| format!("is no JSON ({error})"))?;
+    let Value::Object(object) = value else { return Err("is JSON, and no object".to_owned()) };
+    let mut good = Good { text, patterns: Vec::new(), wrong: Vec::new() };
+    for (id, value) in object {
+        let Value::String(host) = value else { return Err(format!("has something else than a text at {id:?}")) };
+        match HostPattern::parse(&host) {
+            Ok(pattern) => good.patterns.push(pattern),
+            Err(error) => good.wrong.push(format!("{host:?} at {id:?} {error}")),
+        }
+    }
+    Ok(good)
+}
+
+impl Reader {
+    /// What was read before a restart holds until more is known.
+    fn recall(&mut self, source: &Named) {
+        match cache::read(&self.data_dir, source) {
+            Ok(text) => self.good = text.and_then(|text| parse(text).ok()),
+            Err(error) => tracing::warn!("what is kept of the allow list cannot be read ({error}), and is made anew"),
+        }
+    }
+
+    /// Reads the list. What makes no sense may be half of what is being written: then it is another one a moment later.
+    fn renew(&mut self, source: &mut Source, named: &Named) {
+        let mut found = self.understand(source.read());
+        if matches!(found, Found::Malformed(_)) && !self.is_malformed {
+            std::thread::sleep(READ_AGAIN_AFTER);
+            found = self.understand(source.read());
+        }
+        self.take(found, named);
+    }
+
+    fn understand(&self, read: Result<Vec<u8>, String>) -> Found {
+        match (read, &self.good) {
+            (Err(why), _) => Found::Unreadable(why),
+            (Ok(text), Some(good)) if good.text == text => Found::Same,
+            (Ok(text), _) => parse(text).map_or_else(Found::Malformed, Found::New),
+        }
+    }
+
+    /// Takes what was read, or that it could not be.
+    fn take(&mut self, found: Found, source: &Named) {
+        self.is_malformed = matches!(found, Found::Malformed(_));
+        if !self.is_malformed {
+            self.stats.alarms.clear("allow_list_malformed");
+        }
+        if !matches!(found, Found::Unreadable(_)) {
+            self.stats.alarms.clear("allow_list_unreadable");
+        }
+        match found {
+            Found::Same => self.took_good(source),
+            Found::New(good) => {
+                self.report_wrong(&good.wrong, source);
+                (self.good, self.is_kept) = (Some(good), false);
+                self.took_good(source);
+            }
+            Found::Malformed(why) => {
+                let text = format!(
+                    "the allow list of {source} {why}, and counts as empty: long URLs may lead to hosts of the settings alone; \
+                     make it a JSON object whose values are hosts, such as {{\"1\": \"shop.example\"}}"
+                );
+                self.stats.alarms.raise("allow_list_malformed", text);
+            }
+            Found::Unreadable(why) => {
+                let holds = match &self.good {
+                    Some(_) => "the last one that could be read holds",
+                    None => "none was ever read, and only hosts of the settings are allowed",
+                };
+                let text = format!("the allow list of {source} cannot be read ({why}); {holds}");
+                self.stats.alarms.raise("allow_list_unreadable", text);
+            }
+        }
+    }
+
+    fn took_good(&mut self, source: &Named) {
+        self.stats.allow_list.read_ms.set(unix_ms());
+        self.keep_on_disk(source);
+    }
+
+    fn report_wrong(&self, wrong: &[String], source: &Named) {
+        if wrong.is_empty() {
+            return self.stats.alarms.clear("allow_list_entries");
+        }
+        let (some, count) = (wrong[..wrong.len().min(NAMED)].join("; "), wrong.len());
+        let text = format!("{count} values of the allow list of {source} are no hosts and are left out: {some}");
+        self.stats.alarms.happened("allow_list_entries", text);
+    }
+
+    /// The dynamic part that holds now.
+    fn dynamic(&self) -> &[HostPattern] {
+        self.good.as_ref().filter(|_| !self.is_malformed).map_or(&[], |good| &good.patterns)
+    }
+
+    /// Keeps the last good one for the next process, if that is not done yet.
+    fn keep_on_disk(&mut self, source: &Named) {
+        let Some(good) = self.good.as_ref().filter(|_| !self.is_kept) else { return };
+        match cache::write(&self.data_dir, source, &good.text) {
+            Ok(()) => {
+                self.is_kept = true;
+                self.stats.alarms.clear("allow_list_unkept");
+            }
+            Err(error) => {
+                let text = format!("the allow list cannot be kept for a restart ({error}); it is tried again");
+                self.stats.alarms.raise("allow_list_unkept", text);
+            }
+        }
+    }
+
+    /// Tells the cores, if they do not know.
+    fn tell(&mut self) {
+        let allow = &self.stats.allow_list;
+        allow.configured.store(true, Ordering::Relaxed);
+        allow.fixed.set(self.hosts.len() as u64);
+        let dynamic = self.dynamic();
+        allow.dynamic.set(dynamic.len() as u64);
+        if self.told.as_deref() == Some(dynamic) {
+            return;
+        }
+        let dynamic = dynamic.to_vec();
+        let hosts: Arc<Hosts> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
+        self.cores.cores().for_each(|core| self.post.to(core).post(ToCore::Hosts(Arc::clone(&hosts))));
+        let (fixed, count) = (self.hosts.len(), dynamic.len());
+        if self.told.replace(dynamic).is_some() {
+            tracing::info!(fixed, dynamic = count, "the allow list is another one");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::testing::TestNode;
+
+    fn reader(dir: &std::path::Path) -> Reader {
+        let node = TestNode::new(dir, 1);
+        Reader {
+            hosts: vec![HostPattern::parse("static.example").unwrap()],
+            good: None,
+            is_malformed: false,
+            is_kept: false,
+            told: None,
+            data_dir: dir.to_owned(),
+            post: node.post,
+            cores: CoreCount::new(1).unwrap(),
+            stats: Arc::default(),
+        }
+    }
+
+    fn named(name: &str) -> Named {
+        Named::new(name.to_owned(), name)
+    }
+
+    fn take(reader: &mut Reader, read: Result<&[u8], &str>) {
+        let found = reader.understand(read.map(<[u8]>::to_vec).map_err(str::to_owned));
+        reader.take(found, &named("a file"));
+    }
+
+    fn holding(reader: &Reader) -> Vec<String> {
+        reader.dynamic().iter().map(ToString::to_string).collect()
+    }
+
+    fn on(reader: &Reader) -> Vec<&'static str> {
+        let alarms = reader.stats.alarms.list();
+        alarms.iter().filter(|alarm| alarm.cleared_ms.is_none()).map(|alarm| alarm.name).collect()
+    }
+
+    #[test]
+    fn only_an_object_of_texts_is_a_list() {
+        assert_eq!(parse(b"{}".to_vec()).unwrap().patterns, []);
+        let good = parse(br#"{"1": "a.example", "2": "*.b.example", "3": "c d", "4": ""}"#.to_vec()).unwrap();
+        assert_eq!((good.patterns.len(), good.wrong.len()), (2, 2));
+        for wrong in
+            ["", "[]", "\"a.example\"", "null", r#"{"1": 1}"#, r#"{"1": null}"#, r#"{"1": ["a"]}"#, "{", "{} {}"]
+        {
+            assert!(parse(wrong.as_bytes().to_vec()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_last_good_one_holds_while_none_is_to_be_read_and_none_while_it_is_malformed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut first = reader(dir.path());
+        take(&mut first, Err("gone"));
+        assert_eq!((holding(&first), on(&first)), (vec![], vec!["allow_list_unreadable"]));
+        take(&mut first, Ok(br#"{"1": "a.example", "2": "?"}"#));
+        assert_eq!((holding(&first), on(&first)), (vec!["a.example".to_owned()], vec!["allow_list_entries"]));
+        take(&mut first, Ok(b"[]"));
+        assert!(holding(&first).is_empty() && on(&first).contains(&"allow_list_malformed"));
+        take(&mut first, Err("gone"));
+        assert_eq!(holding(&first), ["a.example"]);
+        assert!(!on(&first).contains(&"allow_list_malformed"));
+        // Another process.
+        let mut second = reader(dir.path());
+        second.recall(&named("a file"));
+        take(&mut second, Err("gone"));
+        assert_eq!(holding(&second), ["a.example"]);
+        take(&mut second, Ok(b"{}"));
+        assert!(holding(&second).is_empty() && on(&second).is_empty());
+        let mut third = reader(dir.path());
+        third.recall(&named("a file"));
+        assert_eq!(third.good.map(|good| good.patterns), Some(Vec::new()), "an empty list is one, too");
+        // What was read elsewhere says nothing.
+        let mut other = reader(dir.path());
+        other.recall(&named("another file"));
+        assert_eq!(other.good, None);
+    }
+
+    #[test]
+    fn what_could_not_be_kept_is_kept_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut reader = reader(dir.path());
+        reader.data_dir = dir.path().join("later");
+        let text = br#"{"1": "a.example"}"#;
+        take(&mut reader, Ok(text));
+        assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec!["allow_list_unkept"]));
+        std::fs::create_dir(&reader.data_dir).unwrap();
+        take(&mut reader, Ok(text));
+        assert!(on(&reader).is_empty());
+        assert!(cache::read(&reader.data_dir, &named("a file")).unwrap().is_some());
+    }
+}

@@ -1,0 +1,209 @@
+//! Hosts that long URLs may lead to, as lists of them are written: `shop.example` for one, `*.shop.example` for all below it.
+//!
+//! Hosts are compared in the form in which URLs are stored: in small letters, in Punycode, IP addresses in their one
+//! spelling. Nothing is looked up.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use url::Url;
+
+/// One entry of a list.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct HostPattern {
+    /// Without `*.`, and without a dot at the end.
+    host: Box<str>,
+    /// Whether it stands for all hosts below this one, and not for this one.
+    below: bool,
+}
+
+/// Why a text is no entry. Whoever wrote it must do so anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostError {
+    /// Nothing at all.
+    Empty,
+    /// More than a host: a scheme, a port, a path.
+    NotAlone,
+    /// A star elsewhere than in front.
+    Star,
+    /// No host at all.
+    Unreadable,
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HostError::Empty => "is empty",
+            HostError::NotAlone => "has more than a host, such as a scheme, a port or a path",
+            HostError::Star => "has a star elsewhere than in front of a name, as in *.shop.example",
+            HostError::Unreadable => "is no host",
+        })
+    }
+}
+
+impl std::error::Error for HostError {}
+
+impl HostPattern {
+    /// Reads an entry.
+    ///
+    /// # Errors
+    /// [`HostError`] for anything but a host, or `*.` and one.
+    pub fn parse(text: &str) -> Result<HostPattern, HostError> {
+        let text = text.trim();
+        let (name, below) = text.strip_prefix("*.").map_or((text, false), |name| (name, true));
+        if name.is_empty() {
+            return Err(HostError::Empty);
+        }
+        if name.contains('*') {
+            return Err(HostError::Star);
+        }
+        let is_ipv6 = name.starts_with('[') && name.ends_with(']');
+        if name.contains(['/', '\\', '?', '#', '@']) || name.contains(':') && !is_ipv6 {
+            return Err(HostError::NotAlone);
+        }
+        if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(HostError::Unreadable);
+        }
+        let url = Url::parse(&format!("http://{name}/")).map_err(|_| HostError::Unreadable)?;
+        match (url.host(), below) {
+            // No host is below an address.
+            (None, _) | (Some(url::Host::Ipv4(_) | url::Host::Ipv6(_)), true) => Err(HostError::Unreadable),
+            (Some(host), _) => Ok(HostPattern { host: without_dot(&host.to_string()).into(), below }),
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.below { "*." } else { "" })?;
+        f.write_str(&self.host)
+    }
+}
+
+/// `example.org.` and `example.org` are one host.
+fn without_dot(host: &str) -> &str {
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+/// A list of hosts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Hosts {
+    exact: HashSet<Box<str>>,
+    below: HashSet<Box<str>>,
+}
+
+impl Hosts {
+    /// How many entries it has.
+    pub fn len(&self) -> usize {
+        self.exact.len() + self.below.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it has the host of a URL, as the `url` crate gives it.
+    pub fn has(&self, host: &str) -> bool {
+        let host = without_dot(host);
+        self.exact.contains(host)
+            || !self.below.is_empty()
+                && host.match_indices('.').any(|(dot, _)| dot > 0 && self.below.contains(&host[dot + 1..]))
+    }
+}
+
+impl Extend<HostPattern> for Hosts {
+    fn extend<T: IntoIterator<Item = HostPattern>>(&mut self, patterns: T) {
+        for HostPattern { host, below } in patterns {
+            if below { &mut self.below } else { &mut self.exact }.insert(host);
+        }
+    }
+}
+
+impl FromIterator<HostPattern> for Hosts {
+    fn from_iter<T: IntoIterator<Item = HostPattern>>(patterns: T) -> Hosts {
+        let mut hosts = Hosts::default();
+        hosts.extend(patterns);
+        hosts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hosts(patterns: &[&str]) -> Hosts {
+        patterns.iter().map(|text| HostPattern::parse(text).unwrap()).collect()
+    }
+
+    fn has(hosts: &Hosts, url: &str) -> bool {
+        hosts.has(Url::parse(url).unwrap().host_str().unwrap())
+    }
+
+    #[test]
+    fn a_host_is_one_and_a_star_is_all_below() {
+        let list =
+            hosts(&["Shop.Example", "*.wide.example", "bücher.example", "192.0.2.1", "[2001:db8::1]", "dot.example."]);
+        for url in [
+            "https://shop.example/a",
+            "http://SHOP.EXAMPLE:8080/",
+            "https://shop.example./",
+            "https://a.wide.example/",
+            "https://a.b.wide.example/",
+            "https://xn--bcher-kva.example/",
+            "https://BÜCHER.example/",
+            "http://192.0.2.1/",
+            "http://0xc0000201/",
+            "http://[2001:DB8:0::1]/",
+            "http://dot.example/",
+        ] {
+            assert!(has(&list, url), "{url}");
+        }
+        for url in [
+            "https://a.shop.example/",
+            "https://shop.example.org/",
+            "https://notshop.example/",
+            "https://wide.example/",
+            "https://notwide.example/",
+            "https://example/",
+            "http://192.0.2.2/",
+        ] {
+            assert!(!has(&list, url), "{url}");
+        }
+        assert!(!hosts(&[]).has("shop.example") && hosts(&[]).is_empty());
+        assert_eq!(list.len(), 6);
+    }
+
+    #[test]
+    fn what_is_no_entry_is_said() {
+        for (text, error) in [
+            ("", HostError::Empty),
+            (" ", HostError::Empty),
+            ("*.", HostError::Empty),
+            ("*", HostError::Star),
+            ("a.*.example", HostError::Star),
+            ("*.*.example", HostError::Star),
+            ("https://shop.example", HostError::NotAlone),
+            ("shop.example:80", HostError::NotAlone),
+            ("shop.example/a", HostError::NotAlone),
+            ("me@shop.example", HostError::NotAlone),
+            ("a b", HostError::Unreadable),
+            ("a\r\nb", HostError::Unreadable),
+            ("%00", HostError::Unreadable),
+            ("*.192.0.2.1", HostError::Unreadable),
+            ("[::1", HostError::NotAlone),
+        ] {
+            assert_eq!(HostPattern::parse(text), Err(error), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reading_is_total(text in any::<String>()) {
+            if let Ok(pattern) = HostPattern::parse(&text) {
+                prop_assert_eq!(HostPattern::parse(&pattern.to_string()), Ok(pattern));
+            }
+        }
+    }
+}

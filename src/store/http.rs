@@ -1,0 +1,60 @@
+//! A text behind an HTTP address, asked for again and again: it is sent again only when it has become another one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::http::{StatusCode, header};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+use super::tls;
+
+/// An address, and what it answered last.
+#[derive(Debug)]
+pub struct HttpText {
+    agent: Agent,
+    url: String,
+    len_max: u64,
+    /// The tag of the last answer, and the answer.
+    last: Option<(String, Vec<u8>)>,
+}
+
+impl HttpText {
+    /// An `http://` or `https://` address. Asking takes so long at most, redirects included; a text of more bytes is refused.
+    pub fn new(url: &str, time_max: Duration, len_max: u64) -> HttpText {
+        let roots = tls::system_roots().iter().map(|root| Certificate::from_der(root).to_owned()).collect();
+        let tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(tls::provider())
+            .root_certs(RootCerts::Specific(Arc::new(roots)));
+        let agent = Agent::config_builder()
+            .timeout_global(Some(time_max))
+            .http_status_as_error(false)
+            .user_agent(concat!("carom/", env!("CARGO_PKG_VERSION")))
+            .tls_config(tls.build())
+            .build();
+        HttpText { agent: agent.into(), url: url.to_owned(), len_max, last: None }
+    }
+
+    /// The text as it is now.
+    ///
+    /// # Errors
+    /// Why it is not to be had: no answer in time, another status than 200, too long.
+    pub fn read(&mut self) -> Result<Vec<u8>, String> {
+        let mut request = self.agent.get(&self.url).header(header::ACCEPT, "application/json");
+        if let Some((tag, _)) = &self.last {
+            request = request.header(header::IF_NONE_MATCH, tag);
+        }
+        let mut answer = request.call().map_err(|error| error.to_string())?;
+        match (answer.status(), &self.last) {
+            (StatusCode::NOT_MODIFIED, Some((_, text))) => Ok(text.clone()),
+            (StatusCode::OK, _) => {
+                let tag = answer.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+                let body = answer.body_mut().with_config().limit(self.len_max);
+                let text = body.read_to_vec().map_err(|error| error.to_string())?;
+                self.last = tag.map(|tag| (tag, text.clone()));
+                Ok(text)
+            }
+            (status, _) => Err(format!("it answers {status}")),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Which indexes beside the links are complete. One that an earlier version of the program did not know is made at the next
+//! start (`control::indexes`).
+
+use super::{Batch, Links, StoreError, sealed, unsealed};
+
+/// An index with entries for links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Index {
+    /// By what links lead to ([`super::urls`]).
+    Urls,
+    /// By when they end ([`super::ends`]).
+    Ends,
+    /// By when they were made, and by their tags ([`super::catalog`]).
+    Lists,
+}
+
+impl Index {
+    /// All of them.
+    pub const ALL: [Index; 3] = [Index::Urls, Index::Ends, Index::Lists];
+
+    /// The form of its entries. One in another form is missing.
+    fn format(self) -> u64 {
+        match self {
+            Index::Urls | Index::Ends => 1,
+            // The first had entries without marks.
+            Index::Lists => 2,
+        }
+    }
+
+    /// Where it is noted that every link has its entries.
+    fn mark(self) -> &'static str {
+        match self {
+            Index::Urls => "urls",
+            Index::Ends => "ends",
+            Index::Lists => "catalog",
+        }
+    }
+}
+
+impl Batch {
+    /// Notes that every link has its entries in an index.
+    pub fn set_index(&mut self, index: Index) {
+        self.inner.insert(&self.meta, index.mark(), sealed(index.mark(), index.format()));
+    }
+}
+
+impl Links {
+    /// Whether every link has its entries in an index.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn has_index(&self, index: Index) -> Result<bool, StoreError> {
+        let stored = self.meta.get(index.mark())?;
+        Ok(stored.is_some_and(|stored| unsealed(index.mark(), &stored).is_ok_and(|format| format == index.format())))
+    }
+
+    /// Makes the store like one of an earlier version, for tests.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    #[doc(hidden)]
+    pub fn forget_index(&self, index: Index) -> Result<(), StoreError> {
+        let keyspaces = match index {
+            Index::Urls => vec![&self.urls],
+            Index::Ends => vec![&self.ends],
+            Index::Lists => vec![&self.dates, &self.tags],
+        };
+        let mut batch = self.batch();
+        for keyspace in keyspaces {
+            for guard in keyspace.iter() {
+                batch.inner.remove(keyspace, guard.key()?);
+            }
+        }
+        batch.inner.remove(&self.meta, index.mark());
+        self.commit(batch)?;
+        self.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_store_has_nothing_to_index_and_what_is_forgotten_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        for index in Index::ALL {
+            assert!(links.has_index(index).unwrap());
+            links.forget_index(index).unwrap();
+            assert!(!links.has_index(index).unwrap());
+        }
+        let mut batch = links.batch();
+        batch.set_index(Index::Ends);
+        links.commit(batch).unwrap();
+        assert_eq!(Index::ALL.map(|index| links.has_index(index).unwrap()), [false, true, false]);
+    }
+}

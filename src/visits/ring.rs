@@ -1,0 +1,207 @@
+//! The ring in which one core tells of visits: words of eight bytes, of which nearly every visit takes one.
+//!
+//! A visit without a referrer of a link with a generated code of up to nine characters is the number of the code, with one
+//! bit for bots. Anything else begins with a *head*, which no such number can be, and has code and host behind it. So the
+//! ring of a core stays in its cache.
+
+use std::sync::atomic::{Ordering, fence};
+
+use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::{Code, GeneratedCode};
+use heapless::spsc::{Consumer, Producer, Queue};
+
+use super::{HOST_LEN_MAX, Visit, Visitor};
+
+/// Words that one core can tell of between two looks of the thread that counts, which come up to fifty times a second:
+/// several times what a core can answer, and enough for as much with referrers.
+const RING_LEN: usize = 32_768;
+
+/// Codes up to this length leave room for the bit of bots.
+const SHORT_LEN_MAX: usize = 9;
+
+/// Set in the word of a short code if a bot came. Nine characters take the 54 bits below, and the length the upper four.
+const BOT: u64 = 1 << 59;
+
+/// The upper four bits of a head. No code is so long.
+const HEAD: u64 = 15 << 60;
+
+/// Bytes of a word.
+const WORD: usize = 8;
+
+/// The longest record.
+const WORDS_MAX: usize = 1 + (CODE_LEN_MAX * 6 / 8).div_ceil(WORD) + HOST_LEN_MAX.div_ceil(WORD);
+
+/// The core's end.
+pub(super) struct Sender(Producer<'static, u64>);
+
+/// The end that is emptied.
+pub struct VisitReceiver(Consumer<'static, u64>);
+
+impl std::fmt::Debug for VisitReceiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VisitReceiver")
+    }
+}
+
+/// A ring that lives as long as the process, as its cores do.
+pub(super) fn ring() -> (Sender, VisitReceiver) {
+    let (sender, receiver) = Box::leak(Box::new(Queue::<u64, RING_LEN>::new())).split();
+    (Sender(sender), VisitReceiver(receiver))
+}
+
+/// The word that says all of a visit, if one can.
+#[inline]
+fn short(visit: &Visit) -> Option<u64> {
+    let code = visit.code.as_ref().filter(|code| code.len() <= SHORT_LEN_MAX && visit.visitor.host_len == 0)?;
+    let bits = GeneratedCode::from_code(code)?.to_bits();
+    Some(if visit.visitor.is_bot { bits | BOT } else { bits })
+}
+
+/// The lengths in a head, in characters and bytes, and whether a bot came.
+fn read_head(head: u64) -> (usize, usize, bool) {
+    ((head >> 8 & 0xff) as usize, (head >> 16 & 0xff) as usize, head & 1 == 1)
+}
+
+/// How many words stand behind a head.
+fn words_of(code_len: usize, host_len: usize) -> usize {
+    (code_len * 6).div_ceil(8).div_ceil(WORD) + host_len.div_ceil(WORD)
+}
+
+impl Sender {
+    /// Tells of a visit. `false`: there is no room.
+    #[inline]
+    pub(super) fn tell(&mut self, visit: &Visit) -> bool {
+        match short(visit) {
+            Some(word) => self.0.enqueue(word).is_ok(),
+            None => self.tell_long(visit),
+        }
+    }
+
+    fn tell_long(&mut self, visit: &Visit) -> bool {
+        let Visitor { is_bot, host_len, .. } = visit.visitor;
+        let code_len = visit.code.map_or(0, |code| code.len());
+        if self.0.capacity() - self.0.len() < 1 + words_of(code_len, usize::from(host_len)) {
+            return false;
+        }
+        let mut put = |word| self.0.enqueue(word).expect("room was found");
+        put(HEAD | u64::from(host_len) << 16 | (code_len as u64) << 8 | u64::from(is_bot));
+        let packed = visit.code.as_ref().map_or(&[][..], Code::packed);
+        for bytes in packed.chunks(WORD).chain(visit.visitor.host().chunks(WORD)) {
+            let mut word = [0; WORD];
+            word[..bytes.len()].copy_from_slice(bytes);
+            put(u64::from_le_bytes(word));
+        }
+        true
+    }
+}
+
+impl VisitReceiver {
+    /// Gives what is in the ring to `take`. What comes meanwhile waits for the next time. Returns how many visits there were.
+    pub fn drain(&mut self, mut take: impl FnMut(&Visit)) -> usize {
+        let (mut words, mut found) = (self.0.len(), 0);
+        // The length alone does not say that the words are to be seen; `peek` says it no more.
+        fence(Ordering::Acquire);
+        while words > 0
+            && let Some(&head) = self.0.peek()
+        {
+            let (code_len, host_len, _) = read_head(head);
+            let len = 1 + if head & HEAD == HEAD { words_of(code_len, host_len) } else { 0 };
+            // The rest of the last one may be on its way.
+            if words < len {
+                break;
+            }
+            let mut record = [0; WORDS_MAX];
+            record[..len].iter_mut().for_each(|word| *word = self.0.dequeue().unwrap_or_default());
+            read(&record[..len]).iter().for_each(&mut take);
+            (words, found) = (words - len, found + 1);
+        }
+        found
+    }
+}
+
+/// The visit of a record.
+fn read(record: &[u64]) -> Option<Visit> {
+    let (&head, rest) = record.split_first()?;
+    let mut visitor = Visitor { is_bot: head & BOT != 0, host_len: 0, host: [0; HOST_LEN_MAX] };
+    if head & HEAD != HEAD {
+        return Some(Visit { code: Some(GeneratedCode::from_bits(head & !BOT)?.to_code()), visitor });
+    }
+    let (code_len, host_len, is_bot) = read_head(head);
+    let mut bytes = [0; WORDS_MAX * WORD];
+    bytes.chunks_exact_mut(WORD).zip(rest).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_le_bytes()));
+    let packed_len = (code_len * 6).div_ceil(8);
+    let code = if code_len == 0 { None } else { Some(Code::from_packed(code_len, bytes.get(..packed_len)?)?) };
+    let host = bytes.get(packed_len.next_multiple_of(WORD)..)?.get(..host_len)?;
+    visitor.host.get_mut(..host_len)?.copy_from_slice(host);
+    (visitor.is_bot, visitor.host_len) = (is_bot, host_len as u8);
+    Some(Visit { code, visitor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn visit(code: &str, is_bot: bool, host: &str) -> Visit {
+        let mut visitor = Visitor { is_bot, host_len: host.len() as u8, host: [0; HOST_LEN_MAX] };
+        visitor.host[..host.len()].copy_from_slice(host.as_bytes());
+        Visit { code: Code::parse(code.as_bytes()).ok(), visitor }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_heard_in_order(
+            told in proptest::collection::vec(("[0-9A-Za-z_-]{0,11}|[0-9A-Za-z_-]{12,64}", any::<bool>(), "|[a-z.]{1,60}"), 0..40),
+        ) {
+            let visits: Vec<Visit> = told.iter().map(|(code, is_bot, host)| visit(code, *is_bot, host)).collect();
+            let (mut sender, mut receiver) = ring();
+            prop_assert!(visits.iter().all(|visit| sender.tell(visit)));
+            let mut heard = Vec::new();
+            prop_assert_eq!(receiver.drain(|visit| heard.push(*visit)), visits.len());
+            prop_assert_eq!(heard, visits);
+            prop_assert_eq!(receiver.drain(|_| ()), 0);
+        }
+    }
+
+    #[test]
+    fn most_visits_take_one_word() {
+        assert!(short(&visit("aZ09bcd", true, "")).is_some() && short(&visit("123456789", false, "")).is_some());
+        for longer in
+            [visit("1234567890", false, ""), visit("a_b", false, ""), visit("", true, ""), visit("abc", false, "a")]
+        {
+            assert_eq!(short(&longer), None);
+        }
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_by_halves() {
+        let long = visit("a-slug-of-more-than-ten-letters", true, "news.example.org");
+        let (mut sender, mut receiver) = ring();
+        let mut told = 0;
+        while sender.tell(&long) {
+            told += 1;
+        }
+        assert_eq!(told, (RING_LEN - 1) / 6);
+        while sender.tell(&visit("abc", false, "")) {
+            told += 1;
+        }
+        let mut heard = 0;
+        assert_eq!(receiver.drain(|visit| heard += usize::from(*visit == long)), told);
+        assert_eq!(heard, (RING_LEN - 1) / 6);
+        assert!(sender.tell(&long));
+    }
+
+    #[test]
+    fn a_record_whose_end_is_not_there_waits() {
+        let (mut sender, mut receiver) = ring();
+        let long = visit("abc", false, "news.example.org");
+        assert!(sender.tell(&visit("abc", true, "")) && sender.tell(&long));
+        let mut words: Vec<u64> = std::iter::from_fn(|| receiver.0.dequeue()).collect();
+        let last = words.pop().unwrap();
+        words.iter().for_each(|word| sender.0.enqueue(*word).unwrap());
+        assert_eq!(receiver.drain(|_| ()), 1);
+        assert_eq!(receiver.drain(|_| ()), 0);
+        sender.0.enqueue(last).unwrap();
+        assert_eq!(receiver.drain(|visit| assert_eq!(*visit, long)), 1);
+    }
+}
