@@ -3,10 +3,14 @@
 //! clap ends the process with status 2 on wrong usage, the number of [`crate::exit::Reason::Usage`].
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::app_commands;
+use crate::apps::{AppName, Role};
 use crate::config::{Flags, keys};
 
 /// A URL shortener and redirect appliance.
@@ -49,6 +53,9 @@ pub enum Command {
         #[arg(value_name = "FILE", default_value = "-")]
         file: Source,
     },
+    /// Manage the callers of the API and their keys.
+    #[command(subcommand, after_help = APPS)]
+    App(AppCommand),
     /// Make or recognise the secret key that short codes are made with.
     #[command(subcommand)]
     Key(KeyCommand),
@@ -82,6 +89,73 @@ pub struct ServeArgs {
     /// Let listeners be reachable from other machines, although anybody there may create, change and delete links
     #[arg(long)]
     pub open: bool,
+}
+
+/// What to do with apps and their keys.
+#[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
+pub enum AppCommand {
+    /// Make an API key for an app; the app is new, or has one already. The key is printed this once.
+    Add {
+        /// What the app is called: a-z, 0-9, and . _ - after the first
+        #[arg(value_name = "NAME", value_parser = app_commands::app_name)]
+        app: AppName,
+        /// What the key allows: read, write-own, write-all or admin
+        #[arg(long, value_name = "ROLE", default_value = "write-own", value_parser = app_commands::role)]
+        role: Role,
+        /// When the key ends, such as 2030-01-31 [default: never]
+        #[arg(long, value_name = "DATE", value_parser = app_commands::end)]
+        expires: Option<u64>,
+        /// Links that the app may make a second on each node [default: limits.creates_per_second]
+        #[arg(long, value_name = "N", value_parser = app_commands::rate)]
+        creates_per_second: Option<NonZeroU32>,
+        /// Which data directory.
+        #[command(flatten)]
+        place: AppPlace,
+    },
+    /// Show all apps and their keys.
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+        /// Which data directory.
+        #[command(flatten)]
+        place: AppPlace,
+    },
+    /// End all keys of an app, or one of them, for good.
+    Revoke {
+        /// Which app.
+        #[arg(value_name = "NAME", value_parser = app_commands::app_name)]
+        app: AppName,
+        /// Which of its keys, as `carom app list` calls it [default: all]
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+        /// Which data directory.
+        #[command(flatten)]
+        place: AppPlace,
+    },
+    /// Make a key that follows another one, which ends.
+    Rotate {
+        /// Which app.
+        #[arg(value_name = "NAME", value_parser = app_commands::app_name)]
+        app: AppName,
+        /// Which of its keys, as `carom app list` calls it [default: the only one]
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+        /// How long the old one still holds, such as 0, 30m, 24h or 7d
+        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = app_commands::grace)]
+        grace: Duration,
+        /// Which data directory.
+        #[command(flatten)]
+        place: AppPlace,
+    },
+}
+
+/// Where apps are.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct AppPlace {
+    /// The data directory of the node [default: CAROM_DATA_DIR, or ./carom-data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
 }
 
 /// What to do with secret keys.
@@ -152,6 +226,7 @@ Examples:
   carom check-config /etc/carom.toml     are they right, and what holds in the end?
   carom import --data-dir /var/lib/carom links.ndjson
   carom export --data-dir /var/lib/carom | gzip > links.ndjson.gz
+  carom app add shop                     a key for a caller of the API
   (umask 077; carom key new > space.key) a key that several data directories can share
 
 A first link:
@@ -159,6 +234,17 @@ A first link:
     http://127.0.0.1:8080/rest/v3/short-urls
 
 `carom serve --help` lists the settings. Exit codes are numbered by reason; the README has the list.";
+
+const APPS: &str = "\
+A node that runs on the data directory takes up each change within a second; in a fleet, all nodes do. As soon as there is a
+key, the API asks for one:
+  curl -H \"X-Api-Key: $KEY\" https://s.example/rest/v3/short-urls
+
+Roles, each with what the one before it allows:
+  read       reads the app's own links
+  write-own  makes links, changes and deletes the app's own
+  write-all  reads, changes and deletes the links of all apps
+  admin      manages apps and keys over the admin listener";
 
 const NDJSON: &str = "\
 A line:

@@ -9,6 +9,7 @@ mod gather;
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,12 +21,16 @@ use carom_shards::{Code, CoreId, Policy};
 
 pub use self::gather::Gathered;
 use self::gather::Gathers;
-use crate::hosts::Hosts;
+use crate::apps::Scope;
+use crate::apps::registry::Keyring;
+use crate::apps::usage::App;
+use crate::guard::Guard;
+use crate::hosts::{Hosts, host_of};
 use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX, LONG_REQUESTS_MAX};
 use crate::listing::{ListAnswer, ListRequest};
 use crate::mail::{
-    AllowanceQueue, ListQueues, LookUpQueue, Page, PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer,
-    StoreRequest, Ticket, ToCore, WriterQueue,
+    AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ListQueues, LookUpQueue, Page, PageQueue,
+    PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
 use crate::visits::{Visit, VisitSender, Visitor};
@@ -91,6 +96,10 @@ pub struct Counters {
     pub lists: ListQueues,
     /// Who looks up codes that a core does not know; nobody where a node is alone.
     pub look_ups: Option<LookUpQueue>,
+    /// Who keeps the API keys.
+    pub apps: AppsQueue,
+    /// How often a second an address may ask a core for what is not there; 0: any number.
+    pub misses_per_second: u32,
     /// Who gives out the visits of limited links.
     pub allowances: AllowanceQueue,
     /// Who reads links that are not in memory; nobody where all are.
@@ -186,6 +195,12 @@ pub struct Desk {
     visits: RefCell<Option<VisitSender>>,
     /// The hosts that new links may lead to, if not any.
     allowed: RefCell<Option<Arc<Hosts>>>,
+    /// The hosts that no link leads to, if there are any.
+    blocked: RefCell<Option<Arc<Hosts>>>,
+    /// The API keys.
+    keys: RefCell<Arc<Keyring<App>>>,
+    /// Who asks too often for what is not there.
+    guard: Guard,
     /// Codes that were taken, and are not needed after all. There are never more than links that are made at once.
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
@@ -211,9 +226,14 @@ fn refusal<T>(error: &TrySendError<T>) -> &'static str {
 impl Desk {
     /// The desk of core `me`.
     pub fn new(me: CoreId, counters: Counters, codes: Box<dyn Codes>, visits: Option<VisitSender>) -> Desk {
+        // Nobody can choose addresses that share a place.
+        let guard = Guard::new(counters.misses_per_second, RandomState::new().hash_one(me.index()));
         Desk {
             me,
             counters,
+            guard,
+            blocked: RefCell::default(),
+            keys: RefCell::default(),
             waiters: RefCell::default(),
             gathers: RefCell::default(),
             long_requests: Cell::new(0),
@@ -330,10 +350,10 @@ impl Desk {
         self.spare_codes.borrow_mut().push(code);
     }
 
-    /// Reads a page of the store: what there is behind a key. `None` when nobody answered in time.
-    pub async fn page(&self, behind: Vec<u8>) -> Option<Page> {
+    /// Reads a page of the store: what there is behind a key of those links. `None` when nobody answered in time.
+    pub async fn page(&self, behind: Vec<u8>, scope: Scope) -> Option<Page> {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
-        let request = PageRequest { behind, ticket: Ticket { core: self.me, token: place.token } };
+        let request = PageRequest { behind, scope, ticket: Ticket { core: self.me, token: place.token } };
         self.counters.pages.try_send(request).ok()?;
         match place.reply().await {
             Some(Reply::Page(page)) => Some(page),
@@ -390,7 +410,43 @@ impl Desk {
         self.allowed.borrow()
     }
 
+    /// The hosts that no link leads to. Not to be held while something is waited for.
+    pub fn blocked(&self) -> Ref<'_, Option<Arc<Hosts>>> {
+        self.blocked.borrow()
+    }
+
+    /// Changes apps or keys.
+    ///
+    /// # Errors
+    /// Why that cannot be done now, fit for the client's eyes.
+    pub async fn change_apps(&self, request: AppsRequest) -> Result<AppsAnswer, &'static str> {
+        let place = self.expect_reply_within(ANSWER_TIME_MAX);
+        let ticket = Ticket { core: self.me, token: place.token };
+        self.counters.apps.try_send(AppsOrder { request, ticket }).map_err(|error| refusal(&error))?;
+        match place.reply().await {
+            Some(Reply::Store(StoreAnswer::Apps(answer))) => Ok(*answer),
+            _ => Err("the keys were not stored in time"),
+        }
+    }
+
+    /// The API keys.
+    pub fn keys(&self) -> Arc<Keyring<App>> {
+        Arc::clone(&self.keys.borrow())
+    }
+
     // For both.
+
+    /// Who asks too often for what is not there.
+    #[inline]
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Whether nobody is to be led to that target.
+    #[inline]
+    pub fn blocks(&self, target: &[u8]) -> bool {
+        self.blocked.borrow().as_ref().is_some_and(|hosts| hosts.has(host_of(target)))
+    }
 
     /// Who sent a request, by two fields of its head.
     #[inline]
@@ -413,6 +469,16 @@ impl Desk {
     /// From now on new links may lead to these hosts alone.
     pub fn allow(&self, hosts: Arc<Hosts>) {
         self.allowed.replace(Some(hosts));
+    }
+
+    /// From now on nobody is led to these hosts.
+    pub fn block(&self, hosts: Arc<Hosts>) {
+        self.blocked.replace(Some(hosts).filter(|hosts| !hosts.is_empty()));
+    }
+
+    /// From now on these keys hold.
+    pub fn take_keys(&self, keys: Arc<Keyring<App>>) {
+        self.keys.replace(keys);
     }
 
     /// How many codes are ready.

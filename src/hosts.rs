@@ -85,6 +85,19 @@ fn without_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
+/// The host of a target, as the `url` crate has written it; nothing where there is none.
+pub fn host_of(target: &[u8]) -> &str {
+    let behind_scheme = memchr::memmem::find(target, b"://").map_or(&[][..], |at| &target[at + 3..]);
+    let end = behind_scheme.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(behind_scheme.len());
+    let authority = &behind_scheme[..end];
+    let host = authority.iter().rposition(|byte| *byte == b'@').map_or(authority, |at| &authority[at + 1..]);
+    let end = match host.first() {
+        Some(b'[') => host.iter().position(|byte| *byte == b']').map_or(host.len(), |at| at + 1),
+        _ => host.iter().position(|byte| *byte == b':').unwrap_or(host.len()),
+    };
+    std::str::from_utf8(&host[..end]).unwrap_or_default()
+}
+
 /// A list of hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Hosts {
@@ -199,6 +212,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_host_of_a_target_is_that_of_its_url(
+            scheme in "https?", user in "([a-z%@:]{0,8}@)?", host in "([a-zA-Z0-9-]{1,8}(\\.[a-z]{1,5}){0,3}\\.?|\\[2001:db8::[0-9a-f]{1,3}\\]|[0-9]{1,3}(\\.[0-9]{1,2}){3})",
+            port in "(:[0-9]{1,4})?", rest in "([/?#][ -~]{0,20})?",
+        ) {
+            if let Ok(url) = Url::parse(&format!("{scheme}://{user}{host}{port}{rest}")) {
+                prop_assert_eq!(host_of(url.as_str().as_bytes()), url.host_str().unwrap());
+            }
+        }
+
         #[test]
         fn reading_is_total(text in any::<String>()) {
             if let Ok(pattern) = HostPattern::parse(&text) {

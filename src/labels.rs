@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::apps::AppName;
+
 /// Longest title, in characters: as in Shlink.
 pub const TITLE_CHARS_MAX: usize = 512;
 
@@ -59,6 +61,10 @@ pub struct Labels {
     pub crawlable: bool,
     /// Whether its end is the one that links get which are made without one.
     pub default_end: bool,
+    /// Whose it is; nobody's where it was made without an API key.
+    pub app: Option<AppName>,
+    /// What the app that made it said of its own version; see [`crate::apps::is_app_version`].
+    pub app_version: Option<String>,
 }
 
 /// Tags in the form in which they are kept: lower-case, without spaces, each once, in the order of their characters.
@@ -138,17 +144,23 @@ pub fn title(text: &str) -> Result<Option<String>, LabelError> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::apps::tests::any_app;
     use proptest::prelude::*;
 
     pub(crate) fn any_labels() -> impl Strategy<Value = Labels> {
         let title = proptest::option::of("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,40}");
         let tags = proptest::collection::vec("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,10}x", 0..5);
-        (title, tags, any::<(bool, bool)>()).prop_map(|(text, tags, (crawlable, default_end))| Labels {
-            title: text.and_then(|text| title_of(&text)),
-            tags: Tags::of(tags.iter().map(String::as_str)).unwrap(),
-            crawlable,
-            default_end,
-        })
+        let app = (any_app(), proptest::option::of("[ -~]{1,20}"));
+        (title, tags, any::<(bool, bool)>(), app).prop_map(
+            |(text, tags, (crawlable, default_end), (app, app_version))| Labels {
+                title: text.and_then(|text| title_of(&text)),
+                tags: Tags::of(tags.iter().map(String::as_str)).unwrap(),
+                crawlable,
+                default_end,
+                app,
+                app_version,
+            },
+        )
     }
 
     fn title_of(text: &str) -> Option<String> {

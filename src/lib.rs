@@ -4,6 +4,8 @@
 
 pub mod allowance;
 pub mod api;
+pub mod app_commands;
+pub mod apps;
 pub mod cli;
 pub mod config;
 pub mod control;
@@ -12,6 +14,7 @@ pub mod dates;
 pub mod desk;
 pub mod exit;
 pub mod fleet;
+pub mod guard;
 pub mod hosts;
 pub mod labels;
 pub mod limits;

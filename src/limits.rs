@@ -33,6 +33,12 @@ pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a body without end (many links at once) that must come within [`BODY_TIME_MAX`]: a few lines. Less is no progress.
 pub const PROGRESS_LEN_MIN: usize = 1_024;
 
+/// Most links that an app may be let make a second.
+pub const APP_CREATES_MAX: u32 = 1_000_000;
+
+/// For how long a key may still hold that another one follows.
+pub const KEY_GRACE_MAX: Duration = Duration::from_secs(366 * 86_400);
+
 /// Requests of one core at once that make or tell many links. Each holds about a megabyte at most.
 pub const LONG_REQUESTS_MAX: usize = 8;
 

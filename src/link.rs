@@ -58,7 +58,7 @@ pub struct Link {
 impl Link {
     /// What it has in common with every link that is like it.
     pub fn url_key(&self) -> UrlKey {
-        let key = UrlKey::of(EVERYBODY, &self.target, &self.policy, &self.labels);
+        let key = UrlKey::of(&self.target, &self.policy, &self.labels);
         if self.is_private() { key.of_private() } else { key }
     }
 
@@ -72,12 +72,12 @@ impl Link {
         UrlEntry { key: self.url_key(), created_ms: self.created_ms, code: self.code }
     }
 
-    /// Whether it leads to the same place in the same way, and is found by the same tags. Nobody is given a private link
-    /// of somebody else.
+    /// Whether it leads to the same place in the same way, is found by the same tags, and is of the same app. Nobody is given
+    /// a private link of somebody else.
     pub fn is_like(&self, other: &Link) -> bool {
         let is_same = self.target == other.target && self.way() == other.way();
         let (mine, theirs) = (&self.labels, &other.labels);
-        let is_found_alike = mine.tags == theirs.tags && mine.crawlable == theirs.crawlable;
+        let is_found_alike = mine.tags == theirs.tags && mine.crawlable == theirs.crawlable && mine.app == theirs.app;
         is_same && is_found_alike && !self.is_private() && !other.is_private()
     }
 
@@ -98,22 +98,20 @@ impl Link {
     }
 }
 
-/// The app that links belong to. There are no API keys, so all belong to one without a name.
-pub const EVERYBODY: &str = "";
-
 /// What stands for an app, a long URL and the way to redirect there. It is the same in every process and on every node.
 /// Two that differ may have the same one, by a chance of one in 10^19: whoever finds a link by it compares the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct UrlKey(pub u64);
 
 impl UrlKey {
-    /// The key of links of an app that lead there in this way and are noted like that. Titles do not count.
-    pub fn of(app: &str, target: &str, policy: &Policy, labels: &Labels) -> UrlKey {
+    /// The key of links that lead there in this way and are noted like that. Titles, and versions of apps, do not count.
+    pub fn of(target: &str, policy: &Policy, labels: &Labels) -> UrlKey {
         // Without `..`, so that whoever adds a property meets this. One that was not asked for adds no bytes: then the
         // keys of all links from before stay as they are.
         let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits } =
             policy;
-        let Labels { title: _, tags, crawlable, default_end } = labels;
+        let Labels { title: _, tags, crawlable, default_end, app, app_version: _ } = labels;
+        let app = app.as_ref().map_or("", |app| app.as_str());
         let mut bytes = Vec::with_capacity(app.len() + target.len() + 24);
         bytes.extend_from_slice(app.as_bytes());
         bytes.push(0);
@@ -203,11 +201,12 @@ pub fn is_target(target: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apps::AppName;
     use crate::labels::Tags;
     use std::num::NonZeroU32;
 
     fn key(target: &str, policy: Policy) -> UrlKey {
-        UrlKey::of(EVERYBODY, target, &policy, &Labels::default())
+        UrlKey::of(target, &policy, &Labels::default())
     }
 
     #[test]
@@ -227,14 +226,14 @@ mod tests {
         let full = Policy { valid_since_ms: Some(1), forward_query: true, archived: true, ..dated };
         bytes.extend_from_slice(b"\0\x04\x01\0\0\0\0\0\0\0\0\x05\0\x06\0\x07a\nb");
         let mut labels = Labels { tags: Tags::of(["b", "a"]).unwrap(), ..Labels::default() };
-        assert_eq!(UrlKey::of(EVERYBODY, "https://example.org/", &full, &labels), UrlKey(xxh3_64(&bytes)));
+        assert_eq!(UrlKey::of("https://example.org/", &full, &labels), UrlKey(xxh3_64(&bytes)));
         let limited = Policy { max_visits: NonZeroU32::new(3), ..full };
         labels.crawlable = true;
         bytes.extend_from_slice(b"\0\x08\x03\0\0\0\0\x09");
-        assert_eq!(UrlKey::of(EVERYBODY, "https://example.org/", &limited, &labels), UrlKey(xxh3_64(&bytes)));
+        assert_eq!(UrlKey::of("https://example.org/", &limited, &labels), UrlKey(xxh3_64(&bytes)));
         // An end that nobody asked for does not count.
         let (default_end, valid_until_ms) = (Labels { default_end: true, ..Labels::default() }, Some(77));
-        let key = UrlKey::of(EVERYBODY, "https://example.org/", &Policy { valid_until_ms, ..plain }, &default_end);
+        let key = UrlKey::of("https://example.org/", &Policy { valid_until_ms, ..plain }, &default_end);
         assert_eq!(key, UrlKey(xxh3_64(b"\0https://example.org/")));
     }
 
@@ -254,12 +253,12 @@ mod tests {
         ];
         let mut keys: Vec<UrlKey> = policies.iter().map(|policy| key("https://a/", *policy)).collect();
         keys.push(key("https://a/b", plain));
-        keys.push(UrlKey::of("app", "https://a/", &plain, &Labels::default()));
         for labels in [
             Labels { tags: Tags::of(["t"]).unwrap(), ..Labels::default() },
             Labels { crawlable: true, ..Labels::default() },
+            Labels { app: AppName::parse("app").ok(), ..Labels::default() },
         ] {
-            keys.push(UrlKey::of(EVERYBODY, "https://a/", &plain, &labels));
+            keys.push(UrlKey::of("https://a/", &plain, &labels));
         }
         let distinct: std::collections::HashSet<&UrlKey> = keys.iter().collect();
         assert_eq!(distinct.len(), keys.len());

@@ -7,7 +7,9 @@ use carom_shards::Code;
 use carom_shards::code::CODE_LEN_MAX;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::apps::Scope;
 use crate::link::Link;
+use crate::store::links::catalog::app_shelf;
 use crate::visits::tally::Counts;
 
 /// Bytes of the time in a [`Place`].
@@ -60,6 +62,8 @@ pub fn ms_bytes(ms: u64) -> [u8; PLACE_MS_LEN] {
 /// Which links a list has.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
+    /// Whose.
+    pub scope: Scope,
     /// In small letters; it is in the long URL, the code, the title or a tag. Never empty.
     pub term: Option<String>,
     /// Tags, in the form in which they are kept, each once.
@@ -80,6 +84,15 @@ impl Filter {
     /// Whether links that have one of the tags and are of the time may still be others than those that are asked for.
     pub fn sifts(&self) -> bool {
         self.term.is_some() || self.has_all() || self.without_used_up || self.without_over
+    }
+
+    /// What the links stand under in the index of tags that are asked for; empty: they are found by their dates.
+    pub fn shelves(&self) -> Vec<String> {
+        match &self.scope {
+            Scope::All => self.tags.clone(),
+            Scope::App(app) if self.tags.is_empty() => vec![app_shelf(app.as_str(), None)],
+            Scope::App(app) => self.tags.iter().map(|tag| app_shelf(app.as_str(), Some(tag))).collect(),
+        }
     }
 
     /// Whether a link must have several tags.
@@ -249,6 +262,8 @@ pub enum TagField {
 /// A page of the list of tags that is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TagQuery {
+    /// Of whose links.
+    pub scope: Scope,
     /// In small letters; it is in the tag.
     pub term: Option<String>,
     /// By what.

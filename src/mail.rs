@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
+use crate::apps::key::Key;
+use crate::apps::registry::{Grant, Keyring, Refusal, Registry};
+use crate::apps::usage::App;
+use crate::apps::{AppName, Scope};
 use crate::fleet::follow::Position;
 use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
@@ -54,6 +58,8 @@ pub enum StoreRequest {
         code: Code,
         /// Which, and to what.
         patch: Box<Patch>,
+        /// Whose links whoever asks may change: another one is not there.
+        by: Scope,
         /// Whom to tell.
         ticket: Ticket,
     },
@@ -61,6 +67,8 @@ pub enum StoreRequest {
     Delete {
         /// Its code.
         code: Code,
+        /// Whose links whoever asks may delete: another one is not there.
+        by: Scope,
         /// Whom to tell.
         ticket: Ticket,
     },
@@ -304,6 +312,8 @@ pub enum LookedUp {
 pub struct PageRequest {
     /// The key behind which it begins; empty for the first.
     pub behind: Vec<u8>,
+    /// Of whose links.
+    pub scope: Scope,
     /// Whom to tell.
     pub ticket: Ticket,
 }
@@ -358,6 +368,84 @@ pub enum StoreAnswer {
     Refused(&'static str),
     /// Only Redis can decide this, and it does not answer. Nothing was changed.
     NeedsRedis,
+    /// What became of a change of apps or keys.
+    Apps(Box<AppsAnswer>),
+}
+
+/// A change of apps or keys that is asked for.
+#[derive(Debug)]
+pub struct AppsOrder {
+    /// Which.
+    pub request: AppsRequest,
+    /// Whom to tell.
+    pub ticket: Ticket,
+}
+
+/// A change of apps or keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AppsRequest {
+    /// A new key, of an app that there may be already.
+    Add(Grant),
+    /// The keys of an app, or one of them, are to hold no more.
+    Revoke {
+        /// Whose.
+        app: AppName,
+        /// Which; `None`: all.
+        id: Option<String>,
+    },
+    /// A key is to be followed by another one.
+    Rotate {
+        /// Whose.
+        app: AppName,
+        /// Which; `None`: the only one.
+        id: Option<String>,
+        /// For how long the old one still holds.
+        grace: Duration,
+    },
+}
+
+/// What became of an [`AppsRequest`].
+#[derive(Clone, PartialEq, Eq)]
+pub enum AppsAnswer {
+    /// A new key. Nobody will be able to tell it again.
+    Key {
+        /// Its text.
+        key: String,
+        /// What it is called.
+        id: String,
+        /// What the one is called that it follows, if it does.
+        follows: Option<String>,
+    },
+    /// What the keys are called that hold no more.
+    Revoked(Vec<String>),
+    /// That cannot be done, and why.
+    Refused(Refusal),
+    /// It may not have been done.
+    Failed(String),
+}
+
+impl std::fmt::Debug for AppsAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // One of them holds a secret.
+        f.write_str("AppsAnswer")
+    }
+}
+
+impl AppsRequest {
+    /// Does it.
+    pub fn apply(self, registry: &mut Registry, now_ms: u64) -> AppsAnswer {
+        let key = |key: Key, follows| AppsAnswer::Key { id: key.hash().id(), key: key.as_str().to_owned(), follows };
+        match self {
+            AppsRequest::Add(grant) => registry.add(grant, now_ms).map(|added| key(added, None)),
+            AppsRequest::Revoke { app, id } => registry.revoke(&app, id.as_deref(), now_ms).map(AppsAnswer::Revoked),
+            AppsRequest::Rotate { app, id, grace } => {
+                let until_ms = now_ms.saturating_add(grace.as_millis() as u64);
+                let rotated = registry.rotate(&app, id.as_deref(), now_ms, until_ms);
+                rotated.map(|(new, old)| key(new, Some(old)))
+            }
+        }
+        .unwrap_or_else(AppsAnswer::Refused)
+    }
 }
 
 /// A change that is durable and must now become visible.
@@ -501,6 +589,10 @@ pub enum ToCore {
     },
     /// The hosts that new links may lead to, from now on.
     Hosts(Arc<Hosts>),
+    /// The hosts that nobody is led to, from now on.
+    Blocked(Arc<Hosts>),
+    /// The API keys that hold from now on.
+    Keys(Arc<Keyring<App>>),
     /// All cores have their links: let clients in.
     Open,
     /// Stop accepting, finish what is in flight, then end.
@@ -582,6 +674,9 @@ pub type WriterQueue = SyncSender<Order>;
 
 /// The bounded way to who looks up codes, shared by all cores.
 pub type LookUpQueue = SyncSender<LookUp>;
+
+/// The bounded way to who keeps the API keys, shared by all cores.
+pub type AppsQueue = SyncSender<AppsOrder>;
 
 /// The ways to those who make lists, shared by all cores.
 #[derive(Clone, Debug)]

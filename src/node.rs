@@ -2,12 +2,12 @@
 //! stop, and is taken down in the opposite order, so that nothing acknowledged is left undone.
 
 mod fleet;
+mod lists;
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,18 +17,19 @@ use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::api::{self, Site};
-use crate::config::{AllowSource, Residency, Settings};
-use crate::control::allow::source::{Named, Source};
-use crate::control::allow::{self, AllowList, AllowSetup};
+use crate::apps::registry::Registry;
+use crate::config::{self, Residency, Settings};
 use crate::control::allowances::{self, AllowanceSetup};
+use crate::control::apps::AppsSetup;
 use crate::control::catalog::listers::{self, ListerSetup};
 use crate::control::catalog::{self, Catalog};
 use crate::control::expiry::{self, Expiry, ExpirySetup};
 use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
+use crate::control::host_lists::{HostList, Kind};
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::visits::{self, Counting};
-use crate::control::{indexes, loader, pages, readers, writer};
+use crate::control::{self, indexes, loader, pages, readers, writer};
 use crate::core::listen::{self, Socket};
 use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, Share};
 use crate::desk::{Codes, Counters};
@@ -41,7 +42,7 @@ use crate::store::ids::IdTable;
 use crate::store::links::{Links, StoreError};
 use crate::store::lock::{DataLock, LockError};
 use crate::visits::VisitSender;
-use crate::{preflight, space_key};
+use crate::{app_commands, preflight, space_key};
 
 /// What the thread that started the node waits for.
 #[derive(Debug)]
@@ -64,8 +65,28 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
     let (events, inbox) = channel();
     watch_signals(events.clone())?;
     fleet::check_key(settings)?;
-    let node = Node::start(settings, events)?;
+    let keys = keys(settings)?;
+    let node = Node::start(settings, keys, events)?;
     node.run(&inbox)
+}
+
+/// The API keys that there are. Where there are none, nobody but this machine may reach the node, unless that was asked for.
+///
+/// # Errors
+/// When they cannot be read, or there are none and there should be.
+fn keys(settings: &Settings) -> Result<Registry, Exit> {
+    let mut keys = app_commands::read(&settings.data_dir)?;
+    let Err(exposed) = settings.may_go_without_keys() else { return Ok(keys) };
+    if keys.is_empty()
+        && let Some((mut redis, _)) = fleet::redis(settings)?
+    {
+        // A new node of a fleet that has some.
+        match control::apps::share(&mut redis, &keys) {
+            Ok(theirs) => _ = keys.merge(&theirs),
+            Err(what) => tracing::warn!(%what, "the API keys of the fleet cannot be read"),
+        }
+    }
+    if keys.is_empty() { Err(exposed.into()) } else { Ok(keys) }
 }
 
 /// The settings of cores, checked to be a count.
@@ -139,12 +160,13 @@ struct Threads {
     fetchers: Vec<JoinHandle<()>>,
     replenisher: Replenisher,
     expiry: Expiry,
-    allow_list: AllowList,
+    host_lists: [HostList; 2],
+    apps: JoinHandle<()>,
     fleet: Option<Fleet>,
 }
 
 impl Node {
-    fn start(settings: &Settings, events: Sender<Event>) -> Result<Node, Exit> {
+    fn start(settings: &Settings, keys: Registry, events: Sender<Event>) -> Result<Node, Exit> {
         let cores = core_count(settings);
         let (links, key) = open_store(settings)?;
         indexes::ensure(&links).map_err(|error| store_exit(&error))?;
@@ -228,19 +250,24 @@ impl Node {
         let core_stats: Arc<[Arc<CoreStats>]> = (0..=cores.get()).map(|_| Arc::default()).collect();
         let supply = Supply { links: &links, space: CodeSpace::new(&key), post: &post, fleet: source, recycled };
         let mut replenisher = start_replenisher(settings, supply, &core_stats, &stats)?;
-        let allow_list = allow::start(AllowSetup {
-            hosts: settings.allow.hosts.clone(),
-            source: allow_source(settings)?,
+        let host_lists = [
+            lists::start(Kind::Allow, settings, &settings.allow, &post, &stats)?,
+            lists::start(Kind::Block, settings, &settings.block, &post, &stats)?,
+        ];
+        let (apps_queue, apps) = control::apps::start(AppsSetup {
             data_dir: settings.data_dir.clone(),
+            registry: keys,
+            redis: fleet::redis(settings)?.map(|(redis, _)| redis),
             post: post.clone(),
-            cores,
             stats: Arc::clone(&stats),
         })
-        .map_err(|error| thread_exit("the allow list", &error))?;
+        .map_err(|error| thread_exit("the keeper of API keys", &error))?;
         let counters = Counters {
             writer: gateway,
             look_ups,
             allowances: allowance_queue,
+            apps: apps_queue,
+            misses_per_second: settings.limits.misses_per_second,
             fetches,
             reader: reader_queue,
             pages,
@@ -254,6 +281,8 @@ impl Node {
             own: own_authorities(&base_url, &listening),
             base_url: base_url.clone(),
             default_ttl: settings.default_ttl,
+            app_creates: settings.limits.creates_per_second,
+            trusts_admin: config::check::on_loopback(settings.admin_listen),
         });
         let sources = std::mem::take(&mut replenisher.sources);
         let plan = CorePlan { settings, events, counters, site, hasher, cores, visits: senders };
@@ -293,7 +322,8 @@ impl Node {
                 fetchers,
                 replenisher,
                 expiry,
-                allow_list,
+                host_lists,
+                apps,
                 fleet,
             },
             catalog,
@@ -363,7 +393,7 @@ impl Node {
 
     /// Ends what the cores needed, in the opposite order of the start.
     fn take_down(self) {
-        self.threads.allow_list.stop();
+        self.threads.host_lists.into_iter().for_each(HostList::stop);
         self.threads.expiry.stop();
         self.catalog.stop();
         self.threads.replenisher.stop();
@@ -377,7 +407,7 @@ impl Node {
         self.threads.fleet.into_iter().for_each(Fleet::stop);
         // The cores have dropped their ends of the queues: the writer syncs what it has, and ends.
         let readers = self.threads.readers.into_iter().chain(self.threads.listers).chain([self.threads.catalog]);
-        for thread in readers.chain([self.threads.writer, self.threads.allowances]) {
+        for thread in readers.chain([self.threads.writer, self.threads.allowances, self.threads.apps]) {
             thread.join().expect("panics abort");
         }
         self.threads.counting.stop();
@@ -440,7 +470,7 @@ impl CorePlan<'_> {
                 codes: Box::new(Segment(codes)),
                 visits: visits.next(),
                 service: Box::new(move |desk| {
-                    if is_admin { api::admin::service(desk) } else { api::public::service(Rc::clone(&desk), site) }
+                    if is_admin { api::admin::service(desk, site) } else { api::public::service(desk, site) }
                 }),
                 events: core_events.clone(),
             };
@@ -532,24 +562,6 @@ fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
         mail.push(receiver);
     }
     Ok((Post::new(boxes), bells, mail))
-}
-
-/// Where the dynamic part of the allow list is read.
-fn allow_source(settings: &Settings) -> Result<Option<(Source, Named)>, Exit> {
-    let Some(wanted) = &settings.allow.source else { return Ok(None) };
-    let shown = wanted.to_string();
-    Ok(Some(match wanted {
-        AllowSource::File(path) => (Source::File(path.clone()), Named::new(shown.clone(), &shown)),
-        AllowSource::Http(url) => {
-            // What stands behind the question mark may be a secret.
-            let place = url.split_once('?').map_or(&**url, |(place, _)| place);
-            (Source::http(url), Named::new(place.to_owned(), url))
-        }
-        AllowSource::Redis => {
-            let (redis, whole) = fleet::redis(settings)?.expect("the settings were checked");
-            (Source::Redis(Box::new(redis)), Named::new(shown, &whole))
-        }
-    }))
 }
 
 /// What the replenisher makes codes of.

@@ -13,14 +13,14 @@ use crate::control::import::{self, ImportError, ImportSetup};
 use crate::control::indexes;
 use crate::exit::{Exit, Reason};
 use crate::node::{lock, open_store, own_authorities, store_exit};
-use crate::{logging, preflight, space_key};
+use crate::{app_commands, logging, preflight, space_key};
 
 /// Reads links into a data directory.
 ///
 /// # Errors
 /// When it could not go on, or lines were left out.
 pub fn import(data_dir: String, file: &Source) -> Result<(), Exit> {
-    let settings = settings_of(data_dir)?;
+    let settings = settings_of(Some(data_dir))?;
     preflight::data_dir(&settings.data_dir)?;
     let _lock = lock(&settings.data_dir)?;
     let (mut input, total_bytes) = open_input(file)?;
@@ -52,7 +52,7 @@ pub fn import(data_dir: String, file: &Source) -> Result<(), Exit> {
 /// # Errors
 /// When it could not go on, or records could not be read.
 pub fn export(data_dir: String, file: &Source) -> Result<(), Exit> {
-    let settings = settings_of(data_dir)?;
+    let settings = settings_of(Some(data_dir))?;
     let folder = settings.data_dir.join("links");
     if !folder.is_dir() {
         let what = format!("there are no links in {}", settings.data_dir.display());
@@ -102,14 +102,17 @@ pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
     for Warning(warning) in warnings {
         let _ = writeln!(io::stderr(), "warning: {warning}");
     }
+    if app_commands::read(&settings.data_dir)?.is_empty() && settings.fleet.redis.is_none() {
+        settings.may_go_without_keys()?;
+    }
     print(&settings.describe());
     Ok(())
 }
 
 /// The settings of a command that listens nowhere: a data directory, the rest from the environment.
-fn settings_of(data_dir: String) -> Result<Settings, Exit> {
-    let flags = Flags { data_dir: Some(data_dir), ..Flags::default() };
-    let (settings, warnings) = Settings::load_offline(None, environment(), flags)?;
+pub(crate) fn settings_of(data_dir: Option<String>) -> Result<Settings, Exit> {
+    let flags = Flags { data_dir, ..Flags::default() };
+    let (settings, warnings) = Settings::load(None, environment(), flags)?;
     logging::start(settings.log_level.as_str());
     for warning in warnings {
         tracing::warn!("{warning}");
@@ -154,6 +157,6 @@ fn incomplete(count: u64, what: &str) -> Exit {
 }
 
 /// Writes to standard output; that nobody reads it is no error of ours.
-fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }

@@ -13,6 +13,7 @@ use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::apps::{AppName, is_app_version};
 use crate::labels::{Labels, Tags};
 use crate::link::{Link, Origin, Version};
 
@@ -51,6 +52,8 @@ mod tag {
     pub(super) const MAX_VISITS: u8 = 16;
     pub(super) const CRAWLABLE: u8 = 17;
     pub(super) const DEFAULT_END: u8 = 18;
+    pub(super) const APP: u8 = 19;
+    pub(super) const APP_VERSION: u8 = 20;
 }
 
 /// A record, borrowed from its stored form.
@@ -95,6 +98,10 @@ pub struct LinkRef<'a> {
     pub crawlable: bool,
     /// As [`Labels::default_end`].
     pub default_end: bool,
+    /// The name of its app.
+    pub app: Option<&'a str>,
+    /// As [`Labels::app_version`].
+    pub app_version: Option<&'a str>,
 }
 
 impl LinkRef<'_> {
@@ -118,6 +125,8 @@ impl LinkRef<'_> {
             tags: Tags::from_joined(self.tags),
             crawlable: self.crawlable,
             default_end: self.default_end,
+            app: self.app.and_then(|name| AppName::parse(name).ok()),
+            app_version: self.app_version.map(str::to_owned),
         }
     }
 
@@ -132,6 +141,8 @@ impl LinkRef<'_> {
             && self.tags == link.labels.tags.joined()
             && self.crawlable == link.labels.crawlable
             && self.default_end == link.labels.default_end
+            && self.app == link.labels.app.as_ref().map(AppName::as_str)
+            && self.app_version == link.labels.app_version.as_deref()
     }
 }
 
@@ -211,6 +222,12 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
         writer.field(tag::DEFAULT_END, &[]);
     }
     writer.version(link.version);
+    if let Some(app) = &link.labels.app {
+        writer.field(tag::APP, app.as_str().as_bytes());
+    }
+    if let Some(version) = &link.labels.app_version {
+        writer.field(tag::APP_VERSION, version.as_bytes());
+    }
     if let Some(title) = &link.labels.title {
         writer.field(tag::TITLE, title.as_bytes());
     }
@@ -336,6 +353,8 @@ struct Fields<'a> {
     max_visits: Option<NonZeroU32>,
     crawlable: Option<()>,
     default_end: Option<()>,
+    app: Option<&'a str>,
+    app_version: Option<&'a str>,
 }
 
 impl<'a> Fields<'a> {
@@ -366,6 +385,10 @@ impl<'a> Fields<'a> {
             }
             tag::CRAWLABLE => once(&mut self.crawlable, bytes.is_empty().then_some(())),
             tag::DEFAULT_END => once(&mut self.default_end, bytes.is_empty().then_some(())),
+            tag::APP => once(&mut self.app, std::str::from_utf8(bytes).ok().filter(|name| AppName::is_name(name))),
+            tag::APP_VERSION => {
+                once(&mut self.app_version, std::str::from_utf8(bytes).ok().filter(|text| is_app_version(text)))
+            }
             tag::TARGET => None,
             _ => Some(()),
         }
@@ -403,6 +426,8 @@ impl<'a> Fields<'a> {
                     tags,
                     crawlable,
                     default_end,
+                    app: self.app,
+                    app_version: self.app_version,
                 }))
             }
             _ => Err(RecordError::Incomplete),

@@ -58,6 +58,8 @@ pub struct CoreStats {
     pub misses: Counter,
     /// Requests for links that could not be read, or not in time: neither a redirect nor a miss.
     pub unavailable: Counter,
+    /// Requests that were told nothing, because too much was asked for from there that does not exist.
+    pub throttled: Counter,
     /// Look-ups sent to other cores.
     pub forwarded_out: Counter,
     /// Redirects to other cores' links from the core's own copies of them.
@@ -121,8 +123,10 @@ pub struct NodeStats {
     pub fleet: FleetStats,
     /// What became of links whose time is over.
     pub expiry: ExpiryStats,
-    /// The list of hosts that links may lead to.
-    pub allow_list: AllowStats,
+    /// The list of hosts that new links may lead to.
+    pub allow_list: HostListStats,
+    /// The list of hosts that no link leads to.
+    pub block_list: HostListStats,
     /// Length of the codes that are issued now, characters.
     pub issuer_length: Counter,
     /// Next counter value of that length.
@@ -156,9 +160,9 @@ pub struct ExpiryStats {
     pub recycled_left: Counter,
 }
 
-/// What is known of the list of hosts that links may lead to.
+/// What is known of a list of hosts.
 #[derive(Debug, Default)]
-pub struct AllowStats {
+pub struct HostListStats {
     /// Whether there is one.
     pub configured: AtomicBool,
     /// Entries of the settings.

@@ -1,21 +1,49 @@
-//! The router of the admin listener: health, readiness and status. Not for the public.
+//! The router of the admin listener: health, readiness, status, and apps with their keys. Not for the public.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hyper::body::Incoming;
 use hyper::header;
 use hyper::{Request, StatusCode};
 
 use super::problem::Problem;
-use super::{Answer, Service, accepts_html, answer, is_read, json, status, with};
+use super::{Answer, Context, Service, Site, accepts_html, answer, apps, is_read, json, status, with};
+use crate::apps::Role;
 use crate::desk::Desk;
 
 /// What answers the requests of the admin listener.
-pub fn service(desk: Rc<Desk>) -> Service {
+pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
+    let context = Context::of(desk, site);
     Rc::new(move |request| {
-        let desk = Rc::clone(&desk);
-        Box::pin(async move { route(&desk, &request).await })
+        let context = context.clone();
+        Box::pin(async move {
+            let path = request.uri().path().to_owned();
+            match path.split('/').skip(1).collect::<Vec<_>>()[..] {
+                ["apps", ref rest @ ..] => route_apps(&context, rest, request).await,
+                _ => route(&context.desk, &request).await,
+            }
+        })
     })
+}
+
+/// Lets whoever may manage apps do so: on loopback everybody, elsewhere who shows a key for it.
+async fn route_apps(context: &Context, segments: &[&str], request: Request<Incoming>) -> Answer {
+    let Some(methods) = apps::methods_at(segments) else { return Problem::no_route().into_answer() };
+    if !methods.split(", ").any(|method| method == request.method().as_str()) {
+        return Problem::method(request.method(), methods).into_answer();
+    }
+    if !context.site.trusts_admin {
+        let allowed = match context.desk.keys().is_empty() {
+            true => Err(Problem::no_key()),
+            false => context.authenticate(&request).and_then(|context| context.caller.needs(Role::Admin)),
+        };
+        if let Err(problem) = allowed {
+            return problem.into_answer();
+        }
+    }
+    apps::serve(context, segments, request).await
 }
 
 async fn route<B>(desk: &Desk, request: &Request<B>) -> Answer {
@@ -32,7 +60,7 @@ async fn route<B>(desk: &Desk, request: &Request<B>) -> Answer {
         }
         "/status.css" => answer(StatusCode::OK, "text/css; charset=utf-8", status::STYLE),
         "/" => with(text(StatusCode::SEE_OTHER, "The status is at /status.\n"), header::LOCATION, "/status"),
-        _ => text(StatusCode::NOT_FOUND, "Here are /healthz, /readyz and /status.\n"),
+        _ => text(StatusCode::NOT_FOUND, "Here are /healthz, /readyz, /status and /apps.\n"),
     }
 }
 

@@ -310,6 +310,9 @@ impl Bulk {
         // From here on nothing waits, so every code is used or goes back.
         let mut decide = |create: Result<Create, Problem>| -> Result<Read, Problem> {
             let create = create?;
+            if !self.dry {
+                self.context.caller.take_create()?;
+            }
             if self.dry {
                 return Ok(match create.slug {
                     Some(slug) => Read::Asked(Asked::IsFree(self.context.wanted(create, slug))),

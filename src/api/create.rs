@@ -6,6 +6,7 @@ use carom_shards::{Code, Policy, RedirectStatus};
 use serde_json::{Map, Value};
 
 use super::problem::Invalid;
+use crate::apps::{APP_VERSION_LEN_MAX, is_app_version};
 use crate::dates;
 use crate::hosts::Hosts;
 use crate::labels::{self, Labels, Tags};
@@ -35,6 +36,7 @@ const FIELDS: &[&str] = &[
     "crawlable",
     "private",
     "findIfExists",
+    "appVersion",
 ];
 
 /// What a long URL is checked against.
@@ -44,6 +46,8 @@ pub(super) struct Bounds<'a> {
     pub(super) own: &'a [Authority],
     /// The hosts that links may lead to; `None`: all.
     pub(super) allowed: Option<&'a Hosts>,
+    /// The hosts that no link leads to.
+    pub(super) blocked: Option<&'a Hosts>,
 }
 
 /// A request to shorten, checked.
@@ -95,6 +99,9 @@ impl Create {
                 "maxVisits" => take(name, max_visits(value).map(|visits| policy.max_visits = Some(visits))),
                 "crawlable" => take(name, flag(value).map(|wanted| labels.crawlable = wanted)),
                 "private" => take(name, flag(value).map(|wanted| private = wanted)),
+                "appVersion" => {
+                    take(name, app_version(value).map(|version| labels.app_version = Some(version)));
+                }
                 "findIfExists" => take(name, flag(value).map(|wanted| find = wanted)),
                 _ => take(name, neutral(name, value)),
             }
@@ -121,8 +128,11 @@ pub(super) fn long_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Lon
         None | Some(Value::Null) => Err("is missing; give the URL to shorten".to_owned()),
         Some(Value::String(text)) => {
             let url = LongUrl::parse(text, bounds.own).map_err(|error| error.to_string())?;
-            match bounds.allowed {
-                Some(hosts) if !hosts.has(url.host()) => {
+            match (bounds.allowed, bounds.blocked) {
+                (_, Some(hosts)) if hosts.has(url.host()) => {
+                    Err("leads to a host that is on the block list".to_owned())
+                }
+                (Some(hosts), _) if !hosts.has(url.host()) => {
                     Err("leads to a host that is not on the allow list".to_owned())
                 }
                 _ => Ok(url),
@@ -169,6 +179,11 @@ pub(super) fn tags(value: &Value) -> Result<Tags, String> {
     let list = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<&str>>>());
     let list = list.flatten().ok_or("must be a list of strings")?;
     Tags::of(list).map_err(|error| error.to_string())
+}
+
+fn app_version(value: &Value) -> Result<String, String> {
+    let text = value.as_str().filter(|text| is_app_version(text)).map(str::to_owned);
+    text.ok_or_else(|| format!("must be a string of 1 to {APP_VERSION_LEN_MAX} printable ASCII characters"))
 }
 
 pub(super) fn flag(value: &Value) -> Result<bool, String> {

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 
+use crate::apps::AppName;
 use crate::dates;
 use crate::link::Link;
 use crate::visits::tally::Counts;
@@ -27,6 +28,8 @@ pub(super) struct ShortUrl<'a> {
     cache_seconds: Option<u32>,
     archived: bool,
     private: bool,
+    app: Option<&'a str>,
+    app_version: Option<&'a str>,
 }
 
 #[derive(Default, Serialize)]
@@ -74,5 +77,7 @@ pub(super) fn describe<'a>(link: &'a Link, visits: Counts, base_url: &str) -> Sh
         cache_seconds: link.policy.cache_seconds,
         archived: link.policy.archived,
         private: link.is_private(),
+        app: link.labels.app.as_ref().map(AppName::as_str),
+        app_version: link.labels.app_version.as_deref(),
     }
 }

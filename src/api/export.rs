@@ -72,7 +72,7 @@ impl Context {
 
     /// The next page; `None` where there is none to be had, or the node is on its way out.
     async fn next_page(&self, request: &LongRequest, behind: Vec<u8>) -> Option<Page> {
-        let mut page = pin!(self.desk.page(behind));
+        let mut page = pin!(self.desk.page(behind, self.caller.scope()));
         poll_fn(|context| match request.must_end(context) {
             true => Poll::Ready(None),
             false => page.as_mut().poll(context),

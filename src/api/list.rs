@@ -7,6 +7,7 @@ use super::describe::{ShortUrl, describe};
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::{Answer, Context, answer, json};
+use crate::apps::Scope;
 use crate::labels::Tags;
 use crate::limits::{
     LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX, SEARCH_TERM_MAX,
@@ -65,7 +66,7 @@ impl Pagination {
 impl Context {
     /// `GET /rest/v3/short-urls`
     pub(super) async fn list(&self, query: Option<&str>) -> Answer {
-        let query = match read(query, &self.site.domain()) {
+        let query = match read(query, &self.caller.scope(), &self.site.domain()) {
             Ok(query) => query,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
@@ -166,13 +167,13 @@ struct Asked {
     per_page: usize,
 }
 
-fn read(query: Option<&str>, domain: &str) -> Result<Asked, Vec<Invalid>> {
+fn read(query: Option<&str>, scope: &Scope, domain: &str) -> Result<Asked, Vec<Invalid>> {
     let mut params = Params::of(query);
     let page = params.number("page", 1, u64::MAX).unwrap_or(1);
     let per_page =
         params.number("itemsPerPage", 1, LIST_PER_PAGE_MAX as u64).map_or(LIST_PER_PAGE, |count| count as usize);
     let order = params.read("orderBy", order).unwrap_or(Order { field: OrderField::DateCreated, descending: true });
-    let filter = filter(&mut params);
+    let filter = Filter { scope: scope.clone(), ..filter(&mut params) };
     let is_here = params.text("domain").is_none_or(|of| of == DEFAULT_DOMAIN || of.eq_ignore_ascii_case(domain));
     let mut asked = ListQuery { filter, order, page, per_page, cursor: None };
     let key = asked.key();
@@ -197,6 +198,7 @@ fn filter(params: &mut Params) -> Filter {
         _ => Err("must be any or all".to_owned()),
     });
     Filter {
+        scope: Scope::All,
         term: term.flatten(),
         // How one tag must be there makes no difference.
         all_tags: all_tags.unwrap_or(false) && tags.len() > 1,
@@ -248,7 +250,7 @@ mod tests {
     use super::*;
 
     fn asked(query: &str) -> Result<Asked, Vec<String>> {
-        read(Some(query), "s.test:8080").map_err(|wrong| wrong.into_iter().map(|one| one.field).collect())
+        read(Some(query), &Scope::All, "s.test:8080").map_err(|wrong| wrong.into_iter().map(|one| one.field).collect())
     }
 
     fn list(query: &str) -> ListQuery {
@@ -266,6 +268,7 @@ mod tests {
              &unknown=1&domain=S.test:8080",
         );
         let filter = Filter {
+            scope: Scope::All,
             term: Some("fü x".to_owned()),
             tags: vec!["a-c".to_owned(), "b".to_owned()],
             all_tags: true,

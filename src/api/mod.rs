@@ -1,6 +1,6 @@
 //! The REST API and the pages: everything that hyper answers, on the public and on the admin listener.
 //!
-//! `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
+//! `auth` says who asks, `apps` manages who may. `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
 //! `short_urls` the API of links, `list` and `tags` that of lists; `create` what a request to shorten may say; `bulk` and
 //! `export` many links at once, as `lines`, with answers that are `streaming`; `visits` how often links were followed;
 //! `status` what the admin listener tells; `problem` every error; `page` the pages for people. Handlers ask the
@@ -18,10 +18,13 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
+use self::auth::Caller;
 use crate::desk::Desk;
 use crate::long_url::Authority;
 
 pub mod admin;
+mod apps;
+mod auth;
 mod bulk;
 mod create;
 mod describe;
@@ -65,6 +68,10 @@ pub struct Site {
     pub own: Vec<Authority>,
     /// How long a link lives that is made without an end.
     pub default_ttl: Option<Duration>,
+    /// Links that an app may make a second, where its key says nothing else; 0: any number.
+    pub app_creates: u32,
+    /// Whether whoever reaches the admin listener may manage apps, without a key.
+    pub trusts_admin: bool,
 }
 
 /// What a handler works with.
@@ -72,6 +79,15 @@ pub struct Site {
 struct Context {
     desk: Rc<Desk>,
     site: Arc<Site>,
+    /// Whose request it is.
+    caller: Rc<Caller>,
+}
+
+impl Context {
+    /// That of a core. Whose requests it gets is not known yet.
+    fn of(desk: Rc<Desk>, site: Arc<Site>) -> Context {
+        Context { desk, site, caller: Rc::new(Caller::everybody()) }
+    }
 }
 
 /// An answer with a body of the given kind.

@@ -2,12 +2,16 @@
 //! look for, and types of our own where Shlink has none.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use hyper::header;
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
+use super::auth::{seconds, with_quota};
 use super::{Answer, answer, with};
+use crate::apps::APP_VERSION_LEN_MAX;
+use crate::apps::usage::Quota;
 use crate::limits::{PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX};
 
 /// An error answer in the making.
@@ -16,7 +20,9 @@ pub(super) struct Problem {
     status: StatusCode,
     members: Map<String, Value>,
     /// Seconds after which trying again may help.
-    retry_after: Option<u32>,
+    retry_after: Option<u64>,
+    /// What is left of a rate.
+    quota: Option<Quota>,
     /// For 405: what is allowed.
     allow: Option<Cow<'static, str>>,
 }
@@ -35,7 +41,7 @@ impl Problem {
         members.insert("type".to_owned(), kind.into());
         members.insert("detail".to_owned(), detail.into().into());
         members.insert("status".to_owned(), status.as_u16().into());
-        Problem { status, members, retry_after: None, allow: None }
+        Problem { status, members, retry_after: None, quota: None, allow: None }
     }
 
     fn shlink(status: StatusCode, kind: &str, title: &str, detail: impl Into<String>) -> Problem {
@@ -101,6 +107,60 @@ impl Problem {
             Problem::shlink(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed", detail);
         problem.allow = Some(allow);
         problem
+    }
+
+    /// 401: there is no key.
+    pub(super) fn no_key() -> Problem {
+        let detail = "Expected one of the following authentication headers, [\"X-Api-Key\"], but none were provided";
+        Problem::shlink(StatusCode::UNAUTHORIZED, "missing-authentication", "Invalid authorization", detail)
+            .and("expectedHeaders", vec!["X-Api-Key"])
+    }
+
+    /// 401: there is no such key, or it holds no more. Which of the two is not told.
+    pub(super) fn wrong_key() -> Problem {
+        let detail = "Provided API key does not exist or is invalid.";
+        Problem::shlink(StatusCode::UNAUTHORIZED, "invalid-api-key", "Invalid API key", detail)
+    }
+
+    /// 403: the key does not allow that.
+    pub(super) fn forbidden(detail: impl Into<String>) -> Problem {
+        Problem::own(StatusCode::FORBIDDEN, "forbidden", "Not allowed", detail)
+    }
+
+    /// 400: the header `X-App-Version` is none.
+    pub(super) fn wrong_version() -> Problem {
+        let wrong = format!("must be 1 to {APP_VERSION_LEN_MAX} printable ASCII characters");
+        Problem::invalid(&[Invalid::new("X-App-Version", wrong)])
+    }
+
+    /// 429: the app has made too many links.
+    pub(super) fn too_many_creates(quota: Quota) -> Problem {
+        let detail = format!("This app may make {} links a second on this node.", quota.limit);
+        let mut problem = Problem::too_many(detail, quota.wait);
+        problem.quota = Some(quota);
+        problem
+    }
+
+    /// 429: from there too many keys came that were none.
+    pub(super) fn too_many_failed_keys(wait: Duration) -> Problem {
+        Problem::too_many("Too many API keys that are not valid came from this address.", wait)
+    }
+
+    fn too_many(detail: impl Into<String>, wait: Duration) -> Problem {
+        let mut problem = Problem::own(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests", detail);
+        problem.retry_after = Some(seconds(wait).max(1));
+        problem
+    }
+
+    /// 404: no app has this name, or none has a key that still holds.
+    pub(super) fn no_app(name: &str) -> Problem {
+        let detail = format!("No app \"{}\" has a valid key.", shown(name));
+        Problem::own(StatusCode::NOT_FOUND, "app-not-found", "App not found", detail)
+    }
+
+    /// The same for another reason.
+    pub(super) fn because(self, detail: impl Into<Value>) -> Problem {
+        self.and("detail", detail)
     }
 
     /// 400: the body did not arrive whole.
@@ -188,6 +248,7 @@ impl Problem {
         if let Some(seconds) = self.retry_after {
             answer = with(answer, header::RETRY_AFTER, &seconds.to_string());
         }
+        answer = with_quota(answer, self.quota);
         if let Some(allow) = self.allow {
             answer = with(answer, header::ALLOW, &allow);
         }

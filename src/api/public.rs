@@ -13,12 +13,14 @@ use super::page::page;
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, with};
+use crate::apps::Role;
 use crate::desk::{Desk, Looked};
+use crate::guard::Source;
 use crate::wire::{forward, pages};
 
 /// What answers the slow requests of a core.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
-    let context = Context { desk, site };
+    let context = Context::of(desk, site);
     Rc::new(move |request| {
         let context = context.clone();
         Box::pin(async move { context.route(request).await })
@@ -37,19 +39,27 @@ impl Context {
             _ if !methods.contains(&method.as_str()) => Problem::method(&method, methods.join(", ")).into_answer(),
             [""] => page(&request, &pages::HOME),
             ["robots.txt"] => self.robots().await,
-            ["rest", ref rest @ ..] => self.route_api(rest, request).await,
+            ["rest", "health"] | ["rest", "v3", "health"] => health(self.is_serving()),
+            ["rest", "v3", "openapi.json"] => openapi::description(),
+            ["rest", ref rest @ ..] => match self.authenticate(&request) {
+                Ok(context) => context.route_api(rest, request).await,
+                Err(problem) => problem.into_answer(),
+            },
             [code] => self.redirect(code, &request).await,
             _ => page(&request, &pages::NOT_FOUND),
         }
     }
 
-    /// Answers a path of the API; the method is one that the path takes.
+    /// Answers a path of the API to a caller that is known; the method is one that the path takes.
     async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> Answer {
         let method = request.method().clone();
+        if !is_read(&method)
+            && let Err(problem) = self.caller.needs(Role::WriteOwn)
+        {
+            return problem.into_answer();
+        }
         let query = request.uri().query();
         match *segments {
-            ["health"] | ["v3", "health"] => health(self.is_serving()),
-            ["v3", "openapi.json"] => openapi::description(),
             ["v3", "short-urls"] if method == Method::POST => self.create(request).await,
             ["v3", "short-urls"] => self.list(query).await,
             ["v3", "tags"] => self.tags(query).await,
@@ -80,7 +90,19 @@ impl Context {
     /// A redirect over a connection that hyper drives.
     async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else { return page(request, &pages::NOT_FOUND) };
+        let guard = self.desk.guard();
+        let place = request.extensions().get::<Source>().map(|source| guard.place(source.0));
+        if guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some()) {
+            return page(request, &pages::TOO_MANY);
+        }
         let looked = self.desk.look_up(code).await;
+        match &looked {
+            Some(Looked::Link { target, .. }) if self.desk.blocks(target) => return page(request, &pages::BLOCKED),
+            Some(Looked::Missing) if place.is_some_and(|place| guard.miss(place).is_err()) => {
+                return page(request, &pages::TOO_MANY);
+            }
+            _ => {}
+        }
         self.tell_visit(code, looked.as_ref(), request);
         match looked {
             Some(Looked::Link { policy, target }) => {

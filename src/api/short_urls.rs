@@ -9,12 +9,15 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
+use super::auth::with_quota;
 use super::create::{Bounds, Create};
 use super::describe::describe;
 use super::fields;
 use super::patch;
 use super::problem::{Invalid, Problem};
 use super::{Answer, Context, empty, json as json_answer};
+use crate::apps::Scope;
+use crate::apps::usage::Quota;
 use crate::dates::INSTANT_MS_MAX;
 use crate::limits::{BODY_LEN_MAX, REUSES_TRIED_MAX};
 use crate::link::{Link, Origin, Reuse, Version};
@@ -47,29 +50,33 @@ impl Context {
     /// `POST /rest/v3/short-urls`
     pub(super) async fn create(&self, request: Request<Incoming>) -> Answer {
         match self.try_create(request).await {
-            Ok((link, counts)) => self.show(&link, counts).await,
+            Ok((link, counts, quota)) => with_quota(self.show(&link, counts).await, quota),
             Err(problem) => problem.into_answer(),
         }
     }
 
     /// What `read` makes of a request, with what its long URL is checked against.
     pub(super) fn bounded<T>(&self, read: impl FnOnce(&Bounds<'_>) -> T) -> T {
-        let allowed = self.desk.allowed();
-        read(&Bounds { own: &self.site.own, allowed: allowed.as_deref() })
+        let (allowed, blocked) = (self.desk.allowed(), self.desk.blocked());
+        read(&Bounds { own: &self.site.own, allowed: allowed.as_deref(), blocked: blocked.as_deref() })
     }
 
-    /// The link, and how often it was followed where that is known.
-    async fn try_create(&self, request: Request<Incoming>) -> Result<Shown, Problem> {
+    /// The link, how often it was followed where that is known, and what is left of the rate of the app.
+    async fn try_create(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<(Arc<Link>, Option<Counts>, Option<Quota>), Problem> {
         let fields = read_object(request).await?;
         let create =
             self.bounded(|bounds| Create::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
+        let quota = self.caller.take_create()?;
         let code = match create.slug {
             Some(slug) => slug,
             None => self.fresh_code(create.private).await?,
         };
         let wanted = self.wanted(create, code);
         let answer = self.insert(&wanted).await;
-        self.finish(wanted, answer).await
+        self.finish(wanted, answer).await.map(|(link, counts)| (link, counts, quota))
     }
 
     /// Makes of the store's answer what the client is told; where the code was taken, after trying again.
@@ -77,7 +84,10 @@ impl Context {
         let (mut wanted, mut answer) = (wanted, answer);
         for tried in 1.. {
             match answer {
-                StoreAnswer::Created => return Ok((wanted.link, Some(Counts::default()))),
+                StoreAnswer::Created => {
+                    self.caller.made(1);
+                    return Ok((wanted.link, Some(Counts::default())));
+                }
                 StoreAnswer::Existing { link: existing, spare } => {
                     if spare {
                         self.desk.give_code_back(wanted.link.code);
@@ -122,7 +132,10 @@ impl Context {
     pub(super) async fn read(&self, code: &str) -> Answer {
         let Ok(parsed) = Code::parse(code.as_bytes()) else { return Problem::no_link(code).into_answer() };
         match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
-            StoreAnswer::Found(link, counts) => self.show(&link, Some(counts)).await,
+            StoreAnswer::Found(link, counts) if self.caller.scope().has(&link) => self.show(&link, Some(counts)).await,
+            // Whether somebody else has one is not told, nor whether a damaged one is somebody else's.
+            StoreAnswer::Found(..) => Problem::no_link(code).into_answer(),
+            StoreAnswer::Damaged if self.caller.scope() != Scope::All => Problem::no_link(code).into_answer(),
             other => failed(&other, code).into_answer(),
         }
     }
@@ -141,7 +154,8 @@ impl Context {
             self.bounded(|bounds| patch::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
         let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
         let patch = Box::new(patch);
-        match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, ticket }).await {
+        let by = self.caller.scope();
+        match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, by, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
             StoreAnswer::Contrary => Err(Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])),
             StoreAnswer::Refused(reason) => Err(unsure(reason)),
@@ -157,7 +171,8 @@ impl Context {
     /// `DELETE /rest/v3/short-urls/{shortCode}`
     pub(super) async fn delete(&self, code: &str) -> Answer {
         let Ok(parsed) = Code::parse(code.as_bytes()) else { return Problem::no_link(code).into_answer() };
-        match self.desk.store(|ticket| StoreRequest::Delete { code: parsed, ticket }).await {
+        let by = self.caller.scope();
+        match self.desk.store(|ticket| StoreRequest::Delete { code: parsed, by, ticket }).await {
             StoreAnswer::Deleted => empty(StatusCode::NO_CONTENT),
             other => failed(&other, code).into_answer(),
         }
@@ -179,6 +194,8 @@ impl Context {
     /// The link that was asked for, with that code.
     fn link_of(&self, create: Create, code: Code, origin: Origin) -> Link {
         let Create { target, mut policy, mut labels, .. } = create;
+        labels.app = self.caller.name().cloned();
+        labels.app_version = labels.app_version.or_else(|| self.caller.version.clone());
         let created_ms = unix_ms() / 1_000 * 1_000;
         if let (None, Some(ttl)) = (policy.valid_until_ms, self.site.default_ttl) {
             let begin_ms = policy.valid_since_ms.map_or(created_ms, |since_ms| since_ms.max(created_ms));
@@ -227,7 +244,7 @@ pub(super) fn refused(reason: &str) -> Problem {
 }
 
 /// Reads the body as a JSON object.
-async fn read_object(request: Request<Incoming>) -> Result<Map<String, Value>, Problem> {
+pub(super) async fn read_object(request: Request<Incoming>) -> Result<Map<String, Value>, Problem> {
     let kind = request.headers().get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes).unwrap_or_default();
     if !is_json(kind) {
         return Err(Problem::not_json());

@@ -1,7 +1,9 @@
 //! The status of the node: gathered from the counters of all cores and control threads, as JSON for programs and as a page
 //! for people.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,9 +13,10 @@ use hyper::header;
 use serde_json::{Value, json};
 
 use super::{Answer, answer, with};
+use crate::apps::usage::App;
 use crate::dates;
 use crate::desk::Desk;
-use crate::stats::{CoreStats, LatencySummary, NodeStats};
+use crate::stats::{CoreStats, HostListStats, LatencySummary, NodeStats};
 
 /// How long a core may take to report its latencies; one that does not is shown without.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -74,7 +77,9 @@ pub(super) async fn gather(desk: &Desk) -> Value {
             "error": node.fleet.errors.get(),
         },
         "fleet": describe_fleet(node),
-        "allowList": describe_allow_list(node),
+        "allowList": describe_hosts(&node.allow_list),
+        "blockList": describe_hosts(&node.block_list),
+        "apps": describe_apps(desk),
         "alarms": node.alarms.list().iter().map(|alarm| json!({
             "name": alarm.name,
             "text": alarm.text,
@@ -84,13 +89,24 @@ pub(super) async fn gather(desk: &Desk) -> Value {
     })
 }
 
-/// What is known of the list of hosts that links may lead to; nothing where there is none.
-fn describe_allow_list(node: &NodeStats) -> Option<Value> {
-    let allow = &node.allow_list;
-    let read_ms = Some(allow.read_ms.get()).filter(|ms| *ms > 0);
-    allow.configured.load(Ordering::Relaxed).then(
-        || json!({"static": allow.fixed.get(), "dynamic": allow.dynamic.get(), "read": read_ms.map(dates::format)}),
-    )
+/// For how long the node has been up: the clock of rates.
+pub(super) fn uptime() -> Duration {
+    started().elapsed()
+}
+
+/// What is known of a list of hosts; nothing where there is none.
+fn describe_hosts(list: &HostListStats) -> Option<Value> {
+    let read_ms = Some(list.read_ms.get()).filter(|ms| *ms > 0);
+    list.configured
+        .load(Ordering::Relaxed)
+        .then(|| json!({"static": list.fixed.get(), "dynamic": list.dynamic.get(), "read": read_ms.map(dates::format)}))
+}
+
+/// What each app has done.
+fn describe_apps(desk: &Desk) -> Vec<Value> {
+    let keys = desk.keys();
+    let apps: BTreeMap<&str, &Arc<App>> = keys.all().into_iter().map(|(_, app)| (app.name.as_str(), app)).collect();
+    apps.into_values().map(|app| super::apps::describe(app)).collect()
 }
 
 fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary>) -> Value {
@@ -105,6 +121,7 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "redirects": core.redirects.get(),
         "misses": core.misses.get(),
         "unavailable": core.unavailable.get(),
+        "throttled": core.throttled.get(),
         "badRequests": core.bad_requests.get(),
         "handedOver": core.handed_over.get(),
         "forwardedOut": core.forwarded_out.get(),
@@ -211,7 +228,7 @@ fn render(status: &Value) -> String {
         (Some(true), _) => ("ready", "good"),
         _ => ("starting", "bad"),
     };
-    let uptime = uptime(status["uptimeSeconds"].as_u64().unwrap_or(0));
+    let uptime = shown_time(status["uptimeSeconds"].as_u64().unwrap_or(0));
     let _ = write!(
         page,
         "<header><h1>carom</h1><strong class=\"{class}\">{state}</strong><span class=\"soft\">version {}, up {uptime}</span></header>",
@@ -370,7 +387,7 @@ fn rounded(value: &Value) -> String {
     }
 }
 
-fn uptime(seconds: u64) -> String {
+fn shown_time(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3_600 => format!("{} min", seconds / 60),
@@ -389,6 +406,6 @@ mod tests {
         assert_eq!(grouped(&json!(999)), "999");
         assert_eq!(rounded(&json!(3_521_614_586_208_u64)), "3.52 trillion");
         assert_eq!(escaped(&json!("<b>\"&")), "&lt;b&gt;&quot;&amp;");
-        assert_eq!(uptime(90_000), "1 d 1 h");
+        assert_eq!(shown_time(90_000), "1 d 1 h");
     }
 }

@@ -8,6 +8,7 @@ use super::list::{Pagination, direction, failed, search_term};
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::{Answer, Context, Site, json as json_answer};
+use crate::apps::Scope;
 use crate::limits::TAGS_PER_PAGE_MAX;
 use crate::listing::{ListAnswer, ListRequest, TagField, TagQuery};
 
@@ -42,7 +43,7 @@ impl Context {
         show: impl FnOnce(Vec<Value>, Vec<Value>) -> Value,
     ) -> Answer {
         let asked = match read(query) {
-            Ok(asked) => TagQuery { with_visits, ..asked },
+            Ok(asked) => TagQuery { scope: self.caller.scope(), with_visits, ..asked },
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
         let (page, per_page) = (asked.page, asked.per_page);
@@ -78,6 +79,7 @@ fn read(query: Option<&str>) -> Result<TagQuery, Vec<Invalid>> {
     let most = TAGS_PER_PAGE_MAX as u64;
     let (field, descending) = params.read("orderBy", order).unwrap_or((TagField::Tag, false));
     let asked = TagQuery {
+        scope: Scope::All,
         term: params.read("searchTerm", search_term).flatten(),
         field,
         descending,
@@ -108,7 +110,8 @@ mod tests {
         let asked =
             read(Some("orderBy=shortUrlsCount-DESC&searchTerm=A&page=2&itemsPerPage=5&withStats=true")).unwrap();
         let (term, field) = (Some("a".to_owned()), TagField::Links);
-        let expected = TagQuery { term, field, descending: true, page: 2, per_page: 5, with_visits: false };
+        let expected =
+            TagQuery { scope: Scope::All, term, field, descending: true, page: 2, per_page: 5, with_visits: false };
         assert_eq!(asked, expected);
         let wrong = read(Some("orderBy=visits&page=x&itemsPerPage=10001&withStats=7")).unwrap_err();
         let wrong: Vec<String> = wrong.into_iter().map(|one| one.field).collect();
@@ -118,7 +121,17 @@ mod tests {
     #[test]
     fn the_domain_is_that_of_short_urls() {
         for (base_url, domain) in [("https://s.test", "s.test"), ("http://[::1]:8080/go", "[::1]:8080")] {
-            assert_eq!(Site { base_url: base_url.to_owned(), own: Vec::new(), default_ttl: None }.domain(), domain);
+            assert_eq!(
+                Site {
+                    base_url: base_url.to_owned(),
+                    own: Vec::new(),
+                    default_ttl: None,
+                    app_creates: 0,
+                    trusts_admin: true
+                }
+                .domain(),
+                domain
+            );
         }
     }
 }

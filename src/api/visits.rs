@@ -11,6 +11,7 @@ use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::short_urls::failed;
 use super::{Answer, Context, json as json_answer};
+use crate::apps::{Role, Scope};
 use crate::dates;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::visits::history::History;
@@ -30,6 +31,14 @@ impl Context {
     async fn try_visits_of(&self, code: &str, query: Option<&str>) -> Result<Value, Problem> {
         let span = Span::read(query).map_err(|invalid| Problem::invalid(&invalid))?;
         let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
+        if self.caller.scope() != Scope::All {
+            // Whose the link is, its record says.
+            match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
+                StoreAnswer::Found(link, _) if self.caller.scope().has(&link) => {}
+                StoreAnswer::Found(..) | StoreAnswer::Damaged => return Err(Problem::no_link(code)),
+                other => return Err(failed(&other, code)),
+            }
+        }
         let history = self.history(Subject::Link(parsed), code).await?;
         Ok(json!({ "visits": describe(&history, &span) }))
     }
@@ -43,6 +52,8 @@ impl Context {
     }
 
     async fn try_all_visits(&self) -> Result<Value, Problem> {
+        // They are counted of all links together.
+        self.caller.needs(Role::WriteAll)?;
         let (links, orphans) = (self.history(Subject::All, "").await?, self.history(Subject::Orphans, "").await?);
         let (links, orphans) = (links.all.counts, orphans.all.counts);
         Ok(json!({ "visits": {

@@ -9,8 +9,9 @@ use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
 use super::redis_url;
 use super::value::{self, Written};
-use super::{Allow, AllowSource, Expiry, Fleet, KeySource, Limits, Purpose, Residency, Settings};
+use super::{Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings};
 use crate::exit::Reason;
+use crate::limits::APP_CREATES_MAX;
 
 /// The least memory for links that one core can work with, bytes.
 const MEMORY_LIMIT_MIN: u64 = 512 << 10;
@@ -32,7 +33,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The checked settings; `None` if there are problems.
-    pub(super) fn settings(&mut self, allowed: &[usize], purpose: Purpose) -> Option<Settings> {
+    pub(super) fn settings(&mut self, allowed: &[usize]) -> Option<Settings> {
         let data_dir = self.one(Key::DataDir, value::path);
         let listen = self.listen();
         let admin_listen = self.one(Key::AdminListen, |written| value::address(value::text(written)?));
@@ -46,16 +47,20 @@ impl<'a> Checker<'a> {
         let dedupe = self.one(Key::LinksDedupe, value::window);
         let default_ttl = self.one(Key::LinksDefaultTtl, value::window);
         let expiry = self.expiry(fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some()));
-        let allow = self.allow(fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some()));
+        let has_redis = fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some());
+        let allow = self.hosts((Key::AllowHosts, Key::AllowSource), has_redis);
+        let block = self.hosts((Key::BlockHosts, Key::BlockSource), has_redis);
         let connections = self.one(Key::LimitsConnections, |written| value::integer(written, 1, 4_000_000));
         let idle = self.one(Key::LimitsIdleSeconds, |written| value::integer(written, 1, 86_400));
         let head = self.one(Key::LimitsHeadSeconds, |written| value::integer(written, 1, 600));
+        let most = u64::from(APP_CREATES_MAX);
+        let creates = self.one(Key::LimitsCreatesPerSecond, |written| value::integer(written, 0, most));
+        let misses = self.one(Key::LimitsMissesPerSecond, |written| value::integer(written, 0, most));
         let log_level = self.one(Key::LogLevel, value::log_level);
+        let mut exposed = Vec::new();
         if let (Some(listen), Some(admin)) = (&listen, admin_listen) {
             self.listeners_apart(listen, admin);
-            if purpose == Purpose::Serve && open == Some(false) {
-                self.listeners_on_loopback(listen, admin);
-            }
+            exposed = self.listeners_exposed(listen, admin);
         }
         if !self.problems.is_empty() {
             return None;
@@ -75,12 +80,16 @@ impl<'a> Checker<'a> {
             default_ttl: default_ttl?,
             expiry: expiry?,
             allow,
+            block,
             limits: Limits {
                 connections: usize::try_from(connections?).ok()?,
                 idle: Duration::from_secs(idle?),
                 head: Duration::from_secs(head?),
+                creates_per_second: u32::try_from(creates?).ok()?,
+                misses_per_second: u32::try_from(misses?).ok()?,
             },
             log_level: log_level?,
+            exposed,
             sources: self.sources.clone(),
         })
     }
@@ -206,15 +215,15 @@ impl<'a> Checker<'a> {
         None
     }
 
-    fn allow(&mut self, has_redis: bool) -> Allow {
-        let source = self.one(Key::AllowSource, value::allow_source);
-        if source == Some(AllowSource::Redis) && !has_redis {
-            let place = self.sources[Key::AllowSource as usize].clone();
+    fn hosts(&mut self, (hosts, source_key): (Key, Key), has_redis: bool) -> Hosts {
+        let source = self.one(source_key, value::list_source);
+        if source == Some(ListSource::Redis) && !has_redis {
+            let place = self.sources[source_key as usize].clone();
             let wrong = Wrong::new("is redis, and no redis is set", "set redis, or name a file or an address");
-            self.problems.push(Problem::of(place, Key::AllowSource, wrong));
+            self.problems.push(Problem::of(place, source_key, wrong));
         }
-        let hosts = self.list(Key::AllowHosts, "name at least one host, or leave it out to allow all", value::host);
-        Allow { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
+        let hosts = self.list(hosts, "name at least one host, or leave it out", value::host);
+        Hosts { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
     }
 
     fn fleet(&mut self) -> Option<Fleet> {
@@ -283,26 +292,31 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// There are no API keys yet, so whoever reaches a listener may create, change and delete links, or read the status.
-    fn listeners_on_loopback(&mut self, listen: &[(SocketAddr, Source)], admin: SocketAddr) {
+    /// What is wrong where no API key is asked for: whoever reaches a listener may create, change and delete links, or read
+    /// the status.
+    fn listeners_exposed(&self, listen: &[(SocketAddr, Source)], admin: SocketAddr) -> Vec<Problem> {
         let admin = (admin, self.sources[Key::AdminListen as usize].clone());
         let all = listen.iter().map(|listener| (Key::Listen, listener)).chain([(Key::AdminListen, &admin)]);
-        for (key, (address, source)) in all.filter(|(_, (address, _))| !on_loopback(*address)) {
+        let exposed = all.filter(|(_, (address, _))| !on_loopback(*address)).map(|(key, (address, source))| {
             let (who, instead) = match key {
                 Key::AdminListen => ("read the status of this server", "127.0.0.1:8081"),
                 _ => ("create, change and delete links", "127.0.0.1:8080"),
             };
             let wrong = Wrong::new(
                 format!("{address} is reachable from other machines, where anybody could {who}"),
-                format!("listen on {instead}, or allow it with --open, CAROM_OPEN=true or open = true"),
+                format!(
+                    "make an API key with `carom app add NAME`, listen on {instead}, or allow it with --open, CAROM_OPEN=true \
+                     or open = true"
+                ),
             );
             let problem = Problem::of(source.clone(), key, wrong);
-            self.problems.push(Problem { exit: Reason::PublicWithoutOpen, ..problem });
-        }
+            Problem { exit: Reason::PublicWithoutOpen, ..problem }
+        });
+        exposed.collect()
     }
 }
 
-fn on_loopback(address: SocketAddr) -> bool {
+pub(crate) fn on_loopback(address: SocketAddr) -> bool {
     // `::ffff:127.0.0.1` is loopback in other clothes.
     address.ip().to_canonical().is_loopback()
 }

@@ -3,7 +3,7 @@
 use super::cpus::{self, CpuChoice};
 use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
-use super::{AllowSource, KeySource, Residency, Settings, value};
+use super::{Hosts, KeySource, ListSource, Residency, Settings, value};
 
 pub(super) fn describe(settings: &Settings) -> String {
     let mut text = String::from("# The settings that hold, and where each comes from.\n");
@@ -105,25 +105,32 @@ fn value(settings: &Settings, key: Key) -> Shown {
         Key::LinksKeepExpired => quote(&settings.expiry.keep.map_or("forever".to_owned(), value::window_text)),
         Key::LinksExpirePerSecond => settings.expiry.per_second.to_string(),
         Key::LinksRecycleAfter => quote(&settings.expiry.recycle_after.map_or("off".to_owned(), value::window_text)),
-        Key::AllowHosts => match &settings.allow.hosts[..] {
-            [] => return Shown::Unset,
-            hosts => {
-                let hosts: Vec<String> = hosts.iter().map(|host| quote(&host.to_string())).collect();
-                format!("[{}]", hosts.join(", "))
-            }
-        },
-        Key::AllowSource => match &settings.allow.source {
-            // What stands behind a question mark may be a secret.
-            Some(AllowSource::Http(url)) if url.contains('?') => return Shown::Hidden,
-            Some(source) => quote(&source.to_string()),
-            None => return Shown::Unset,
-        },
+        Key::AllowHosts => return list_of_hosts(&settings.allow),
+        Key::AllowSource => return source_of_hosts(&settings.allow),
+        Key::BlockHosts => return list_of_hosts(&settings.block),
+        Key::BlockSource => return source_of_hosts(&settings.block),
         Key::LimitsConnections => settings.limits.connections.to_string(),
         Key::LimitsIdleSeconds => settings.limits.idle.as_secs().to_string(),
         Key::LimitsHeadSeconds => settings.limits.head.as_secs().to_string(),
+        Key::LimitsCreatesPerSecond => settings.limits.creates_per_second.to_string(),
+        Key::LimitsMissesPerSecond => settings.limits.misses_per_second.to_string(),
         Key::LogLevel => quote(settings.log_level.as_str()),
     };
     Shown::Value(value)
+}
+
+fn list_of_hosts(list: &Hosts) -> Shown {
+    let hosts: Vec<String> = list.hosts.iter().map(|host| quote(&host.to_string())).collect();
+    if hosts.is_empty() { Shown::Unset } else { Shown::Value(format!("[{}]", hosts.join(", "))) }
+}
+
+fn source_of_hosts(list: &Hosts) -> Shown {
+    match &list.source {
+        // What stands behind a question mark may be a secret.
+        Some(ListSource::Http(url)) if url.contains('?') => Shown::Hidden,
+        Some(source) => Shown::Value(quote(&source.to_string())),
+        None => Shown::Unset,
+    }
 }
 
 fn quote(text: &str) -> String {

@@ -26,6 +26,8 @@ pub enum Key {
     LinksRecycleAfter,
     AllowHosts,
     AllowSource,
+    BlockHosts,
+    BlockSource,
     FleetNode,
     FleetPassword,
     FleetCaFile,
@@ -37,6 +39,8 @@ pub enum Key {
     LimitsConnections,
     LimitsIdleSeconds,
     LimitsHeadSeconds,
+    LimitsCreatesPerSecond,
+    LimitsMissesPerSecond,
     LogLevel,
 }
 
@@ -62,7 +66,7 @@ pub struct Setting {
 }
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 31] = [
+pub static SETTINGS: [Setting; 35] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -254,6 +258,26 @@ pub static SETTINGS: [Setting; 31] = [
         doc: "Where more such hosts are read every two seconds, as a JSON object {\"id\": \"host\", ...}; in Redis the key {PREFIX}:allow.",
     },
     Setting {
+        key: Key::BlockHosts,
+        name: "block.hosts",
+        env: "CAROM_BLOCK_HOSTS",
+        flag: None,
+        kind: "one or more of bad.example, or *.bad.example for all hosts below it",
+        default: None,
+        secret: false,
+        doc: "Hosts that no link leads to: new ones are refused, and those that there are answer 410.",
+    },
+    Setting {
+        key: Key::BlockSource,
+        name: "block.source",
+        env: "CAROM_BLOCK_SOURCE",
+        flag: None,
+        kind: "a file, http:// or https:// and an address, or redis",
+        default: None,
+        secret: false,
+        doc: "Where more such hosts are read every two seconds, as a JSON object {\"id\": \"host\", ...}; in Redis the key {PREFIX}:block.",
+    },
+    Setting {
         key: Key::FleetNode,
         name: "fleet.node",
         env: "CAROM_FLEET_NODE",
@@ -362,6 +386,26 @@ pub static SETTINGS: [Setting; 31] = [
         default: Some("10"),
         secret: false,
         doc: "How long a request head may take to arrive, from its first byte to its last, in seconds.",
+    },
+    Setting {
+        key: Key::LimitsCreatesPerSecond,
+        name: "limits.creates_per_second",
+        env: "CAROM_LIMITS_CREATES_PER_SECOND",
+        flag: None,
+        kind: "0 to 1000000",
+        default: Some("0"),
+        secret: false,
+        doc: "How many links an app may make a second on this node, where its keys say nothing else; 0: any number.",
+    },
+    Setting {
+        key: Key::LimitsMissesPerSecond,
+        name: "limits.misses_per_second",
+        env: "CAROM_LIMITS_MISSES_PER_SECOND",
+        flag: None,
+        kind: "0 to 1000000",
+        default: Some("10"),
+        secret: false,
+        doc: "How many links that do not exist an address may ask a core for a second, ten seconds' worth at once; 0: any number.",
     },
     Setting {
         key: Key::LogLevel,

@@ -4,7 +4,7 @@
 //! reports every mistake with its place. The registry in [`keys`] names every setting once. Nothing here prints, opens a
 //! socket, or reads the secret key: what is returned is only what was asked for.
 
-mod check;
+pub(crate) mod check;
 mod cpus;
 mod describe;
 mod file;
@@ -66,11 +66,15 @@ pub struct Settings {
     /// What becomes of links whose time is over.
     pub expiry: Expiry,
     /// What new links may lead to.
-    pub allow: Allow,
+    pub allow: Hosts,
+    /// What no link leads to.
+    pub block: Hosts,
     /// What an operator may bound.
     pub limits: Limits,
     /// How much is logged.
     pub log_level: LogLevel,
+    /// Listeners that others than this machine can reach.
+    exposed: Vec<Problem>,
     sources: [Source; SETTINGS.len()],
 }
 
@@ -97,18 +101,18 @@ pub struct Expiry {
     pub recycle_after: Option<Duration>,
 }
 
-/// What new links may lead to: hosts of either part, or any where there is neither.
+/// A list of hosts, of which either part may be missing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Allow {
+pub struct Hosts {
     /// The static part.
     pub hosts: Vec<HostPattern>,
     /// Where the dynamic part is read.
-    pub source: Option<AllowSource>,
+    pub source: Option<ListSource>,
 }
 
-/// Where the dynamic part of the allow list is read.
+/// Where the dynamic part of a list of hosts is read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AllowSource {
+pub enum ListSource {
     /// A file.
     File(PathBuf),
     /// A key of the fleet's Redis.
@@ -117,12 +121,12 @@ pub enum AllowSource {
     Http(String),
 }
 
-impl fmt::Display for AllowSource {
+impl fmt::Display for ListSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AllowSource::File(path) => write!(f, "{}", path.display()),
-            AllowSource::Redis => f.write_str("redis"),
-            AllowSource::Http(url) => f.write_str(url),
+            ListSource::File(path) => write!(f, "{}", path.display()),
+            ListSource::Redis => f.write_str("redis"),
+            ListSource::Http(url) => f.write_str(url),
         }
     }
 }
@@ -180,13 +184,10 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a request head may take from its first byte to its last.
     pub head: Duration,
-}
-
-/// What the settings are for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Purpose {
-    Serve,
-    Offline,
+    /// Links that an app may make a second; 0: any number.
+    pub creates_per_second: u32,
+    /// Links that do not exist that an address may ask a core for a second; 0: any number.
+    pub misses_per_second: u32,
 }
 
 impl Settings {
@@ -200,19 +201,15 @@ impl Settings {
         env: impl Iterator<Item = (String, String)>,
         flags: Flags,
     ) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
-        load(file, env, flags, &cpus::allowed(), Purpose::Serve)
+        load(file, env, flags, &cpus::allowed())
     }
 
-    /// The same for a command that listens nowhere: listeners that need `open` are not refused.
+    /// Whether nobody but this machine can reach the node, or that was asked for, where no API key is asked for.
     ///
     /// # Errors
-    /// Every mistake of every source.
-    pub fn load_offline(
-        file: Option<&Path>,
-        env: impl Iterator<Item = (String, String)>,
-        flags: Flags,
-    ) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
-        load(file, env, flags, &cpus::allowed(), Purpose::Offline)
+    /// Every listener that others can reach.
+    pub fn may_go_without_keys(&self) -> Result<(), ConfigErrors> {
+        if self.open || self.exposed.is_empty() { Ok(()) } else { Err(ConfigErrors::new(self.exposed.clone())) }
     }
 
     /// Where the value of a setting comes from.
@@ -238,13 +235,12 @@ fn load(
     env: impl Iterator<Item = (String, String)>,
     flags: Flags,
     allowed: &[usize],
-    purpose: Purpose,
 ) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
     let mut problems = Vec::new();
     let mut warnings = Vec::new();
     let raw = Raw::collect(file, env, flags, &mut problems, &mut warnings);
     let mut checker = Checker::new(&raw, problems, warnings);
-    match checker.settings(allowed, purpose) {
+    match checker.settings(allowed) {
         Some(settings) => Ok((settings, checker.warnings)),
         None => Err(ConfigErrors::new(checker.problems)),
     }

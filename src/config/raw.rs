@@ -42,7 +42,7 @@ impl Raw {
         problems: &mut Vec<Problem>,
         warnings: &mut Vec<Warning>,
     ) -> Raw {
-        let mut raw = Raw { found: Default::default() };
+        let mut raw = Raw { found: [const { Vec::new() }; SETTINGS.len()] };
         raw.take_flags(flags);
         let named = raw.take_environment(env, warnings);
         if let Some(path) = file.map(Path::to_owned).or(named) {

@@ -22,19 +22,14 @@ fn written(text: &str) -> Written {
     Written { _folder: folder, path }
 }
 
-fn load_all(
-    file: Option<&str>,
-    env: &[(&str, &str)],
-    flags: Flags,
-    purpose: Purpose,
-) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
+fn load_all(file: Option<&str>, env: &[(&str, &str)], flags: Flags) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
     let file = file.map(written);
     let env = env.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-    load(file.as_ref().map(|file| file.path.as_path()), env, flags, &CPUS, purpose)
+    load(file.as_ref().map(|file| file.path.as_path()), env, flags, &CPUS)
 }
 
 fn from_file(text: &str) -> Result<(Settings, Vec<Warning>), ConfigErrors> {
-    load_all(Some(text), &[], Flags::default(), Purpose::Serve)
+    load_all(Some(text), &[], Flags::default())
 }
 
 /// The problems, with the folder of the file taken off.
@@ -49,7 +44,7 @@ fn problems(result: Result<(Settings, Vec<Warning>), ConfigErrors>) -> Vec<Strin
 
 #[test]
 fn without_any_source_the_defaults_hold() {
-    let (settings, warnings) = load_all(None, &[], Flags::default(), Purpose::Serve).unwrap();
+    let (settings, warnings) = load_all(None, &[], Flags::default()).unwrap();
     assert_eq!(warnings, []);
     assert_eq!(settings.data_dir, PathBuf::from("./carom-data"));
     assert_eq!(settings.listen, [SocketAddr::from(([127, 0, 0, 1], 8080))]);
@@ -65,7 +60,7 @@ fn flags_win_over_environment_over_file_over_default() {
     let file = "data_dir = 'file'\ncores = 1\nbase_url = 'http://file'\n[log]\nlevel = 'warn'\n";
     let env = [("CAROM_DATA_DIR", "env"), ("CAROM_CORES", "2"), ("HOME", "/root")];
     let flags = Flags { data_dir: Some("flag".into()), ..Flags::default() };
-    let (settings, warnings) = load_all(Some(file), &env, flags, Purpose::Serve).unwrap();
+    let (settings, warnings) = load_all(Some(file), &env, flags).unwrap();
     assert_eq!(warnings, []);
     assert_eq!(settings.data_dir, PathBuf::from("flag"));
     assert_eq!(settings.cores.choice, CpuChoice::Count(2));
@@ -82,7 +77,7 @@ fn all_mistakes_of_all_sources_come_at_once() {
     let file = "cores = '9'\nlisten = ['127.0.0.1:80', 'x', 7]\nlisen = 1\n[links]\ncode_length = 11\n[limits]\nidle_seconds = 1.5\n";
     let env = [("CAROM_OPEN", "maybe"), ("CAROM_CORES", "2-1")];
     let flags = Flags { cores: Some("0-8".into()), base_url: Some("example.org".into()), ..Flags::default() };
-    let found = problems(load_all(Some(file), &env, flags, Purpose::Serve));
+    let found = problems(load_all(Some(file), &env, flags));
     let cpu = "write a count from 1 to 1024, or CPUs as 0,2,4-7, one CPU as 3-3";
     assert_eq!(
         found,
@@ -108,9 +103,9 @@ fn listeners_come_from_lists_commas_and_repeated_flags() {
     assert_eq!(ports(from_file("listen = '127.0.0.1:1'")), [1]);
     assert_eq!(ports(from_file("listen = ['127.0.0.1:1', '[::1]:2']")), [1, 2]);
     let env = [("CAROM_LISTEN", "127.0.0.1:1, [::1]:1")];
-    assert_eq!(ports(load_all(None, &env, Flags::default(), Purpose::Serve)), [1, 1]);
+    assert_eq!(ports(load_all(None, &env, Flags::default())), [1, 1]);
     let flags = Flags { listen: vec!["127.0.0.1:0".into(), "127.0.0.1:0".into()], ..Flags::default() };
-    assert_eq!(ports(load_all(None, &env, flags, Purpose::Serve)), [0, 0]);
+    assert_eq!(ports(load_all(None, &env, flags)), [0, 0]);
     assert_eq!(problems(from_file("listen = []")), ["c.toml:1: listen: is an empty list (name at least one IP:PORT)"]);
 }
 
@@ -133,16 +128,17 @@ fn listeners_that_overlap_are_refused() {
 #[test]
 fn a_listener_for_other_machines_needs_to_be_asked_for() {
     let file = "listen = '0.0.0.0:80'\nadmin_listen = '192.0.2.1:81'\n";
-    let errors = from_file(file).unwrap_err();
+    let refused = |file: &str| from_file(file).unwrap().0.may_go_without_keys();
+    let errors = refused(file).unwrap_err();
     assert_eq!(errors.reason(), Reason::PublicWithoutOpen);
     assert_eq!(errors.problems.len(), 2);
-    assert!(errors.to_string().contains("--open"), "{errors}");
+    assert!(errors.to_string().contains("--open") && errors.to_string().contains("carom app add"), "{errors}");
     assert_eq!(from_file(&format!("{file}cores = 0\n")).unwrap_err().reason(), Reason::Usage);
-    assert!(from_file(&format!("{file}open = true\n")).is_ok());
-    assert!(load_all(Some(file), &[], Flags { open: true, ..Flags::default() }, Purpose::Serve).is_ok());
-    assert!(load_all(Some(file), &[], Flags::default(), Purpose::Offline).is_ok());
+    assert!(refused(&format!("{file}open = true\n")).is_ok());
+    let flags = Flags { open: true, ..Flags::default() };
+    assert!(load_all(Some(file), &[], flags).unwrap().0.may_go_without_keys().is_ok());
     for loopback in ["127.8.9.1:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
-        assert!(from_file(&format!("listen = '{loopback}'")).is_ok(), "{loopback}");
+        assert!(refused(&format!("listen = '{loopback}'")).is_ok(), "{loopback}");
     }
 }
 
@@ -150,23 +146,23 @@ fn a_listener_for_other_machines_needs_to_be_asked_for() {
 fn the_secret_key_comes_from_one_place_and_is_never_shown() {
     let digits = "0123456789abcdef".repeat(4);
     let env = [("CAROM_SPACE_KEY", digits.as_str())];
-    let (settings, _) = load_all(None, &env, Flags::default(), Purpose::Serve).unwrap();
+    let (settings, _) = load_all(None, &env, Flags::default()).unwrap();
     let KeySource::Given(secret) = &settings.space_key else { panic!("{settings:?}") };
     assert_eq!(secret.to_hex(), digits);
     assert!(!format!("{settings:?}").contains(&digits));
     assert!(!settings.describe().contains(&digits));
     assert!(settings.describe().contains("# space_key is hidden  # environment CAROM_SPACE_KEY"));
 
-    let both = problems(load_all(Some("space_key_file = 'k'"), &env, Flags::default(), Purpose::Serve));
+    let both = problems(load_all(Some("space_key_file = 'k'"), &env, Flags::default()));
     assert!(both.len() == 1 && both[0].contains("space_key_file is set too") && !both[0].contains(&digits), "{both:?}");
-    let bad = problems(load_all(None, &[("CAROM_SPACE_KEY", "geheim")], Flags::default(), Purpose::Serve));
+    let bad = problems(load_all(None, &[("CAROM_SPACE_KEY", "geheim")], Flags::default()));
     assert!(bad.len() == 1 && !bad[0].contains("geheim"), "{bad:?}");
 }
 
 #[test]
 fn unknown_and_empty_variables_are_warnings() {
     let env = [("CAROM_LISEN", "x"), ("CAROM_BASE_URL", ""), ("CAROM_KANGAROO_COURT", "x"), ("CAROMX", "x")];
-    let (settings, warnings) = load_all(None, &env, Flags::default(), Purpose::Serve).unwrap();
+    let (settings, warnings) = load_all(None, &env, Flags::default()).unwrap();
     assert_eq!(settings.base_url, None);
     let warnings: Vec<String> = warnings.iter().map(Warning::to_string).collect();
     assert_eq!(
@@ -183,8 +179,7 @@ fn unknown_and_empty_variables_are_warnings() {
 fn the_environment_can_name_the_file_and_a_flag_wins() {
     let (one, two) = (written("cores = 1"), written("cores = 2"));
     let env = || [("CAROM_CONFIG".to_owned(), one.path.to_string_lossy().into_owned())].into_iter();
-    let count =
-        |file: Option<&Path>| load(file, env(), Flags::default(), &CPUS, Purpose::Serve).unwrap().0.cores.choice;
+    let count = |file: Option<&Path>| load(file, env(), Flags::default(), &CPUS).unwrap().0.cores.choice;
     assert_eq!(count(None), CpuChoice::Count(1));
     assert_eq!(count(Some(&two.path)), CpuChoice::Count(2));
 }
@@ -254,6 +249,6 @@ proptest! {
     #[test]
     fn no_word_of_the_environment_panics(at in 0..SETTINGS.len(), word in "\\PC{0,40}|[0-9,-]{1,12}|[0-9.:\\[\\]]{1,20}") {
         let env = [(SETTINGS[at].env, word.as_str())];
-        let _ = load_all(None, &env, Flags::default(), Purpose::Serve).map(|(settings, _)| settings.describe());
+        let _ = load_all(None, &env, Flags::default()).map(|(settings, _)| settings.describe());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use carom_shards::{CodeLength, SpaceKey};
 
-use super::AllowSource;
+use super::ListSource;
 use super::problem::{Source, Wrong, quoted};
 use crate::hosts::HostPattern;
 
@@ -322,22 +322,22 @@ pub(super) fn host(text: &str) -> Result<HostPattern, Wrong> {
     HostPattern::parse(text).map_err(|error| Wrong::new(format!("{} {error}", quoted(text)), right))
 }
 
-/// Where the dynamic part of the allow list is read.
-pub(super) fn allow_source(written: &Written) -> Result<AllowSource, Wrong> {
+/// Where the dynamic part of a list of hosts is read.
+pub(super) fn list_source(written: &Written) -> Result<ListSource, Wrong> {
     let text = text(written)?;
     let wrong = |reason: &str| {
         Err(Wrong::new(format!("{} {reason}", quoted(text)), "name a file, an http:// or https:// address, or redis"))
     };
     match text.split_once("://") {
-        None if text == "redis" => Ok(AllowSource::Redis),
-        None => Ok(AllowSource::File(path(written)?)),
+        None if text == "redis" => Ok(ListSource::Redis),
+        None => Ok(ListSource::File(path(written)?)),
         Some(("http" | "https", _)) => match url::Url::parse(text) {
             Err(_) => wrong("is no address"),
             // It would be shown with the settings and in alarms.
             Ok(url) if !url.username().is_empty() || url.password().is_some() => {
                 Err(Wrong::new("holds a user name or password", "name an address that needs none"))
             }
-            Ok(url) => Ok(AllowSource::Http(url.into())),
+            Ok(url) => Ok(ListSource::Http(url.into())),
         },
         Some(_) => wrong("is neither http:// nor https://"),
     }

@@ -12,6 +12,7 @@ use carom_shards::code::CODE_LEN_MAX;
 
 use super::import::ImportSetup;
 use super::ndjson::{self, Line};
+use crate::apps::AppName;
 use crate::labels::Labels;
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
 use crate::link::{Link, Origin, Version};
@@ -208,10 +209,11 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
 
 /// Whether a stored link leads to the same place in the same way, and the same is noted of it.
 fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
-    let Labels { title, tags, crawlable, default_end } = &link.labels;
+    let Labels { title, tags, crawlable, default_end, app, app_version } = &link.labels;
     let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();
     let is_noted = stored.crawlable == *crawlable && stored.default_end == *default_end;
-    stored.policy == link.policy && stored.target == link.target && is_labelled && is_noted
+    let is_owned = stored.app == app.as_ref().map(AppName::as_str) && stored.app_version == app_version.as_deref();
+    stored.policy == link.policy && stored.target == link.target && is_labelled && is_noted && is_owned
 }
 
 /// Compares a line with a record of the same import.

@@ -3,8 +3,8 @@
 //!
 //! Nothing here knows of sockets or HTTP. Cores are reached through [`crate::mail`] alone.
 
-pub mod allow;
 pub mod allowances;
+pub mod apps;
 pub mod catalog;
 pub mod disk;
 pub mod expiry;
@@ -14,6 +14,7 @@ pub mod export;
 pub mod faults;
 pub mod fetchers;
 pub mod fleet;
+pub mod host_lists;
 pub mod import;
 mod import_lines;
 pub mod indexes;

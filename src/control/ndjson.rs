@@ -11,6 +11,7 @@ use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeError, Policy, RedirectStatus};
 use serde::{Deserialize, Serialize};
 
+use crate::apps::{APP_VERSION_LEN_MAX, AppName, NameError, is_app_version};
 use crate::dates::{self, DateError};
 use crate::labels::{self, LabelError, Labels, Tags};
 use crate::link::Origin;
@@ -53,6 +54,10 @@ pub enum LineError {
     Origin,
     /// `title` or `tags` cannot be kept.
     Label(&'static str, LabelError),
+    /// `app` is no name.
+    App(NameError),
+    /// `appVersion` cannot be kept.
+    AppVersion,
 }
 
 impl fmt::Display for LineError {
@@ -68,6 +73,10 @@ impl fmt::Display for LineError {
             }
             LineError::Origin => f.write_str("origin is neither \"issued\" nor \"custom\""),
             LineError::Label(field, error) => write!(f, "{field} {error}"),
+            LineError::App(error) => write!(f, "app {error}"),
+            LineError::AppVersion => {
+                write!(f, "appVersion is not 1 to {APP_VERSION_LEN_MAX} printable ASCII characters")
+            }
         }
     }
 }
@@ -111,6 +120,10 @@ struct Raw<'a> {
     tags: Option<Vec<Text<'a>>>,
     #[serde(borrow, default)]
     origin: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    app: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    app_version: Option<Text<'a>>,
     #[serde(borrow, default)]
     meta: Option<RawMeta<'a>>,
 }
@@ -161,6 +174,11 @@ pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
         tags: tags.map_err(|error| LineError::Label("tags", error))?.unwrap_or_default(),
         crawlable: raw.crawlable.unwrap_or(false),
         default_end: raw.default_end.unwrap_or(false) && valid_until_ms.is_some(),
+        app: raw.app.map(|text| AppName::parse(&text.0)).transpose().map_err(LineError::App)?,
+        app_version: match raw.app_version.map(|text| text.0.into_owned()) {
+            Some(text) if !is_app_version(&text) => return Err(LineError::AppVersion),
+            version => version,
+        },
     };
     let policy = Policy {
         status,
@@ -212,6 +230,12 @@ pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
     }
     if link.default_end {
         out.extend_from_slice(b",\"defaultEnd\":true");
+    }
+    for (name, text) in [("app", link.app), ("appVersion", link.app_version)] {
+        if let Some(text) = text {
+            out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+            push_json(&text, out);
+        }
     }
     if let Some(title) = link.title {
         out.extend_from_slice(b",\"title\":");
@@ -282,8 +306,20 @@ mod tests {
             let Link { target, origin, version, labels, .. } = &link;
             let Labels { crawlable, default_end, .. } = *labels;
             let (origin, version) = (*origin, *version);
-            let stored =
-                LinkRef { policy, target, created_ms, origin, version, title, tags, crawlable, default_end };
+            let (app, app_version) = (labels.app.as_ref().map(AppName::as_str), labels.app_version.as_deref());
+            let stored = LinkRef {
+                policy,
+                target,
+                created_ms,
+                origin,
+                version,
+                title,
+                tags,
+                crawlable,
+                default_end,
+                app,
+                app_version,
+            };
             let mut out = Vec::new();
             write(&link.code, &stored, &mut out);
             let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
@@ -323,6 +359,8 @@ mod tests {
             tags: "a\nb",
             crawlable: true,
             default_end: true,
+            app: Some("shop"),
+            app_version: Some("1.0 \"b\""),
         };
         let mut out = Vec::new();
         write(&code, &stored, &mut out);
@@ -331,6 +369,8 @@ mod tests {
         assert_eq!((line.target.as_str(), line.created_ms), (stored.target, Some(stored.created_ms)));
         assert_eq!((line.labels.title.as_deref(), line.labels.tags.joined()), (stored.title, stored.tags));
         assert!(line.labels.crawlable && line.labels.default_end);
+        assert_eq!(line.labels.app.as_ref().map(AppName::as_str), stored.app);
+        assert_eq!(line.labels.app_version.as_deref(), stored.app_version);
     }
 
     #[test]

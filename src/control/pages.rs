@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::{export, pool};
+use crate::apps::Scope;
 use crate::limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
 use crate::mail::{Page, PageQueue, PageRequest, Post, ToCore};
 use crate::stats::NodeStats;
@@ -20,22 +21,24 @@ use crate::store::links::{Links, parts};
 /// Where the operating system gives no thread.
 pub fn start(links: &Links, post: &Post, stats: &Arc<NodeStats>) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {
     let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
-    pool::start("store-pages", 1, EXPORT_QUEUE_LEN, move |PageRequest { behind, ticket }: PageRequest| {
-        let page = page(&links, &stats, &behind, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
+    pool::start("store-pages", 1, EXPORT_QUEUE_LEN, move |PageRequest { behind, scope, ticket }: PageRequest| {
+        let page = page(&links, &stats, &behind, &scope, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
         post.to(ticket.core).post(ToCore::Page { token: ticket.token, page });
     })
 }
 
-/// What stands behind a key: about so many bytes of lines, of so many records at most.
-fn page(links: &Links, stats: &NodeStats, behind: &[u8], (bytes, records): (usize, usize)) -> Page {
+/// What stands behind a key: about so many bytes of lines, of so many records at most. Of damaged records only those are told
+/// who may see all links: nobody knows whose they are.
+fn page(links: &Links, stats: &NodeStats, behind: &[u8], scope: &Scope, (bytes, records): (usize, usize)) -> Page {
     let mut page = Page { lines: Vec::with_capacity(bytes + 4_096), ..Page::default() };
     let mut left = records;
     let mut last = Vec::new();
     for part in parts().into_iter().filter(|part| !part.is_before(behind)) {
         let mut damaged = Vec::new();
         let scanned = links.scan_behind(part, behind, |key, value| {
-            if let Err(what) = export::write_line(key, value, &mut page.lines) {
-                damaged.push(what);
+            match export::write_line(key, value, scope, &mut page.lines) {
+                Err(what) if *scope == Scope::All => damaged.push(what),
+                Ok(_) | Err(_) => {}
             }
             left -= 1;
             last.clear();
@@ -44,7 +47,8 @@ fn page(links: &Links, stats: &NodeStats, behind: &[u8], (bytes, records): (usiz
         });
         page.damaged.append(&mut damaged);
         match scanned {
-            Ok(ranges) => page.damaged.extend(ranges.iter().map(ToString::to_string)),
+            Ok(ranges) if *scope == Scope::All => page.damaged.extend(ranges.iter().map(ToString::to_string)),
+            Ok(_) => {}
             Err(error) => {
                 stats.store_errors.add_shared(1);
                 tracing::error!(%error, "an export could not read the store");
@@ -73,7 +77,7 @@ mod tests {
     fn read_all(node: &TestNode, bounds: (usize, usize)) -> (Vec<u8>, Vec<String>) {
         let (mut lines, mut damaged, mut behind) = (Vec::new(), Vec::new(), Vec::new());
         loop {
-            let page = page(&node.links, &node.stats, &behind, bounds);
+            let page = page(&node.links, &node.stats, &behind, &Scope::All, bounds);
             assert!(!page.failed);
             lines.extend(page.lines);
             damaged.extend(page.damaged);

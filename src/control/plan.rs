@@ -18,6 +18,7 @@ use carom_shards::Code;
 pub use self::writes::{Conflict, Outcome, Stored, Writes};
 use super::catalog::Relisted;
 use super::urls::Alike;
+use crate::apps::Scope;
 use crate::fleet::follow::Position;
 use crate::fleet::outbox::Outbox;
 use crate::fleet::rules::{self, Verdict};
@@ -128,13 +129,21 @@ impl<'o> Plan<'o> {
                     self.create(link, ticket, ground, &before);
                 }
             }
-            Order::Client(StoreRequest::Change { code, patch, ticket }, ground) => {
+            Order::Client(StoreRequest::Change { code, patch, by, ticket }, ground) => {
                 let before = self.stored(&code, look_up);
-                self.change(code, &patch, ticket, ground, &before);
+                if is_within(&by, &before, &ground) {
+                    self.change(code, &patch, ticket, ground, &before);
+                } else {
+                    self.hide(code, ticket, ground, &before);
+                }
             }
-            Order::Client(StoreRequest::Delete { code, ticket }, ground) => {
+            Order::Client(StoreRequest::Delete { code, by, ticket }, ground) => {
                 let before = self.stored(&code, look_up);
-                self.delete(code, ticket, ground, &before);
+                if is_within(&by, &before, &ground) {
+                    self.delete(code, ticket, ground, &before);
+                } else {
+                    self.hide(code, ticket, ground, &before);
+                }
             }
             Order::Client(StoreRequest::Read { ticket, .. } | StoreRequest::ReadVisits { ticket, .. }, _) => {
                 // Reads have their own queue. One that comes here all the same gets an answer.
@@ -271,6 +280,14 @@ impl<'o> Plan<'o> {
                 }
             },
         }
+    }
+
+    /// Says that there is no link, where there may be one of somebody else.
+    fn hide(&mut self, code: Code, ticket: Ticket, ground: Ground, before: &Stored) {
+        if let Ground::Held(state) = ground {
+            self.held(code, state, before);
+        }
+        self.answer(ticket, StoreAnswer::NotFound);
     }
 
     /// A link has turned up whose client was told that it was not made.
@@ -554,6 +571,19 @@ impl<'o> Plan<'o> {
 
     fn answer(&mut self, ticket: Ticket, answer: StoreAnswer) {
         self.outcomes.push(Outcome::Answer { ticket, answer });
+    }
+}
+
+/// Whether whoever asks may touch what is under a code. Nobody knows whose a damaged record is. What Redis has accepted was
+/// looked at before it was asked.
+fn is_within(by: &Scope, before: &Stored, ground: &Ground) -> bool {
+    let has = |state: &State| if let State::Link(link) = state { by.has(link) } else { true };
+    match (before, ground) {
+        (_, Ground::Accepted { .. }) => true,
+        (_, Ground::Held(theirs)) if !has(theirs) => false,
+        (Stored::Held(mine), _) => has(mine),
+        (Stored::Damaged, _) => *by == Scope::All,
+        (Stored::Absent | Stored::Unknown, _) => true,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Connections of a core: what is known of each, in slots that are used again.
 
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
@@ -7,6 +8,8 @@ use std::time::Instant;
 use carom_ring::Tag;
 
 use super::slow::Stream;
+use crate::desk::Desk;
+use crate::guard::Place;
 use crate::limits::PROGRESS_LEN_MIN;
 use crate::visits::Visitor;
 use crate::wire::connection::Expects;
@@ -77,6 +80,8 @@ pub(super) struct Conn {
     pub(super) peer_ended: bool,
     /// It is in the list of those to settle.
     pub(super) dirty: bool,
+    /// Where the client is, once somebody wanted to know.
+    place: Option<Place>,
 }
 
 impl Conn {
@@ -104,7 +109,33 @@ impl Conn {
             stopping: false,
             peer_ended: false,
             dirty: false,
+            place: None,
         }
+    }
+
+    /// The address of the client; `None` where it is gone already.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        let address = rustix::net::getpeername(&self.socket).ok()??;
+        SocketAddr::try_from(address).ok().map(|address| address.ip())
+    }
+
+    /// Whether the client has asked for too much that is not there, and is told nothing for now.
+    #[cold]
+    pub(super) fn is_barred(&mut self, desk: &Desk) -> bool {
+        self.place(desk).is_some_and(|place| desk.guard().bars(place).is_some())
+    }
+
+    /// Counts that the client has asked for something that is not there. Returns whether that was once too often.
+    #[inline]
+    pub(super) fn misses_too_often(&mut self, desk: &Desk) -> bool {
+        desk.guard().counts_misses() && self.place(desk).is_some_and(|place| desk.guard().miss(place).is_err())
+    }
+
+    fn place(&mut self, desk: &Desk) -> Option<Place> {
+        if self.place.is_none() {
+            self.place = self.address().map(|address| desk.guard().place(address));
+        }
+        self.place
     }
 
     /// Notes that so many bytes of a body without end have come. With each [`PROGRESS_LEN_MIN`] of them its time begins anew.

@@ -4,7 +4,7 @@ use super::conn::Stage;
 use super::slow::Ending;
 use super::work::{TICKS_PER_SECOND, Work, count, may_step};
 use crate::limits::{BODY_TIME_MAX, FETCH_TIME_MAX, SEND_TIME_MAX};
-use crate::wire::answer::Found;
+use crate::wire::answer::{Found, Told};
 use crate::wire::connection::Expects;
 use crate::wire::{Ask, Rejection};
 
@@ -63,8 +63,8 @@ impl Work {
         let Some(asking) = conn.asking.take() else { return };
         Self::touch(&mut self.dirty, conn);
         let ask = Ask { close: true, ..asking.ask };
-        count(&self.stats, &Found::Elsewhere);
-        self.answers.write(&mut conn.out, &ask, &[], &Found::Elsewhere, self.now.unix_ms);
+        count(&self.stats, &Told::Found(Found::Elsewhere));
+        self.answers.write(&mut conn.out, &ask, &[], &Told::Found(Found::Elsewhere), self.now.unix_ms);
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         conn.stage = Stage::Finishing;
     }

@@ -20,6 +20,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 
 use crate::desk::Desk;
+use crate::guard::Source;
 use crate::limits::{HEAD_LEN_MAX, HEADERS_MAX};
 
 /// Bytes that may wait in either direction before the writer has to pause. A few answers, or a piece of a body.
@@ -105,13 +106,14 @@ impl Stream {
     pub(super) fn start(
         slot: u32,
         heads: u32,
+        source: Option<Source>,
         desk: Rc<Desk>,
         service: &Service,
     ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
         let stream = Rc::new(Stream { slot, desk, state });
-        (Rc::clone(&stream), drive(stream, Rc::clone(service)))
+        (Rc::clone(&stream), drive(stream, source, Rc::clone(service)))
     }
 
     // For the loop.
@@ -199,8 +201,11 @@ impl Stream {
 }
 
 /// Runs hyper until the connection ends, one way or the other.
-async fn drive(stream: Rc<Stream>, service: Service) {
-    let handler = service_fn(|request| {
+async fn drive(stream: Rc<Stream>, source: Option<Source>, service: Service) {
+    let handler = service_fn(|mut request: Request<Incoming>| {
+        if let Some(source) = source {
+            request.extensions_mut().insert(source);
+        }
         let (stream, service) = (Rc::clone(&stream), Rc::clone(&service));
         let mut state = stream.state.borrow_mut();
         state.in_flight += 1;

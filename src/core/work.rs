@@ -17,10 +17,11 @@ use super::mesh::Question;
 use super::serve::Limits;
 use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
 use crate::desk::{Desk, Looked};
+use crate::guard::Source;
 use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
 use crate::stats::{CoreStats, LatencySummary};
 use crate::visits::Visitor;
-use crate::wire::answer::{Answers, Found};
+use crate::wire::answer::{Answers, Found, Told};
 use crate::wire::connection::Expects;
 use crate::wire::{Action, Ask, Connection, Rejection};
 
@@ -126,7 +127,8 @@ impl Work {
 
     fn start_stream(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let (stream, task) = Stream::start(slot, conn.machine.heads(), Rc::clone(&self.desk), &self.service);
+        let source = conn.address().map(Source);
+        let (stream, task) = Stream::start(slot, conn.machine.heads(), source, Rc::clone(&self.desk), &self.service);
         conn.slow = Some(stream);
         executor::spawn_task(task, &self.woken);
     }
@@ -199,6 +201,14 @@ impl Work {
                 Action::Read => return at,
                 Action::Lookup(ask) => {
                     let data = self.data.as_mut().expect("only cores with a shard have fast connections");
+                    if self.desk.guard().is_alert() && conn.is_barred(&self.desk) {
+                        self.stats.throttled.add(1);
+                        self.answers.write(&mut conn.out, &ask, b"", &Told::TooMany, self.now.unix_ms);
+                        if end_or_wait(conn, &ask, at == input.len()) {
+                            return at;
+                        }
+                        continue;
+                    }
                     let found = match data.find(&ask.code, self.now.unix_ms) {
                         Place::Here(found) => found,
                         Place::Copy(found) => {
@@ -223,16 +233,12 @@ impl Work {
                         conn.query.extend_from_slice(ask.query.of(taken));
                         return at;
                     };
-                    count(&self.stats, &found);
-                    tell_visit(&self.desk, &ask, &found, || visitor_of(&self.desk, &ask, taken));
-                    self.answers.write(&mut conn.out, &ask, ask.query.of(taken), &found, self.now.unix_ms);
+                    let told = screen(&self.desk, conn, found);
+                    count(&self.stats, &told);
+                    tell_visit(&self.desk, &ask, &told, || visitor_of(&self.desk, &ask, taken));
+                    self.answers.write(&mut conn.out, &ask, ask.query.of(taken), &told, self.now.unix_ms);
                     self.answered += 1;
-                    if ask.close {
-                        conn.stage = Stage::Finishing;
-                        conn.said_last = ask.asked_to_close && at == input.len();
-                        return at;
-                    }
-                    if !may_step(conn) {
+                    if end_or_wait(conn, &ask, at == input.len()) {
                         return at;
                     }
                 }
@@ -361,7 +367,7 @@ impl Work {
             match data.find(&code, self.now.unix_ms) {
                 Place::Here(found) | Place::Copy(found) => {
                     if let Next::Answer(found) = looks.go_on(found, code, token | DESK_TOKEN, self.now.tick) {
-                        count(&self.stats, &found);
+                        count(&self.stats, &Told::Found(found));
                         desk.bring_looked(token, looked(&found));
                     }
                 }
@@ -411,7 +417,7 @@ impl Work {
                 let Next::Answer(then) = looks.go_on(found, code, token, self.now.tick) else { return None };
                 found = then;
             }
-            count(&self.stats, &found);
+            count(&self.stats, &Told::Found(found));
             self.desk.bring_looked(token & !DESK_TOKEN, looked(&found));
             return None;
         }
@@ -424,10 +430,11 @@ impl Work {
             };
             found = then;
         }
-        count(&self.stats, &found);
-        tell_visit(&self.desk, &asking.ask, &found, || asking.visitor);
+        let told = screen(&self.desk, conn, found);
+        count(&self.stats, &told);
+        tell_visit(&self.desk, &asking.ask, &told, || asking.visitor);
         let query = std::mem::take(&mut conn.query);
-        self.answers.write(&mut conn.out, &asking.ask, &query, &found, self.now.unix_ms);
+        self.answers.write(&mut conn.out, &asking.ask, &query, &told, self.now.unix_ms);
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         Self::touch(&mut self.dirty, conn);
         if asking.ask.close {
@@ -479,6 +486,8 @@ impl Work {
                 }
             }
             ToCore::Hosts(hosts) => self.desk.allow(hosts),
+            ToCore::Blocked(hosts) => self.desk.block(hosts),
+            ToCore::Keys(keys) => self.desk.take_keys(keys),
             ToCore::CodesReady => {
                 self.desk.bring_codes();
             }
@@ -577,11 +586,12 @@ fn token_of(conn: &Conn) -> u64 {
 }
 
 #[inline]
-pub(super) fn count(stats: &CoreStats, found: &Found<'_>) {
-    match found {
-        Found::Link { .. } => stats.redirects.add(1),
-        Found::Missing | Found::Early | Found::Gone => stats.misses.add(1),
-        Found::Damaged | Found::Elsewhere => stats.unavailable.add(1),
+pub(super) fn count(stats: &CoreStats, told: &Told<'_>) {
+    match told {
+        Told::Found(Found::Link { .. }) => stats.redirects.add(1),
+        Told::Found(Found::Missing | Found::Early | Found::Gone) | Told::Blocked => stats.misses.add(1),
+        Told::TooMany => stats.throttled.add(1),
+        Told::Found(Found::Damaged | Found::Elsewhere) => stats.unavailable.add(1),
     }
 }
 
@@ -592,12 +602,32 @@ fn visitor_of(desk: &Desk, ask: &Ask, head: &[u8]) -> Option<Visitor> {
 
 /// Tells of the visit that an answer is; who asks for the head alone does not visit.
 #[inline]
-fn tell_visit(desk: &Desk, ask: &Ask, found: &Found<'_>, visitor: impl FnOnce() -> Option<Visitor>) {
-    match found {
+fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl FnOnce() -> Option<Visitor>) {
+    match told {
         _ if ask.head_only => {}
-        Found::Link { .. } => desk.tell_visit(Some(ask.code), visitor()),
-        Found::Missing | Found::Early => desk.tell_visit(None, visitor()),
-        Found::Gone | Found::Damaged | Found::Elsewhere => {}
+        Told::Found(Found::Link { .. }) => desk.tell_visit(Some(ask.code), visitor()),
+        Told::Found(Found::Missing | Found::Early) => desk.tell_visit(None, visitor()),
+        Told::Found(Found::Gone | Found::Damaged | Found::Elsewhere) | Told::Blocked | Told::TooMany => {}
+    }
+}
+
+/// After an answer: whether the connection ends, or must wait before it goes on.
+#[inline]
+fn end_or_wait(conn: &mut Conn, ask: &Ask, is_last: bool) -> bool {
+    if ask.close {
+        conn.stage = Stage::Finishing;
+        conn.said_last = ask.asked_to_close && is_last;
+    }
+    ask.close || !may_step(conn)
+}
+
+/// What is told of what was found: not where a blocked link leads, and nothing to who asks for too much that is not there.
+#[inline]
+fn screen<'a>(desk: &Desk, conn: &mut Conn, found: Found<'a>) -> Told<'a> {
+    match found {
+        Found::Link { target, .. } if desk.blocks(target) => Told::Blocked,
+        Found::Missing | Found::Early if conn.misses_too_often(desk) => Told::TooMany,
+        found => Told::Found(found),
     }
 }
 

@@ -217,6 +217,8 @@ mod tests {
             look_ups: None,
             allowances: AllowanceQueue::new().0,
             fetches: None,
+            apps: sync_channel(1).0,
+            misses_per_second: 0,
             post: Post::new(Vec::new()),
             cores: Arc::new([Arc::default(), Arc::default()]),
             node: Arc::default(),

@@ -89,12 +89,25 @@ pub enum Found<'a> {
     Elsewhere,
 }
 
+/// What is told of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told<'a> {
+    /// All there is to tell.
+    Found(Found<'a>),
+    /// That it leads to where nobody is to be led.
+    Blocked,
+    /// Nothing: whoever asks has asked for too much that is not there.
+    TooMany,
+}
+
 /// The prebuilt answers of one core.
 #[derive(Debug)]
 pub struct Answers {
     redirects: [Prebuilt; RedirectStatus::ALL.len()],
     missing: PageHeads,
     gone: PageHeads,
+    blocked: PageHeads,
+    too_many: PageHeads,
     damaged: PageHeads,
     unavailable: PageHeads,
     rejections: Vec<(Rejection, Prebuilt)>,
@@ -110,6 +123,8 @@ impl Answers {
             }),
             missing: PageHeads::new(pages::NOT_FOUND),
             gone: PageHeads::new(pages::GONE),
+            blocked: PageHeads::new(pages::BLOCKED),
+            too_many: PageHeads::new(pages::TOO_MANY),
             damaged: PageHeads::new(pages::DAMAGED),
             unavailable: PageHeads::new(pages::UNAVAILABLE),
             rejections: Rejection::ALL.into_iter().map(|rejection| (rejection, rejection_head(rejection))).collect(),
@@ -124,7 +139,8 @@ impl Answers {
         let date = date.as_bytes();
         assert_eq!(date.len(), DATE_LEN, "an HTTP date has a fixed length until the year 9999");
         self.redirects.iter_mut().for_each(|head| head.set_date(date));
-        for page in [&mut self.missing, &mut self.gone, &mut self.damaged, &mut self.unavailable] {
+        let Answers { missing, gone, blocked, too_many, damaged, unavailable, .. } = self;
+        for page in [missing, gone, blocked, too_many, damaged, unavailable] {
             page.html.set_date(date);
             page.text.set_date(date);
         }
@@ -134,7 +150,12 @@ impl Answers {
     /// Appends the answer to a question that came with that query. `now_ms` is the present instant in milliseconds since
     /// 1970 UTC: no client may keep a redirect for longer than the link lives.
     #[inline]
-    pub fn write(&self, out: &mut Vec<u8>, ask: &Ask, query: &[u8], found: &Found<'_>, now_ms: u64) {
+    pub fn write(&self, out: &mut Vec<u8>, ask: &Ask, query: &[u8], told: &Told<'_>, now_ms: u64) {
+        let found = match told {
+            Told::Found(found) => found,
+            Told::Blocked => return self.blocked.write(out, ask),
+            Told::TooMany => return self.too_many.write(out, ask),
+        };
         match found {
             Found::Link { policy, target } => {
                 out.extend_from_slice(&self.redirects[status_index(policy.status)].bytes);
@@ -258,7 +279,7 @@ mod tests {
 
     fn written(ask: &Ask, found: &Found<'_>) -> String {
         let mut out = Vec::new();
-        Answers::new(784_111_777).write(&mut out, ask, b"q=1", found, 5_000);
+        Answers::new(784_111_777).write(&mut out, ask, b"q=1", &Told::Found(*found), 5_000);
         String::from_utf8(out).unwrap()
     }
 

@@ -25,7 +25,7 @@ pub struct Page {
 impl Page {
     /// After how many seconds a client should come again, where that may help.
     pub fn retry_after(&self) -> Option<u32> {
-        self.status.starts_with("503").then_some(1)
+        (self.status.starts_with("503") || self.status.starts_with("429")).then_some(1)
     }
 }
 
@@ -66,6 +66,22 @@ pub const GONE: Page = page!(
     "It was valid for a limited time. Ask whoever gave it to you for a new one."
 );
 
+/// There is such a link, but its target is on the block list.
+pub const BLOCKED: Page = page!(
+    "410 Gone",
+    "410",
+    "This link was stopped",
+    "Where it leads is blocked by the operators of this service. Do not look for another way there."
+);
+
+/// Whoever asks has asked for too many links that do not exist.
+pub const TOO_MANY: Page = page!(
+    "429 Too Many Requests",
+    "429",
+    "Too many wrong links",
+    "From where you are, too many links were asked for that do not exist. Try again in a moment."
+);
+
 /// There is such a link, but where it leads cannot be read.
 pub const DAMAGED: Page = page!(
     "500 Internal Server Error",
@@ -100,7 +116,7 @@ mod tests {
     fn the_policy_allows_exactly_the_style_of_the_pages() {
         let hash = format!("'sha256-{}'", base64(&Sha256::digest(style!())));
         assert!(CONTENT_SECURITY_POLICY.contains(&hash), "{hash}");
-        for page in [NOT_FOUND, GONE, DAMAGED, UNAVAILABLE] {
+        for page in [NOT_FOUND, GONE, BLOCKED, TOO_MANY, DAMAGED, UNAVAILABLE] {
             assert!(page.html.contains(concat!("<style>", style!(), "</style>")));
             assert!(!page.html.contains("<script") && !page.html.contains("style="));
         }

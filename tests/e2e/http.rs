@@ -1,11 +1,12 @@
 //! Clients: an HTTP library, `curl`, and a bare socket for what neither would send.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use crate::node::PATIENCE;
 
@@ -96,6 +97,18 @@ impl Wire {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Wire { stream, rest: Vec::new() })
+    }
+
+    /// Connects from an address of this machine.
+    pub(crate) fn open_from(source: IpAddr, address: SocketAddr) -> Wire {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::new(source, 0).into()).expect("an address of this machine");
+        socket.connect_timeout(&address.into(), PATIENCE).expect("somebody listens");
+        let stream = TcpStream::from(socket);
+        stream.set_nodelay(true).expect("a socket of TCP");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time that is not zero");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a time that is not zero");
+        Wire { stream, rest: Vec::new() }
     }
 
     /// Gives up on a write that makes no progress for that long.

@@ -8,7 +8,9 @@
 )]
 
 mod allow;
+mod apps;
 mod bad_input;
+mod block;
 mod bulk;
 mod changes;
 mod copies;
@@ -19,6 +21,7 @@ mod exports;
 mod faults;
 mod fields;
 mod fleet;
+mod guesses;
 mod hostile;
 mod http;
 mod ledger;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use carom::apps::Scope;
 use carom::control::plan::Writes;
 use carom::fleet::follow::Position;
 use carom::fleet::outbox::Delivery;
@@ -282,7 +283,8 @@ impl World {
         };
         note!(self, "request {token}: node {node} deletes code {index}: {}", brief(&heard));
         let ground = self.ground(index, None, heard);
-        let request = StoreRequest::Delete { code: code_at(index), ticket: Ticket { core: CoreId(0), token } };
+        let request =
+            StoreRequest::Delete { code: code_at(index), by: Scope::All, ticket: Ticket { core: CoreId(0), token } };
         self.nodes[node].gateway.push_back(Order::Client(request, ground));
         true
     }
@@ -336,7 +338,7 @@ impl World {
         note!(self, "request {token}: node {node} changes code {index}, number {number}: {}", brief(&heard));
         let ground = self.ground(index, asked, heard);
         let ticket = Ticket { core: CoreId(0), token };
-        let request = StoreRequest::Change { code: code_at(index), patch: Box::new(patch), ticket };
+        let request = StoreRequest::Change { code: code_at(index), patch: Box::new(patch), by: Scope::All, ticket };
         self.nodes[node].gateway.push_back(Order::Client(request, ground));
         true
     }

@@ -311,10 +311,11 @@ impl Finder<'_> {
 
 /// The runs that have all links that are asked for, and as few others as possible.
 fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
-    if filter.tags.is_empty() {
+    let shelves = filter.shelves();
+    if shelves.is_empty() {
         return vec![Run::of_dates(filter)];
     }
-    let mut runs: Vec<Run> = filter.tags.iter().map(|tag| Run::of_tag(tag, filter)).collect();
+    let mut runs: Vec<Run> = shelves.iter().map(|shelf| Run::of_tag(shelf, filter)).collect();
     if filter.has_all() {
         // The shortest leads.
         runs.sort_by_key(|run| len_of(counts, run));

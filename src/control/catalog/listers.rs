@@ -80,14 +80,15 @@ impl Lister {
                 Finder { catalog, visits: &*self.setup.visits, query, now_ms: unix_ms(), time_max }.find()
             }
             ListRequest::Tags(query) => {
-                let (view, counts) = catalog.look(|counts| counts.tags.whole().is_some().then(|| counts.of_tags.all()));
+                let (view, counts) =
+                    catalog.look(|counts| counts.tags.whole().is_some().then(|| counts.of_tags.all(&query.scope)));
                 Ok(match counts {
                     None => ListAnswer::Counting,
                     Some(None) => ListAnswer::TooManyTags,
                     Some(Some(all)) => {
                         let mut page = tags::page(all, query);
                         if query.with_visits {
-                            tags::add_visits(&mut page, &view, &*self.setup.visits)?;
+                            tags::add_visits(&mut page, &query.scope, &view, &*self.setup.visits)?;
                         }
                         ListAnswer::Tags(page)
                     }

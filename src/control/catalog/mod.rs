@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::counting::Counted;
 use self::tags::TagCounts;
+use crate::apps::AppName;
 use crate::link::Link;
 use crate::listing::Place;
 use crate::store::links::catalog::{CRAWLABLE, Entry, Listing, Marks, Shelf, View, tag_of};
@@ -64,6 +65,7 @@ pub fn listing(link: &Link) -> Listing<'_> {
         tags: link.labels.tags.joined(),
         // A private link is one that nobody comes upon.
         crawlable: link.labels.crawlable && !link.is_private(),
+        app: link.labels.app.as_ref().map(AppName::as_str),
         marks: Marks { end_ms: link.policy.valid_until_ms, limited: link.policy.max_visits.is_some() },
     }
 }

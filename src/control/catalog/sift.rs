@@ -90,6 +90,7 @@ impl<'q> Sift<'q> {
             false => filter.tags.is_empty() || filter.tags.iter().any(has),
         };
         has_tags
+            && filter.scope.has_app(link.app)
             && filter.since_ms.is_none_or(|since_ms| link.created_ms >= since_ms)
             && filter.until_ms.is_none_or(|until_ms| link.created_ms <= until_ms)
             && !(filter.without_over && link.policy.valid_until_ms.is_some_and(|until_ms| until_ms <= self.now_ms))

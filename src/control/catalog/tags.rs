@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::visits::Visits;
 use super::walk::Run;
+use crate::apps::Scope;
 use crate::limits::{LIST_SORTED_MAX, TAGS_COUNTED_MAX};
 use crate::listing::{Filter, TagField, TagPage, TagQuery};
 use crate::store::links::StoreError;
-use crate::store::links::catalog::{View, tag_of};
+use crate::store::links::catalog::{View, app_shelf, shelf_of, tag_key, tag_of};
 use crate::visits::tally::Counts;
 
 /// How many links each tag has.
@@ -30,7 +32,7 @@ impl Default for TagCounts {
 impl TagCounts {
     /// Takes an entry of the index of tags into account.
     pub(super) fn change(&mut self, key: &[u8], added: bool) {
-        let (TagCounts::Known(counts), Some(tag)) = (&mut *self, tag_of(key)) else { return };
+        let (TagCounts::Known(counts), Some(tag)) = (&mut *self, shelf_of(key)) else { return };
         if let Some(count) = counts.get_mut(tag) {
             *count = if added { *count + 1 } else { *count - 1 };
             if *count == 0 {
@@ -43,12 +45,21 @@ impl TagCounts {
         }
     }
 
-    /// All of them; `None` where there are too many.
-    pub(super) fn all(&self) -> Option<Vec<(Arc<str>, u64)>> {
-        match self {
-            TagCounts::Known(counts) => Some(counts.iter().map(|(tag, count)| (Arc::clone(tag), *count)).collect()),
-            TagCounts::TooMany => None,
-        }
+    /// All tags that links have which are within; `None` where there are too many.
+    pub(super) fn all(&self, scope: &Scope) -> Option<Vec<(Arc<str>, u64)>> {
+        let TagCounts::Known(counts) = self else { return None };
+        Some(match scope.app() {
+            None => {
+                let tags = counts.iter().filter(|(tag, _)| tag_of(&tag_key(tag, &[])).is_some());
+                tags.map(|(tag, count)| (Arc::clone(tag), *count)).collect()
+            }
+            Some(app) => {
+                let before = app_shelf(app.as_str(), Some(""));
+                let of_app = counts.range::<str, _>((Bound::Included(&*before), Bound::Unbounded));
+                let tags = of_app.map_while(|(shelf, count)| Some((shelf.strip_prefix(&*before)?.into(), *count)));
+                tags.collect()
+            }
+        })
     }
 }
 
@@ -75,14 +86,20 @@ pub(super) fn page(mut tags: Vec<(Arc<str>, u64)>, query: &TagQuery) -> TagPage 
 ///
 /// # Errors
 /// Where the store cannot be read.
-pub(super) fn add_visits(page: &mut TagPage, view: &View, visits: &dyn Visits) -> Result<(), StoreError> {
+pub(super) fn add_visits(
+    page: &mut TagPage,
+    scope: &Scope,
+    view: &View,
+    visits: &dyn Visits,
+) -> Result<(), StoreError> {
     let mut left = LIST_SORTED_MAX as u64;
     for (tag, count) in &page.tags {
         let of_tag = match left.checked_sub(*count) {
             None => None,
             Some(rest) => {
                 left = rest;
-                let places = Run::of_tag(tag, &Filter::default()).places(view, false);
+                let shelf = scope.app().map(|app| app_shelf(app.as_str(), Some(tag)));
+                let places = Run::of_tag(shelf.as_deref().unwrap_or(tag), &Filter::default()).places(view, false);
                 // There may be some more by now.
                 let codes = places
                     .take(LIST_SORTED_MAX)
@@ -116,8 +133,8 @@ mod tests {
         let asked = |field, descending, term: Option<&str>, page| {
             let term = term.map(str::to_owned);
             let found = super::page(
-                counts.all().unwrap(),
-                &TagQuery { term, field, descending, page, per_page: 2, with_visits: false },
+                counts.all(&Scope::All).unwrap(),
+                &TagQuery { scope: Scope::All, term, field, descending, page, per_page: 2, with_visits: false },
             );
             (found.tags.iter().map(|(tag, count)| format!("{tag}{count}")).collect::<Vec<_>>().join(" "), found.total)
         };
@@ -134,9 +151,9 @@ mod tests {
         let mut counts = TagCounts::default();
         (0..TAGS_COUNTED_MAX).for_each(|number| counts.change(&tag_key(&number.to_string(), b""), true));
         counts.change(&tag_key("0", b"x"), true);
-        assert_eq!(counts.all().unwrap().len(), TAGS_COUNTED_MAX);
+        assert_eq!(counts.all(&Scope::All).unwrap().len(), TAGS_COUNTED_MAX);
         counts.change(&tag_key("one more", b""), true);
         counts.change(&tag_key("0", b""), false);
-        assert!(counts.all().is_none());
+        assert!(counts.all(&Scope::All).is_none());
     }
 }

@@ -15,6 +15,7 @@ use super::counting::count_part;
 use super::list::Finder;
 use super::visits::Visits;
 use super::{Catalog, Relisted};
+use crate::apps::{AppName, Scope};
 use crate::control::plan::tests::link;
 use crate::control::testing::KEY;
 use crate::labels::Tags;
@@ -120,6 +121,7 @@ impl Shelves {
                 true => filter.tags.iter().all(|tag| has(link, tag)),
                 false => filter.tags.is_empty() || filter.tags.iter().any(|tag| has(link, tag)),
             })
+            .filter(|link| filter.scope.has(link))
             .filter(|link| filter.since_ms.is_none_or(|ms| link.created_ms >= ms))
             .filter(|link| filter.until_ms.is_none_or(|ms| link.created_ms <= ms))
             .filter(|link| !(filter.without_over && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50)))
@@ -177,15 +179,17 @@ fn code(text: &str) -> Code {
 }
 
 fn any_change() -> impl Strategy<Value = (Code, Option<Link>)> {
-    let made = (0..60u64, proptest::collection::vec("[ab]", 0..3), "[xX]{0,2}", 0..3u64, any::<bool>());
+    let app = proptest::option::of("[ab]b?");
+    let made = (0..60u64, proptest::collection::vec("[ab]", 0..3), "[xX]{0,2}", 0..3u64, any::<bool>(), app);
     ("[ab1]{1,3}", proptest::option::weighted(0.8, made)).prop_map(|(name, made)| {
-        let link = made.map(|(created_ms, tags, title, until, crawlable)| {
+        let link = made.map(|(created_ms, tags, title, until, crawlable, app)| {
             let mut link = link(&name, Origin::Issued);
             link.created_ms = created_ms;
             link.target = format!("https://{}.example/", 9 - created_ms % 10);
             link.labels.tags = Tags::of(tags.iter().map(String::as_str)).unwrap();
             link.labels.title = (!title.is_empty()).then_some(title);
             link.labels.crawlable = crawlable;
+            link.labels.app = app.map(|name| AppName::parse(&name).unwrap());
             link.policy.valid_until_ms = [None, Some(50), Some(51)][until as usize];
             link
         });
@@ -200,8 +204,12 @@ fn any_filter() -> impl Strategy<Value = Filter> {
     );
     let tags =
         prop_oneof![Just(vec![]), Just(vec!["a"]), Just(vec!["b"]), Just(vec!["a", "b"]), Just(vec!["a", "none"])];
-    (term, tags, any::<bool>(), proptest::option::of(0..60u64), proptest::option::of(0..60u64), any::<bool>()).prop_map(
-        |(term, tags, all_tags, since_ms, until_ms, without_over)| Filter {
+    let app = proptest::option::of("[ab]b?").prop_map(|app| app.map(|name| AppName::parse(&name).unwrap()));
+    let scope = app.prop_map(|app| app.map_or(Scope::All, Scope::App));
+    let within = (proptest::option::of(0..60u64), proptest::option::of(0..60u64));
+    (term, tags, any::<bool>(), within, any::<bool>(), scope).prop_map(
+        |(term, tags, all_tags, (since_ms, until_ms), without_over, scope)| Filter {
+            scope,
             term,
             all_tags: all_tags && tags.len() > 1,
             tags: tags.into_iter().map(str::to_owned).collect(),
@@ -252,15 +260,24 @@ proptest! {
         }
         check();
         let (view, (dates, tags, of_tags)) = shelves.catalog.look(|counts| {
-            (counts.dates.whole().unwrap().total(), counts.tags.whole().unwrap().total(), counts.of_tags.all().unwrap())
+            (counts.dates.whole().unwrap().total(), counts.tags.whole().unwrap().total(), counts.of_tags.all(&Scope::All).unwrap())
         });
         prop_assert_eq!(dates, shelves.links.borrow().len() as u64);
         prop_assert_eq!(view.keys(Shelf::Dates, b"", b"").count() as u64, dates);
         prop_assert_eq!(view.keys(Shelf::Tags, b"", b"").count() as u64, tags);
+        let order = Order { field: OrderField::DateCreated, descending: true };
+        let len = |filter: &Filter| shelves.expected(filter, order).len() as u64;
         for (tag, count) in of_tags {
-            let filter = Filter { tags: vec![tag.to_string()], ..Filter::default() };
-            let order = Order { field: OrderField::DateCreated, descending: true };
-            prop_assert_eq!(shelves.expected(&filter, order).len() as u64, count);
+            prop_assert_eq!(len(&Filter { tags: vec![tag.to_string()], ..Filter::default() }), count);
+        }
+        for app in ["a", "ab", "b", "bb", "none"] {
+            let scope = Scope::App(AppName::parse(app).unwrap());
+            let (_, of_app) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
+            for tag in ["a", "b"] {
+                let count = of_app.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
+                prop_assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
+            }
+            prop_assert!(of_app.iter().all(|(tag, _)| ["a", "b"].contains(&&**tag)));
         }
     }
 }

@@ -176,6 +176,9 @@ impl Gateway {
                 Err(_) => self.go_alone(request, "it is not known which link there is to change"),
             },
             (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
+                Ok(Some(State::Link(link))) if !is_within(&request, &link) => {
+                    self.tell(request, Ground::Held(State::Link(link)))
+                }
                 Ok(state) => {
                     let claim = state.map_or(0, |state| state.version().claim);
                     let change = (*code, Change::Remove { claim, now_ms: unix_ms() });
@@ -190,10 +193,11 @@ impl Gateway {
 
     /// Offers the changed link: as the next state after what Redis has, or after what this node has where that is newer.
     fn change(&mut self, request: StoreRequest, deadline: Instant, theirs: Option<State>) -> Result<(), Ended> {
-        let StoreRequest::Change { code, patch, .. } = &request else { return Ok(()) };
+        let StoreRequest::Change { code, patch, by, .. } = &request else { return Ok(()) };
         let mine = self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value));
         let now = rules::newest(mine, theirs);
         let changed = match &now {
+            Some(State::Link(link)) if !by.has(link) => None,
             Some(State::Link(link)) => patch.apply(link).ok(),
             Some(State::Gone(_)) | None => None,
         };
@@ -227,6 +231,11 @@ impl Gateway {
         let ground = ground(&self.shared, answer, change);
         self.tell(request, ground)
     }
+}
+
+/// Whether whoever asks may delete that link.
+fn is_within(request: &StoreRequest, link: &Link) -> bool {
+    if let StoreRequest::Delete { by, .. } = request { by.has(link) } else { true }
 }
 
 /// What an answer of Redis means for the request that asked for a change.

@@ -123,6 +123,7 @@ fn end_of(stored: &Stored) -> Option<Due> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apps::Scope;
     use crate::control::plan::Writes;
     use crate::control::plan::tests::link;
     use crate::fleet::outbox::Outbox;
@@ -229,11 +230,11 @@ mod tests {
 
     fn extend(text: &str, end_ms: Option<u64>) -> Order {
         let patch = Box::new(Patch { valid_until_ms: Some(end_ms), ..Patch::default() });
-        Order::Client(StoreRequest::Change { code: code(text), patch, ticket: TICKET }, Ground::Alone)
+        Order::Client(StoreRequest::Change { code: code(text), patch, by: Scope::All, ticket: TICKET }, Ground::Alone)
     }
 
     fn delete(text: &str) -> Order {
-        Order::Client(StoreRequest::Delete { code: code(text), ticket: TICKET }, Ground::Alone)
+        Order::Client(StoreRequest::Delete { code: code(text), by: Scope::All, ticket: TICKET }, Ground::Alone)
     }
 
     fn create(link: Link) -> Order {

@@ -125,6 +125,7 @@ pub(super) fn entry_of(stored: &Stored) -> Option<UrlEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apps::Scope;
     use crate::control::plan::tests::link;
     use crate::fleet::outbox::Outbox;
     use crate::link::Version;
@@ -209,7 +210,10 @@ mod tests {
 
     fn delete(code: &str) -> Order {
         let code = Code::parse(code.as_bytes()).unwrap();
-        Order::Client(StoreRequest::Delete { code, ticket: Ticket { core: CoreId(0), token: 99 } }, Ground::Alone)
+        Order::Client(
+            StoreRequest::Delete { code, by: Scope::All, ticket: Ticket { core: CoreId(0), token: 99 } },
+            Ground::Alone,
+        )
     }
 
     fn shelf() -> Shelf {

@@ -2,7 +2,7 @@
 //!
 //! An entry is written and removed in the commit that changes its link. Its key has six bytes of milliseconds since 1970
 //! and the code; in `tags` behind the tag and a zero byte, which no tag can have. Links that crawlers may follow are those
-//! of a tag that nobody can give. Its value has the few things of a link that lists leave some out by ([`Marks`]), so that
+//! of a tag that nobody can give, and those of an app have one for it and one for each of their tags. Its value has the few things of a link that lists leave some out by ([`Marks`]), so that
 //! no record is read for that. An entry without a link does no harm: it is passed over.
 
 use std::ops::Bound;
@@ -24,6 +24,12 @@ const BLOCK_BYTES: u32 = 16 * 1024;
 
 /// Stands in the place of a tag for links that crawlers may follow. Tags have no control characters.
 pub const CRAWLABLE: &str = "\u{1}";
+
+/// Begins what stands in the place of a tag for the links of one app.
+const OF_APP: char = '\u{2}';
+
+/// Stands between an app and the tag of a link of it.
+const TAG_OF_APP: char = '\u{1}';
 
 /// Behind a tag.
 const END_OF_TAG: u8 = 0;
@@ -92,6 +98,8 @@ pub struct Listing<'a> {
     pub tags: &'a str,
     /// Whether crawlers may follow it.
     pub crawlable: bool,
+    /// The name of its app.
+    pub app: Option<&'a str>,
     /// What its entries say.
     pub marks: Marks,
 }
@@ -102,7 +110,13 @@ impl Listing<'_> {
         let (place, marks) = (self.place.to_bytes(), self.marks);
         let tags = in_joined(self.tags).chain(self.crawlable.then_some(CRAWLABLE));
         let of_tags = tags.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(tag, &place), marks });
-        std::iter::once(Entry { shelf: Shelf::Dates, key: place.clone(), marks }).chain(of_tags).collect()
+        let of_app = self.app.into_iter().flat_map(|app| {
+            let tags = in_joined(self.tags).map(Some);
+            std::iter::once(None).chain(tags).map(move |tag| app_shelf(app, tag))
+        });
+        let of_app = of_app.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(&tag, &place), marks });
+        let of_date = Entry { shelf: Shelf::Dates, key: place.clone(), marks };
+        std::iter::once(of_date).chain(of_tags).chain(of_app).collect()
     }
 }
 
@@ -111,10 +125,26 @@ pub fn tag_key(tag: &str, place: &[u8]) -> Vec<u8> {
     [tag.as_bytes(), &[END_OF_TAG], place].concat()
 }
 
+/// What stands in the place of a tag for the links of an app, or for those of them that have a tag.
+pub fn app_shelf(app: &str, tag: Option<&str>) -> String {
+    let mut shelf = format!("{OF_APP}{app}");
+    if let Some(tag) = tag {
+        shelf.push(TAG_OF_APP);
+        shelf.push_str(tag);
+    }
+    shelf
+}
+
 /// The tag of an entry; `None` for one that is no tag of anybody's.
 pub fn tag_of(key: &[u8]) -> Option<&str> {
+    shelf_of(key).filter(|tag| !tag.starts_with(OF_APP))
+}
+
+/// The tag of an entry, or the app and the tag of one that is of the tags of an app, as [`app_shelf`] gives them.
+pub fn shelf_of(key: &[u8]) -> Option<&str> {
     let end = memchr::memchr(END_OF_TAG, key)?;
-    std::str::from_utf8(&key[..end]).ok().filter(|tag| *tag != CRAWLABLE)
+    let shelf = std::str::from_utf8(&key[..end]).ok()?;
+    (shelf != CRAWLABLE && (!shelf.starts_with(OF_APP) || shelf.contains(TAG_OF_APP))).then_some(shelf)
 }
 
 /// What an entry says of its link, `tag_len` bytes of tag and zero before it.
@@ -245,7 +275,7 @@ mod tests {
 
     fn listing<'t>(code: &str, created_ms: u64, tags: &'t str) -> Listing<'t> {
         let place = Place::new(created_ms, Code::parse(code.as_bytes()).unwrap());
-        Listing { place, tags, crawlable: false, marks: Marks::default() }
+        Listing { place, tags, crawlable: false, app: None, marks: Marks::default() }
     }
 
     fn put(links: &Links, listings: &[Listing<'_>]) {

@@ -390,14 +390,41 @@ impl Redis {
     ///
     /// # Errors
     /// [`Trouble`].
-    pub fn allow_list(&mut self, within: Duration) -> Result<Option<Vec<u8>>, Trouble> {
-        let get = redis::cmd("GET").arg(self.space("allow")).to_owned();
+    pub fn text(&mut self, key: &str, within: Duration) -> Result<Option<Vec<u8>>, Trouble> {
+        let get = redis::cmd("GET").arg(self.space(key)).to_owned();
         let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
         match answer.remove(0)? {
             Value::Nil => Ok(None),
             Value::BulkString(text) => Ok(Some(text)),
-            _ => Err(nonsense("the allow list")),
+            _ => Err(nonsense("a text")),
         }
+    }
+
+    /// The API keys that the nodes of the fleet have told Redis of, each as it was put there.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn keys(&mut self, within: Duration) -> Result<Vec<Vec<u8>>, Trouble> {
+        let get = redis::cmd("HVALS").arg(self.space("apps")).to_owned();
+        let mut answer = self.ask_all(vec![(Place::Space, Question::Plain(get))], within);
+        let text = |value: Value| if let Value::BulkString(text) = value { Some(text) } else { None };
+        match answer.remove(0)? {
+            Value::Array(values) => values.into_iter().map(text).collect::<Option<_>>(),
+            _ => None,
+        }
+        .ok_or_else(|| nonsense("the API keys"))
+    }
+
+    /// Tells Redis of API keys, each by the hash that stands for it.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn put_keys(&mut self, keys: &[(String, Vec<u8>)], within: Duration) -> Result<(), Trouble> {
+        let mut put = redis::cmd("HSET").arg(self.space("apps")).to_owned();
+        for (hash, text) in keys {
+            put.arg(hash).arg(text);
+        }
+        self.ask_all(vec![(Place::Space, Question::Plain(put))], within).remove(0).map(|_| ())
     }
 
     /// Says that this node is there, and hears of the others.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use carom::fleet::PARTITIONS;
 use carom::labels::Labels;
-use carom::link::{EVERYBODY, UrlKey};
+use carom::link::UrlKey;
 use carom_shards::{Policy, RedirectStatus};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn start(nodes: usize, redis: &str, folder: &std::path::Path) -> Vec<Node> {
 fn entry_of(target: &str, policy: &Policy) -> String {
     let policy = Policy { forward_query: true, ..*policy };
     let labels = Labels { default_end: policy.valid_until_ms.is_none(), ..Labels::default() };
-    let UrlKey(hash) = UrlKey::of(EVERYBODY, target, &policy, &labels);
+    let UrlKey(hash) = UrlKey::of(target, &policy, &labels);
     format!("{{carom:{:02x}}}:u:{hash:016x}", hash % u64::from(PARTITIONS))
 }
 

@@ -1,9 +1,10 @@
-//! The list of hosts that long URLs may lead to: a static part, from the settings, and a dynamic part that is read again and
-//! again from a file, from Redis, or from an HTTP address ([`source`]).
+//! Lists of hosts: those that new links may lead to, and those that no link leads to. Each has a static part, from the
+//! settings, and a dynamic part that is read again and again from a file, from Redis, or from an HTTP address ([`source`]).
 //!
-//! The dynamic part is a JSON object whose values are hosts. One that is something else counts as empty. One that cannot be
-//! read is what it was when it last could be; for the next process that is kept in the data directory. Each core is told
-//! of the list as a whole. Only who makes or changes a link asks it: no redirect does.
+//! The dynamic part is a JSON object whose values are hosts. One that is something else counts as empty where hosts are
+//! allowed; where they are blocked, the last good one goes on, because nobody wants to be led there by a typing error. One
+//! that cannot be read is what it was when it last could be; for the next process that is kept in the data directory. Each
+//! core is told of a list as a whole. Only who makes or changes a link asks what is allowed: no redirect does.
 
 mod cache;
 pub mod source;
@@ -20,7 +21,7 @@ use serde_json::Value;
 use self::source::{Named, Source};
 use crate::hosts::{HostPattern, Hosts};
 use crate::mail::{Post, ToCore};
-use crate::stats::{NodeStats, unix_ms};
+use crate::stats::{HostListStats, NodeStats, unix_ms};
 
 /// How often the dynamic part is read. With the time that reading may take a change holds within five seconds.
 const READ_EVERY: Duration = Duration::from_secs(2);
@@ -31,8 +32,68 @@ const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// Entries that are named in an alarm.
 const NAMED: usize = 3;
 
-/// What the list is made of.
-pub struct AllowSetup {
+/// What a list is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Hosts that new links may lead to.
+    Allow,
+    /// Hosts that no link leads to.
+    Block,
+}
+
+impl Kind {
+    /// What people call the list.
+    fn name(self) -> &'static str {
+        if self == Kind::Allow { "allow list" } else { "block list" }
+    }
+
+    /// The names of its alarms.
+    fn alarms(self) -> &'static Alarms {
+        if self == Kind::Allow { &ALLOW_ALARMS } else { &BLOCK_ALARMS }
+    }
+
+    /// Where its last good dynamic part is kept, in the data directory.
+    fn file_name(self) -> &'static str {
+        if self == Kind::Allow { "allowlist-cache.json" } else { "blocklist-cache.json" }
+    }
+
+    /// What there is to know of it.
+    fn stats(self, node: &NodeStats) -> &HostListStats {
+        if self == Kind::Allow { &node.allow_list } else { &node.block_list }
+    }
+
+    /// What a core is told.
+    fn message(self, hosts: Arc<Hosts>) -> ToCore {
+        if self == Kind::Allow { ToCore::Hosts(hosts) } else { ToCore::Blocked(hosts) }
+    }
+}
+
+/// The names of the alarms of a list.
+struct Alarms {
+    unreadable: &'static str,
+    malformed: &'static str,
+    entries: &'static str,
+    unkept: &'static str,
+}
+
+const ALLOW_ALARMS: Alarms = Alarms {
+    unreadable: "allow_list_unreadable",
+    malformed: "allow_list_malformed",
+    entries: "allow_list_entries",
+    unkept: "allow_list_unkept",
+};
+
+const BLOCK_ALARMS: Alarms = Alarms {
+    unreadable: "block_list_unreadable",
+    malformed: "block_list_malformed",
+    entries: "block_list_entries",
+    unkept: "block_list_unkept",
+};
+
+/// What a list is made of.
+pub struct HostListSetup {
+    /// What it is for.
+    pub kind: Kind,
     /// The static part.
     pub hosts: Vec<HostPattern>,
     /// Where the dynamic part is read.
@@ -48,12 +109,12 @@ pub struct AllowSetup {
 }
 
 /// The thread that reads the list.
-pub struct AllowList {
+pub struct HostList {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl AllowList {
+impl HostList {
     /// Ends the thread.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
@@ -64,21 +125,31 @@ impl AllowList {
     }
 }
 
-/// Tells the cores of the list, and begins to read its dynamic part. What was read before a restart holds at once; where
+/// Tells the cores of a list, and begins to read its dynamic part. What was read before a restart holds at once; where
 /// there is nothing, the first read is waited for.
 ///
 /// # Errors
 /// Where the operating system gives no thread.
-pub fn start(setup: AllowSetup) -> io::Result<AllowList> {
+pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     let stop = Arc::new(AtomicBool::new(false));
-    let AllowSetup { hosts, source, data_dir, post, cores, stats } = setup;
-    let mut reader =
-        Reader { hosts, good: None, is_malformed: false, is_kept: false, told: None, data_dir, post, cores, stats };
+    let HostListSetup { kind, hosts, source, data_dir, post, cores, stats } = setup;
+    let mut reader = Reader {
+        kind,
+        hosts,
+        good: None,
+        is_malformed: false,
+        is_kept: false,
+        told: None,
+        data_dir,
+        post,
+        cores,
+        stats,
+    };
     let Some((mut source, named)) = source else {
         if !reader.hosts.is_empty() {
             reader.tell();
         }
-        return Ok(AllowList { stop, thread: None });
+        return Ok(HostList { stop, thread: None });
     };
     reader.recall(&named);
     let mut is_read = reader.good.is_none();
@@ -96,8 +167,8 @@ pub fn start(setup: AllowSetup) -> io::Result<AllowList> {
             std::thread::park_timeout(READ_EVERY);
         }
     };
-    let thread = std::thread::Builder::new().name("allow-list".to_owned()).spawn(run)?;
-    Ok(AllowList { stop, thread: Some(thread) })
+    let thread = std::thread::Builder::new().name(kind.name().replace(' ', "-")).spawn(run)?;
+    Ok(HostList { stop, thread: Some(thread) })
 }
 
 /// A dynamic part that is as it should be.
@@ -119,6 +190,7 @@ enum Found {
 }
 
 struct Reader {
+    kind: Kind,
     hosts: Vec<HostPattern>,
     /// The last one that was as it should be.
     good: Option<Good>,
@@ -155,9 +227,11 @@ fn parse(text: Vec<u8>) -> Result<Good, String> {
 impl Reader {
     /// What was read before a restart holds until more is known.
     fn recall(&mut self, source: &Named) {
-        match cache::read(&self.data_dir, source) {
+        match cache::read(&self.data_dir, self.kind.file_name(), source) {
             Ok(text) => self.good = text.and_then(|text| parse(text).ok()),
-            Err(error) => tracing::warn!("what is kept of the allow list cannot be read ({error}), and is made anew"),
+            Err(error) => {
+                tracing::warn!("what is kept of the {} cannot be read ({error}), and is made anew", self.kind.name())
+            }
         }
     }
 
@@ -183,10 +257,10 @@ impl Reader {
     fn take(&mut self, found: Found, source: &Named) {
         self.is_malformed = matches!(found, Found::Malformed(_));
         if !self.is_malformed {
-            self.stats.alarms.clear("allow_list_malformed");
+            self.stats.alarms.clear(self.kind.alarms().malformed);
         }
         if !matches!(found, Found::Unreadable(_)) {
-            self.stats.alarms.clear("allow_list_unreadable");
+            self.stats.alarms.clear(self.kind.alarms().unreadable);
         }
         match found {
             Found::Same => self.took_good(source),
@@ -196,73 +270,81 @@ impl Reader {
                 self.took_good(source);
             }
             Found::Malformed(why) => {
+                let holds = match self.kind {
+                    Kind::Allow => "counts as empty: long URLs may lead to hosts of the settings alone",
+                    Kind::Block => "is not taken: the last good one holds",
+                };
                 let text = format!(
-                    "the allow list of {source} {why}, and counts as empty: long URLs may lead to hosts of the settings alone; \
-                     make it a JSON object whose values are hosts, such as {{\"1\": \"shop.example\"}}"
+                    "the {} of {source} {why}, and {holds}; make it a JSON object whose values are hosts, such as \
+                     {{\"1\": \"shop.example\"}}",
+                    self.kind.name()
                 );
-                self.stats.alarms.raise("allow_list_malformed", text);
+                self.stats.alarms.raise(self.kind.alarms().malformed, text);
             }
             Found::Unreadable(why) => {
                 let holds = match &self.good {
                     Some(_) => "the last one that could be read holds",
-                    None => "none was ever read, and only hosts of the settings are allowed",
+                    None => "none was ever read, and only hosts of the settings are on it",
                 };
-                let text = format!("the allow list of {source} cannot be read ({why}); {holds}");
-                self.stats.alarms.raise("allow_list_unreadable", text);
+                let text = format!("the {} of {source} cannot be read ({why}); {holds}", self.kind.name());
+                self.stats.alarms.raise(self.kind.alarms().unreadable, text);
             }
         }
     }
 
     fn took_good(&mut self, source: &Named) {
-        self.stats.allow_list.read_ms.set(unix_ms());
+        self.kind.stats(&self.stats).read_ms.set(unix_ms());
         self.keep_on_disk(source);
     }
 
     fn report_wrong(&self, wrong: &[String], source: &Named) {
         if wrong.is_empty() {
-            return self.stats.alarms.clear("allow_list_entries");
+            return self.stats.alarms.clear(self.kind.alarms().entries);
         }
         let (some, count) = (wrong[..wrong.len().min(NAMED)].join("; "), wrong.len());
-        let text = format!("{count} values of the allow list of {source} are no hosts and are left out: {some}");
-        self.stats.alarms.happened("allow_list_entries", text);
+        let text =
+            format!("{count} values of the {} of {source} are no hosts and are left out: {some}", self.kind.name());
+        self.stats.alarms.happened(self.kind.alarms().entries, text);
     }
 
-    /// The dynamic part that holds now.
+    /// The dynamic part that holds now. Of what is blocked, the last good one holds whatever has come since.
     fn dynamic(&self) -> &[HostPattern] {
-        self.good.as_ref().filter(|_| !self.is_malformed).map_or(&[], |good| &good.patterns)
+        let is_lost = self.is_malformed && self.kind == Kind::Allow;
+        self.good.as_ref().filter(|_| !is_lost).map_or(&[], |good| &good.patterns)
     }
 
     /// Keeps the last good one for the next process, if that is not done yet.
     fn keep_on_disk(&mut self, source: &Named) {
         let Some(good) = self.good.as_ref().filter(|_| !self.is_kept) else { return };
-        match cache::write(&self.data_dir, source, &good.text) {
+        match cache::write(&self.data_dir, self.kind.file_name(), source, &good.text) {
             Ok(()) => {
                 self.is_kept = true;
-                self.stats.alarms.clear("allow_list_unkept");
+                self.stats.alarms.clear(self.kind.alarms().unkept);
             }
             Err(error) => {
-                let text = format!("the allow list cannot be kept for a restart ({error}); it is tried again");
-                self.stats.alarms.raise("allow_list_unkept", text);
+                let text =
+                    format!("the {} cannot be kept for a restart ({error}); it is tried again", self.kind.name());
+                self.stats.alarms.raise(self.kind.alarms().unkept, text);
             }
         }
     }
 
     /// Tells the cores, if they do not know.
     fn tell(&mut self) {
-        let allow = &self.stats.allow_list;
-        allow.configured.store(true, Ordering::Relaxed);
-        allow.fixed.set(self.hosts.len() as u64);
+        let known = self.kind.stats(&self.stats);
+        known.configured.store(true, Ordering::Relaxed);
+        known.fixed.set(self.hosts.len() as u64);
         let dynamic = self.dynamic();
-        allow.dynamic.set(dynamic.len() as u64);
+        known.dynamic.set(dynamic.len() as u64);
         if self.told.as_deref() == Some(dynamic) {
             return;
         }
         let dynamic = dynamic.to_vec();
         let hosts: Arc<Hosts> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
-        self.cores.cores().for_each(|core| self.post.to(core).post(ToCore::Hosts(Arc::clone(&hosts))));
+        self.cores.cores().for_each(|core| self.post.to(core).post(self.kind.message(Arc::clone(&hosts))));
         let (fixed, count) = (self.hosts.len(), dynamic.len());
         if self.told.replace(dynamic).is_some() {
-            tracing::info!(fixed, dynamic = count, "the allow list is another one");
+            tracing::info!(fixed, dynamic = count, "the {} is another one", self.kind.name());
         }
     }
 }
@@ -275,6 +357,7 @@ mod tests {
     fn reader(dir: &std::path::Path) -> Reader {
         let node = TestNode::new(dir, 1);
         Reader {
+            kind: Kind::Allow,
             hosts: vec![HostPattern::parse("static.example").unwrap()],
             good: None,
             is_malformed: false,
@@ -347,6 +430,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_blocked_stays_so_while_the_list_makes_no_sense() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut reader = Reader { kind: Kind::Block, ..reader(dir.path()) };
+        take(&mut reader, Ok(br#"{"1": "a.example"}"#));
+        take(&mut reader, Ok(b"[]"));
+        assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec!["block_list_malformed"]));
+        take(&mut reader, Ok(b"{}"));
+        assert!(holding(&reader).is_empty() && on(&reader).is_empty());
+        // The two lists are kept apart.
+        assert!(cache::read(dir.path(), Kind::Allow.file_name(), &named("a file")).unwrap().is_none());
+        assert!(cache::read(dir.path(), Kind::Block.file_name(), &named("a file")).unwrap().is_some());
+    }
+
+    #[test]
     fn what_could_not_be_kept_is_kept_later() {
         let dir = tempfile::tempdir().unwrap();
         let mut reader = reader(dir.path());
@@ -357,6 +454,6 @@ mod tests {
         std::fs::create_dir(&reader.data_dir).unwrap();
         take(&mut reader, Ok(text));
         assert!(on(&reader).is_empty());
-        assert!(cache::read(&reader.data_dir, &named("a file")).unwrap().is_some());
+        assert!(cache::read(&reader.data_dir, Kind::Allow.file_name(), &named("a file")).unwrap().is_some());
     }
 }

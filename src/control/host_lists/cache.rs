@@ -1,4 +1,4 @@
-//! The last good dynamic part of the allow list, kept for a restart while it cannot be read.
+//! The last good dynamic part of a list of hosts, kept for a restart while it cannot be read.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,18 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::source::Named;
 
-/// Its name in the data directory.
-const FILE_NAME: &str = "allowlist-cache.json";
-
-/// The file while it is being written.
-const FILE_NAME_NEW: &str = "allowlist-cache.json.new";
-
 /// What was last read from that source, if anything was.
 ///
 /// # Errors
 /// Where there is something that cannot be read.
-pub(super) fn read(data_dir: &Path, source: &Named) -> io::Result<Option<Vec<u8>>> {
-    let text = match fs::read(data_dir.join(FILE_NAME)) {
+pub(super) fn read(data_dir: &Path, name: &str, source: &Named) -> io::Result<Option<Vec<u8>>> {
+    let text = match fs::read(data_dir.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text?,
     };
@@ -37,12 +31,13 @@ pub(super) fn read(data_dir: &Path, source: &Named) -> io::Result<Option<Vec<u8>
 ///
 /// # Errors
 /// Where it cannot be written.
-pub(super) fn write(data_dir: &Path, source: &Named, text: &[u8]) -> io::Result<()> {
+pub(super) fn write(data_dir: &Path, name: &str, source: &Named, text: &[u8]) -> io::Result<()> {
     let hosts: Value = serde_json::from_slice(text)?;
-    let new = data_dir.join(FILE_NAME_NEW);
+    // The file while it is being written.
+    let new = data_dir.join(format!("{name}.new"));
     let mut file = File::create(&new)?;
     file.write_all(&serde_json::to_vec_pretty(&json!({"source": source.shown, "key": source.key, "hosts": hosts}))?)?;
     file.sync_all()?;
-    fs::rename(&new, data_dir.join(FILE_NAME))?;
+    fs::rename(&new, data_dir.join(name))?;
     File::open(data_dir)?.sync_all()
 }

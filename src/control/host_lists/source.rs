@@ -1,4 +1,4 @@
-//! Where the dynamic part of the allow list is read.
+//! Where the dynamic part of a list of hosts is read.
 
 use std::fmt;
 use std::fs::File;
@@ -43,8 +43,8 @@ impl fmt::Display for Named {
 pub enum Source {
     /// A file.
     File(PathBuf),
-    /// The key `allow` of the fleet.
-    Redis(Box<Redis>),
+    /// A key of the fleet.
+    Redis(Box<Redis>, &'static str),
     /// What an HTTP address answers.
     Http(Box<HttpText>),
 }
@@ -62,7 +62,7 @@ impl Source {
     pub fn read(&mut self) -> Result<Vec<u8>, String> {
         match self {
             Source::File(path) => read_file(path).map_err(|error| error.to_string()),
-            Source::Redis(redis) => match redis.allow_list(READ_TIME_MAX) {
+            Source::Redis(redis, key) => match redis.text(key, READ_TIME_MAX) {
                 Ok(Some(text)) => Ok(text),
                 Ok(None) => Err("there is no such key".to_owned()),
                 Err(Trouble::Away { what, .. } | Trouble::Refused(what)) => Err(what),

@@ -1,0 +1,244 @@
+//! Apps and keys over the admin listener: list, add, rotate, revoke.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use super::create::instant;
+use super::problem::{Invalid, Problem};
+use super::query::percent_decoded;
+use super::short_urls::read_object;
+use super::{Answer, Context, is_read, json as json_answer};
+use crate::apps::registry::{Entry, Grant, Refusal};
+use crate::apps::usage::App;
+use crate::apps::{AppName, Role};
+use crate::dates;
+use crate::limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
+use crate::mail::{AppsAnswer, AppsRequest};
+use crate::stats::unix_ms;
+
+/// The methods that a path takes; none where there is no such path.
+pub(super) fn methods_at(segments: &[&str]) -> Option<&'static str> {
+    match segments {
+        [] => Some("GET, HEAD, POST"),
+        [_] | [_, "keys", _] => Some("DELETE"),
+        [_, "rotate"] => Some("POST"),
+        _ => None,
+    }
+}
+
+/// Answers a request for a path below `/apps`, which is one that [`methods_at`] knows.
+pub(super) async fn serve(context: &Context, segments: &[&str], request: Request<Incoming>) -> Answer {
+    // No page of another site may do anything here, whatever name it has given to this machine.
+    if request.headers().contains_key(header::ORIGIN) {
+        return Problem::forbidden("Pages in a browser may not ask here: the request has the header Origin.")
+            .into_answer();
+    }
+    let names: Vec<String> = segments.iter().map(|segment| percent_decoded(segment)).collect();
+    match try_serve(context, &names, request).await {
+        Ok((status, body)) => json_answer(status, &body),
+        Err(problem) => problem.into_answer(),
+    }
+}
+
+async fn try_serve(
+    context: &Context,
+    names: &[String],
+    request: Request<Incoming>,
+) -> Result<(StatusCode, Value), Problem> {
+    let method = request.method().clone();
+    let app = names.first().map(|name| app_named(name)).transpose()?;
+    let wanted = match (app, &names[names.len().min(1)..]) {
+        (None, _) if is_read(&method) => return Ok((StatusCode::OK, list(context))),
+        (None, _) => AppsRequest::Add(read_grant(&read_object(request).await?).map_err(|it| Problem::invalid(&it))?),
+        (Some(app), []) => AppsRequest::Revoke { app, id: None },
+        (Some(app), [_, id]) => AppsRequest::Revoke { app, id: Some(id.clone()) },
+        (Some(app), [..]) => {
+            let (id, grace) = read_rotation(&read_object(request).await?).map_err(|it| Problem::invalid(&it))?;
+            AppsRequest::Rotate { app, id, grace }
+        }
+    };
+    debug_assert!(method == Method::POST || method == Method::DELETE);
+    let asked = wanted.clone();
+    let unavailable =
+        |why: &str| Problem::unavailable(format!("It is not known whether the keys were changed: {why}."));
+    match context.desk.change_apps(wanted).await.map_err(unavailable)? {
+        AppsAnswer::Key { key, id, follows } => Ok((StatusCode::CREATED, told_once(&asked, &key, &id, follows))),
+        AppsAnswer::Revoked(ids) => Ok((StatusCode::OK, json!({"revoked": ids}))),
+        AppsAnswer::Refused(refusal) => Err(refused(&refusal)),
+        AppsAnswer::Failed(why) => Err(unavailable(&why)),
+    }
+}
+
+fn app_named(name: &str) -> Result<AppName, Problem> {
+    AppName::parse(name).map_err(|_| Problem::no_app(name))
+}
+
+fn refused(refusal: &Refusal) -> Problem {
+    match refusal {
+        Refusal::NoApp(app) => Problem::no_app(app.as_str()),
+        Refusal::NoKey(app, _) => Problem::no_app(app.as_str()).because(refusal.to_string()),
+        Refusal::Which(..) => Problem::invalid(&[Invalid::new("id", format!("is needed: {refusal}"))]),
+        Refusal::Full | Refusal::NoRandom => Problem::unavailable(format!("No key was made: {refusal}.")),
+    }
+}
+
+/// A new key, which nobody will be able to tell again.
+fn told_once(asked: &AppsRequest, key: &str, id: &str, follows: Option<String>) -> Value {
+    let app = match asked {
+        AppsRequest::Add(grant) => &grant.app,
+        AppsRequest::Revoke { app, .. } | AppsRequest::Rotate { app, .. } => app,
+    };
+    json!({"app": app.as_str(), "id": id, "key": key, "follows": follows})
+}
+
+/// All apps with their keys, and what they have done on this node.
+fn list(context: &Context) -> Value {
+    let keys = context.desk.keys();
+    let now_ms = unix_ms();
+    let mut apps: BTreeMap<&str, (&Arc<App>, Vec<Value>)> = BTreeMap::new();
+    for (entry, app) in keys.all() {
+        apps.entry(app.name.as_str()).or_insert_with(|| (app, Vec::new())).1.push(describe_key(entry, now_ms));
+    }
+    let shown = apps.into_values().map(|(app, keys)| {
+        let mut shown = describe(app);
+        shown["keys"] = json!(keys);
+        shown
+    });
+    json!({"apps": shown.collect::<Vec<_>>()})
+}
+
+fn describe_key(entry: &Entry, now_ms: u64) -> Value {
+    json!({
+        "id": entry.id(),
+        "role": entry.role.as_str(),
+        "valid": entry.is_valid(now_ms),
+        "created": dates::format(entry.created_ms),
+        "expires": entry.expires_ms.map(dates::format),
+        "revoked": entry.revoked_ms.map(dates::format),
+        "createsPerSecond": entry.creates,
+    })
+}
+
+/// What an app has done on this node since its start.
+pub(super) fn describe(app: &App) -> Value {
+    let seen_ms = Some(app.seen_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0);
+    json!({
+        "app": app.name.as_str(),
+        "requests": app.requests.load(Ordering::Relaxed),
+        "creates": app.creates.load(Ordering::Relaxed),
+        "limited": app.limited.load(Ordering::Relaxed),
+        "forbidden": app.forbidden.load(Ordering::Relaxed),
+        "lastSeen": seen_ms.map(dates::format),
+        "appVersion": app.version(),
+    })
+}
+
+/// Reads what a new key is to be.
+fn read_grant(fields: &Map<String, Value>) -> Result<Grant, Vec<Invalid>> {
+    let mut invalid = Vec::new();
+    let mut take = |name: &str, reason: String| invalid.push(Invalid::new(name, reason));
+    let (mut app, mut role, mut expires_ms, mut creates) = (None, Role::WriteOwn, None, None);
+    for (name, value) in fields {
+        match name.as_str() {
+            "app" => match value.as_str().map(AppName::parse) {
+                Some(Ok(name)) => app = Some(name),
+                Some(Err(error)) => take(name, error.to_string()),
+                None => take(name, "must be a string".to_owned()),
+            },
+            _ if value.is_null() && matches!(&**name, "role" | "expires" | "createsPerSecond") => {}
+            "role" => match value.as_str().and_then(Role::parse) {
+                Some(said) => role = said,
+                None => take(name, format!("must be one of {}", Role::names())),
+            },
+            "expires" => match instant(value) {
+                Ok(ms) if ms <= unix_ms() => take(name, "is over already".to_owned()),
+                Ok(ms) => expires_ms = Some(ms),
+                Err(reason) => take(name, reason),
+            },
+            "createsPerSecond" => {
+                match value.as_u64().filter(|number| (1..=u64::from(APP_CREATES_MAX)).contains(number)) {
+                    Some(number) => creates = NonZeroU32::new(number as u32),
+                    None => take(name, format!("must be a whole number from 1 to {APP_CREATES_MAX}")),
+                }
+            }
+            _ => take(name, "is not a field of this request".to_owned()),
+        }
+    }
+    if app.is_none() && !fields.contains_key("app") {
+        take("app", "is missing; give the name of the app".to_owned());
+    }
+    match app {
+        Some(app) if invalid.is_empty() => Ok(Grant { app, role, expires_ms, creates }),
+        _ => Err(invalid),
+    }
+}
+
+/// Reads which key is to be followed, and for how long it still holds.
+fn read_rotation(fields: &Map<String, Value>) -> Result<(Option<String>, Duration), Vec<Invalid>> {
+    let mut invalid = Vec::new();
+    let (mut id, mut grace) = (None, Duration::ZERO);
+    for (name, value) in fields {
+        let reason = match name.as_str() {
+            "id" | "graceSeconds" if value.is_null() => continue,
+            "id" => match value.as_str() {
+                Some(text) => {
+                    id = Some(text.to_owned());
+                    continue;
+                }
+                None => "must be a string".to_owned(),
+            },
+            "graceSeconds" => match value.as_u64().filter(|seconds| *seconds <= KEY_GRACE_MAX.as_secs()) {
+                Some(seconds) => {
+                    grace = Duration::from_secs(seconds);
+                    continue;
+                }
+                None => format!("must be a whole number from 0 to {}", KEY_GRACE_MAX.as_secs()),
+            },
+            _ => "is not a field of this request".to_owned(),
+        };
+        invalid.push(Invalid::new(name, reason));
+    }
+    if invalid.is_empty() { Ok((id, grace)) } else { Err(invalid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(value: &Value) -> Result<Grant, Vec<String>> {
+        read_grant(value.as_object().unwrap()).map_err(|all| all.into_iter().map(|one| one.field).collect())
+    }
+
+    #[test]
+    fn grants_are_read_strictly() {
+        let app = AppName::parse("shop").unwrap();
+        let plain = Grant { app: app.clone(), role: Role::WriteOwn, expires_ms: None, creates: None };
+        assert_eq!(grant(&json!({"app": "shop", "role": null})), Ok(plain));
+        let full = json!({"app": "shop", "role": "admin", "expires": "9000-01-01T00:00:00Z", "createsPerSecond": 5});
+        let creates = NonZeroU32::new(5);
+        let expires_ms = Some(221_845_392_000_000);
+        assert_eq!(grant(&full), Ok(Grant { app, role: Role::Admin, expires_ms, creates }));
+        let wrong =
+            json!({"app": "A B", "role": "root", "expires": "2020-01-01T00:00:00Z", "createsPerSecond": 0, "x": 1});
+        let mut fields = grant(&wrong).unwrap_err();
+        fields.sort();
+        assert_eq!(fields, ["app", "createsPerSecond", "expires", "role", "x"]);
+        assert_eq!(grant(&json!({})), Err(vec!["app".to_owned()]));
+        assert_eq!(grant(&json!({"app": 1, "expires": "1969-01-01T00:00:00Z"})).unwrap_err().len(), 2);
+    }
+
+    #[test]
+    fn rotations_are_read_strictly() {
+        let read = |value: Value| read_rotation(value.as_object().unwrap());
+        assert_eq!(read(json!({})), Ok((None, Duration::ZERO)));
+        assert_eq!(read(json!({"id": "a", "graceSeconds": 60})), Ok((Some("a".to_owned()), Duration::from_secs(60))));
+        assert_eq!(read(json!({"id": 1, "graceSeconds": -1, "x": 1})).unwrap_err().len(), 3);
+    }
+}

@@ -1,0 +1,200 @@
+//! Who asks: API keys, what they allow, and what their apps have left of their rate.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::header::{self, HeaderName};
+use hyper::{HeaderMap, Request};
+
+use super::problem::Problem;
+use super::{Answer, Context, status, with};
+use crate::apps::usage::{App, Quota};
+use crate::apps::{AppName, Role, Scope, is_app_version};
+use crate::guard::Source;
+use crate::stats::unix_ms;
+
+/// Where a key is looked for.
+const KEY_FIELD: HeaderName = HeaderName::from_static("x-api-key");
+
+/// What a caller says of its own version.
+const VERSION_FIELD: HeaderName = HeaderName::from_static("x-app-version");
+
+const LIMIT_FIELDS: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
+/// Who asks, and what they may do.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    /// Nobody in particular, where no keys are asked for.
+    app: Option<Arc<App>>,
+    role: Role,
+    /// Links that the app may make a second; 0: any number.
+    creates: u32,
+    /// What it says of its own version.
+    pub(super) version: Option<String>,
+}
+
+impl Caller {
+    /// Whoever it is, may do everything: where nobody has a key.
+    pub(super) fn everybody() -> Caller {
+        Caller { app: None, role: Role::Admin, creates: 0, version: None }
+    }
+
+    /// Whose links it may see.
+    pub(super) fn scope(&self) -> Scope {
+        match &self.app {
+            Some(app) if self.role < Role::WriteAll => Scope::App(app.name.clone()),
+            _ => Scope::All,
+        }
+    }
+
+    /// The name of the app.
+    pub(super) fn name(&self) -> Option<&AppName> {
+        self.app.as_ref().map(|app| &app.name)
+    }
+
+    /// Whether it may do what needs a role.
+    ///
+    /// # Errors
+    /// 403.
+    pub(super) fn needs(&self, role: Role) -> Result<(), Problem> {
+        if self.role >= role {
+            return Ok(());
+        }
+        if let Some(app) = &self.app {
+            app.forbidden.fetch_add(1, Ordering::Relaxed);
+        }
+        Err(Problem::forbidden(format!("This API key has the role {}; {role} is needed here.", self.role)))
+    }
+
+    /// Takes leave to make a link. What is left of the rate, where there is one.
+    ///
+    /// # Errors
+    /// 429.
+    pub(super) fn take_create(&self) -> Result<Option<Quota>, Problem> {
+        let Some(app) = self.app.as_ref().filter(|_| self.creates > 0) else { return Ok(None) };
+        app.take_create(self.creates, status::uptime()).map(Some).map_err(Problem::too_many_creates)
+    }
+
+    /// Counts links that were made.
+    pub(super) fn made(&self, links: u64) {
+        if let Some(app) = &self.app {
+            app.creates.fetch_add(links, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Context {
+    /// The same for whoever sends a request.
+    ///
+    /// # Errors
+    /// 401 where it shows no key that holds, 429 where too many were shown from there that did not.
+    pub(super) fn authenticate<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
+        let version = version_in(request.headers())?;
+        let keys = self.desk.keys();
+        if keys.is_empty() {
+            return Ok(Context { caller: Rc::new(Caller { version, ..Caller::everybody() }), ..self.clone() });
+        }
+        let text = match key_in(request.headers()) {
+            Some(text) => text,
+            None => return Err(Problem::no_key()),
+        };
+        let now_ms = unix_ms();
+        let Some((entry, app)) = keys.find(text, now_ms) else {
+            // Keys that hold pass in any case: an address may stand for many, and nobody guesses 160 bits.
+            let source = request.extensions().get::<Source>();
+            let failed = source.map_or(Ok(()), |source| self.desk.guard().key_failed(source.0));
+            return Err(failed.map_or_else(Problem::too_many_failed_keys, |()| Problem::wrong_key()));
+        };
+        app.note(now_ms, version.as_deref());
+        let creates = entry.creates.map_or(self.site.app_creates, std::num::NonZeroU32::get);
+        let caller = Caller { app: Some(Arc::clone(app)), role: entry.role, creates, version };
+        Ok(Context { caller: Rc::new(caller), ..self.clone() })
+    }
+}
+
+/// The key that a request shows: in `X-Api-Key`, or as a bearer's token (RFC 6750). Where it shows several, that is no key
+/// either.
+fn key_in(headers: &HeaderMap) -> Option<&[u8]> {
+    let bearer = |value: &'static str| move |text: &header::HeaderValue| text.as_bytes().starts_with(value.as_bytes());
+    let shown = headers.get_all(KEY_FIELD).iter().map(header::HeaderValue::as_bytes);
+    let tokens = headers.get_all(header::AUTHORIZATION).iter().filter(|text| bearer("Bearer ")(text));
+    let mut all = shown.chain(tokens.map(|text| &text.as_bytes()["Bearer ".len()..]));
+    let first = all.next()?;
+    Some(if all.next().is_some() { b"" } else { first })
+}
+
+/// What a request says of the version of the app.
+///
+/// # Errors
+/// 400 where it is none.
+fn version_in(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get(VERSION_FIELD) else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if is_app_version(text) => Ok(Some(text.to_owned())),
+        _ => Err(Problem::wrong_version()),
+    }
+}
+
+/// An answer with what is left of a rate.
+pub(super) fn with_quota(answer: Answer, quota: Option<Quota>) -> Answer {
+    let Some(quota) = quota else { return answer };
+    let reset = seconds(quota.reset);
+    let values = [quota.limit.into(), quota.remaining.into(), reset];
+    LIMIT_FIELDS
+        .into_iter()
+        .zip(values)
+        .fold(answer, |answer, (name, value): (_, u64)| with(answer, name, &value.to_string()))
+}
+
+/// Whole seconds after which a time is over.
+pub(super) fn seconds(time: Duration) -> u64 {
+    time.as_millis().div_ceil(1_000) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn a_key_is_shown_once() {
+        for (fields, key) in [
+            (&[][..], None),
+            (&[("x-api-key", "a")], Some(&b"a"[..])),
+            (&[("authorization", "Bearer a")], Some(b"a")),
+            (&[("authorization", "Basic a")], None),
+            (&[("authorization", "Basic a"), ("x-api-key", "b")], Some(b"b")),
+            (&[("x-api-key", "a"), ("x-api-key", "a")], Some(b"")),
+            (&[("x-api-key", "a"), ("authorization", "Bearer a")], Some(b"")),
+        ] {
+            assert_eq!(key_in(&headers(fields)), key, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn versions_are_short_and_plain() {
+        assert_eq!(version_in(&headers(&[])).unwrap(), None);
+        assert_eq!(version_in(&headers(&[("x-app-version", "1.2 (b)")])).unwrap().as_deref(), Some("1.2 (b)"));
+        assert!(version_in(&headers(&[("x-app-version", &"x".repeat(65))])).is_err());
+        assert!(version_in(&headers(&[("x-app-version", "é")])).is_err());
+    }
+
+    #[test]
+    fn time_is_rounded_up() {
+        let of_ms = |ms| seconds(Duration::from_millis(ms));
+        assert_eq!((of_ms(0), of_ms(1), of_ms(1_000), of_ms(1_001)), (0, 1, 1, 2));
+    }
+}

@@ -1,0 +1,483 @@
+//! All keys, and how two accounts of them become one.
+//!
+//! Keys are added; afterwards they only ever lose: an end comes nearer, or they are revoked. So whatever two writers have
+//! done apart from each other (the command line, nodes of a fleet that did not hear of each other, a Redis that has lost what
+//! it had), all of it holds in the end, in whatever order they meet. A key that is revoked stays as one that is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::key::{Key, KeyHash};
+use super::{AppName, Role};
+
+/// Most keys that are kept, revoked ones too.
+pub const KEYS_MAX: usize = 10_000;
+
+/// A key that was given out.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Whose it is.
+    pub app: AppName,
+    /// What it allows.
+    pub role: Role,
+    /// What is kept of it.
+    pub hash: KeyHash,
+    /// When it was made, in milliseconds since 1970 UTC.
+    pub created_ms: u64,
+    /// From when on it is none, likewise.
+    pub expires_ms: Option<u64>,
+    /// When it was revoked.
+    pub revoked_ms: Option<u64>,
+    /// Links that its app may make a second, where that is not as the settings say.
+    pub creates: Option<NonZeroU32>,
+}
+
+/// What is asked for with a new key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// Whose it is to be.
+    pub app: AppName,
+    /// What it is to allow.
+    pub role: Role,
+    /// When it is to end, in milliseconds since 1970 UTC.
+    pub expires_ms: Option<u64>,
+    /// Links that the app may make a second, where that is not as the settings say.
+    pub creates: Option<NonZeroU32>,
+}
+
+/// Why an account of keys cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Malformed(pub String);
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why nothing was done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// There are [`KEYS_MAX`] keys.
+    Full,
+    /// No app has this name, or no key that is still one.
+    NoApp(AppName),
+    /// The app has no such key that is still one.
+    NoKey(AppName, String),
+    /// The app has several keys that are still ones, and it was not said which is meant.
+    Which(AppName, Vec<String>),
+    /// The system gives no random bytes.
+    NoRandom,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Full => write!(f, "there are {KEYS_MAX} keys already, which is as many as are kept"),
+            Refusal::NoApp(app) => write!(f, "no app {app} has a key that is still valid"),
+            Refusal::NoKey(app, id) => write!(f, "the app {app} has no valid key {id}"),
+            Refusal::Which(app, ids) => {
+                write!(f, "the app {app} has {} valid keys; say which one is meant: {}", ids.len(), ids.join(", "))
+            }
+            Refusal::NoRandom => f.write_str("the system gives no random bytes, which keys are made of"),
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it is a key at that time.
+    pub fn is_valid(&self, now_ms: u64) -> bool {
+        self.revoked_ms.is_none() && self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)
+    }
+
+    /// What it is called.
+    pub fn id(&self) -> String {
+        self.hash.id()
+    }
+
+    /// Takes over what another account says of the same key. Returns whether that was more.
+    fn merge(&mut self, other: &Entry) -> bool {
+        let before = (self.expires_ms, self.revoked_ms);
+        self.expires_ms = earliest(self.expires_ms, other.expires_ms);
+        self.revoked_ms = earliest(self.revoked_ms, other.revoked_ms);
+        before != (self.expires_ms, self.revoked_ms)
+    }
+
+    /// As JSON, for a file or for Redis.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "app": self.app.as_str(),
+            "role": self.role.as_str(),
+            "hash": self.hash.to_hex(),
+            "createdMs": self.created_ms,
+            "expiresMs": self.expires_ms,
+            "revokedMs": self.revoked_ms,
+            "createsPerSecond": self.creates,
+        })
+    }
+
+    /// What [`Entry::to_json`] gave.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_json(value: &Value) -> Result<Entry, Malformed> {
+        let wrong = |field: &str| Malformed(format!("a key's \"{field}\" is not as it should be"));
+        let text = |field: &str| value.get(field).and_then(Value::as_str).ok_or_else(|| wrong(field));
+        let number = |field: &str| match value.get(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(number) => number.as_u64().map(Some).ok_or_else(|| wrong(field)),
+        };
+        let creates = number("createsPerSecond")?.map(|number| u32::try_from(number).ok().and_then(NonZeroU32::new));
+        Ok(Entry {
+            app: AppName::parse(text("app")?).map_err(|_| wrong("app"))?,
+            role: Role::parse(text("role")?).ok_or_else(|| wrong("role"))?,
+            hash: KeyHash::from_hex(text("hash")?).ok_or_else(|| wrong("hash"))?,
+            created_ms: number("createdMs")?.ok_or_else(|| wrong("createdMs"))?,
+            expires_ms: number("expiresMs")?,
+            revoked_ms: number("revokedMs")?,
+            creates: creates.map(|number| number.ok_or_else(|| wrong("createsPerSecond"))).transpose()?,
+        })
+    }
+}
+
+fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// All keys that were ever given out.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    /// By the hexadecimal form of their hashes.
+    entries: BTreeMap<String, Entry>,
+}
+
+impl Registry {
+    /// All of them: those of one app side by side, the oldest first.
+    pub fn entries(&self) -> Vec<&Entry> {
+        let mut entries: Vec<&Entry> = self.entries.values().collect();
+        entries.sort_by_key(|entry| (entry.app.clone(), entry.created_ms, entry.id()));
+        entries
+    }
+
+    /// Whether there has never been a key.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Takes over what another account has. Returns whether that was more.
+    pub fn merge(&mut self, other: &Registry) -> bool {
+        let mut is_more = false;
+        for (hash, entry) in &other.entries {
+            is_more |= match self.entries.get_mut(hash) {
+                Some(mine) => mine.merge(entry),
+                None => self.entries.insert(hash.clone(), entry.clone()).is_none(),
+            };
+        }
+        is_more
+    }
+
+    /// What another account would have to hear to know all that both do: whole keys.
+    pub fn lacking(&self, other: &Registry) -> Vec<Entry> {
+        let mut both = self.clone();
+        both.merge(other);
+        let knows = |hash: &String, entry: &Entry| {
+            let known = self.entries.get(hash).map(|mine| (mine.expires_ms, mine.revoked_ms));
+            known == Some((entry.expires_ms, entry.revoked_ms))
+        };
+        both.entries.into_iter().filter(|(hash, entry)| !knows(hash, entry)).map(|(_, entry)| entry).collect()
+    }
+
+    /// Makes a key.
+    ///
+    /// # Errors
+    /// Where there are too many, or the system gives no random bytes.
+    pub fn add(&mut self, grant: Grant, now_ms: u64) -> Result<Key, Refusal> {
+        if self.entries.len() >= KEYS_MAX {
+            return Err(Refusal::Full);
+        }
+        let key = Key::draw().map_err(|_| Refusal::NoRandom)?;
+        let Grant { app, role, expires_ms, creates } = grant;
+        let (hash, revoked_ms) = (key.hash(), None);
+        let entry = Entry { app, role, hash, created_ms: now_ms, expires_ms, revoked_ms, creates };
+        self.entries.insert(hash.to_hex(), entry);
+        Ok(key)
+    }
+
+    /// Revokes the valid keys of an app, or one of them. Returns which.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn revoke(&mut self, app: &AppName, id: Option<&str>, now_ms: u64) -> Result<Vec<String>, Refusal> {
+        let mut revoked = Vec::new();
+        for entry in self.entries.values_mut().filter(|entry| entry.app == *app && entry.is_valid(now_ms)) {
+            if id.is_none_or(|id| entry.id() == id) {
+                entry.revoked_ms = Some(now_ms);
+                revoked.push(entry.id());
+            }
+        }
+        match (revoked.is_empty(), id) {
+            (false, _) => Ok(revoked),
+            (true, Some(id)) => Err(Refusal::NoKey(app.clone(), id.to_owned())),
+            (true, None) => Err(Refusal::NoApp(app.clone())),
+        }
+    }
+
+    /// Makes a key in the place of another one, which ends at `until_ms` if it does not before. Returns the new one and
+    /// what the old one is called.
+    ///
+    /// # Errors
+    /// Where there is no such key, or it is not clear which is meant.
+    pub fn rotate(
+        &mut self,
+        app: &AppName,
+        id: Option<&str>,
+        now_ms: u64,
+        until_ms: u64,
+    ) -> Result<(Key, String), Refusal> {
+        let valid: Vec<&Entry> =
+            self.entries().into_iter().filter(|it| it.app == *app && it.is_valid(now_ms)).collect();
+        // One that was rotated before and has some time left is not meant.
+        let lasting: Vec<&Entry> = valid.iter().copied().filter(|entry| entry.expires_ms.is_none()).collect();
+        let meant = match id {
+            Some(id) => *valid
+                .iter()
+                .find(|entry| entry.id() == id)
+                .ok_or_else(|| Refusal::NoKey(app.clone(), id.to_owned()))?,
+            None => match (&valid[..], &lasting[..]) {
+                ([], _) => return Err(Refusal::NoApp(app.clone())),
+                ([one], _) | (_, [one]) => one,
+                _ => return Err(Refusal::Which(app.clone(), valid.iter().map(|entry| entry.id()).collect())),
+            },
+        };
+        let (old, hash) = (meant.id(), meant.hash.to_hex());
+        // Where the old key had an end, the new one lives as long as that did.
+        let expires_ms = meant.expires_ms.map(|end_ms| now_ms.saturating_add(end_ms.saturating_sub(meant.created_ms)));
+        let grant = Grant { app: app.clone(), role: meant.role, expires_ms, creates: meant.creates };
+        let key = self.add(grant, now_ms)?;
+        if let Some(entry) = self.entries.get_mut(&hash) {
+            entry.expires_ms = earliest(entry.expires_ms, Some(until_ms));
+        }
+        Ok((key, old))
+    }
+
+    /// The text of a file with all of them.
+    pub fn to_text(&self) -> String {
+        let keys: Vec<Value> = self.entries.values().map(Entry::to_json).collect();
+        let mut text = serde_json::to_string_pretty(&json!({"version": 1, "keys": keys})).expect("it is plain JSON");
+        text.push('\n');
+        text
+    }
+
+    /// What [`Registry::to_text`] gave.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_text(text: &[u8]) -> Result<Registry, Malformed> {
+        let value: Map<String, Value> =
+            serde_json::from_slice(text).map_err(|error| Malformed(format!("it is no JSON object ({error})")))?;
+        if value.get("version") != Some(&json!(1)) {
+            return Err(Malformed("its version is not 1, so a newer program wrote it".to_owned()));
+        }
+        let keys = value.get("keys").and_then(Value::as_array);
+        let keys = keys.ok_or_else(|| Malformed("it has no list \"keys\"".to_owned()))?;
+        let entries = keys.iter().map(Entry::from_json).collect::<Result<Vec<Entry>, Malformed>>()?;
+        Ok(Registry::of(entries))
+    }
+
+    /// That of these keys.
+    pub fn of(entries: Vec<Entry>) -> Registry {
+        let mut registry = Registry::default();
+        for entry in entries {
+            let one = Registry { entries: BTreeMap::from([(entry.hash.to_hex(), entry)]) };
+            registry.merge(&one);
+        }
+        registry
+    }
+}
+
+/// The keys as a core asks for them.
+#[derive(Debug)]
+pub struct Keyring<A> {
+    keys: HashMap<u64, Vec<(Entry, Arc<A>)>>,
+    /// Compared with where nothing is found, so that it takes as long.
+    nobody: Option<(Entry, Arc<A>)>,
+}
+
+impl<A> Default for Keyring<A> {
+    fn default() -> Keyring<A> {
+        Keyring { keys: HashMap::new(), nobody: None }
+    }
+}
+
+impl<A> Keyring<A> {
+    /// That of a registry, with what `about` says of each app.
+    pub fn of(registry: &Registry, mut about: impl FnMut(&AppName) -> Arc<A>) -> Keyring<A> {
+        let mut keys: HashMap<u64, Vec<(Entry, Arc<A>)>> = HashMap::new();
+        for entry in registry.entries.values() {
+            keys.entry(entry.hash.place()).or_default().push((entry.clone(), about(&entry.app)));
+        }
+        let nobody = keys.values().next().and_then(|some| some.first()).cloned();
+        Keyring { keys, nobody }
+    }
+
+    /// All keys, those of one app in the order in which they were made.
+    pub fn all(&self) -> Vec<(&Entry, &Arc<A>)> {
+        let mut all: Vec<(&Entry, &Arc<A>)> =
+            self.keys.values().flatten().map(|(entry, about)| (entry, about)).collect();
+        all.sort_by_key(|(entry, _)| (entry.created_ms, entry.id()));
+        all
+    }
+
+    /// Whether anybody has ever been given a key.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The key that this text is, if it is one now. It takes as long whatever the text is.
+    pub fn find(&self, text: &[u8], now_ms: u64) -> Option<(&Entry, &Arc<A>)> {
+        let hash = KeyHash::of(text);
+        let candidates = self.keys.get(&hash.place()).map_or(&[][..], |some| &some[..]);
+        let candidates = candidates.iter().chain(self.nobody.iter().filter(|_| candidates.is_empty()));
+        let mut found = None;
+        for (entry, about) in candidates {
+            if entry.hash.is(hash) && entry.is_valid(now_ms) {
+                found = Some((entry, about));
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DAY: u64 = 86_400_000;
+
+    fn app(name: &str) -> AppName {
+        AppName::parse(name).unwrap()
+    }
+
+    fn grant(name: &str) -> Grant {
+        Grant { app: app(name), role: Role::WriteOwn, expires_ms: None, creates: NonZeroU32::new(7) }
+    }
+
+    fn keyring(registry: &Registry) -> Keyring<String> {
+        Keyring::of(registry, |app| Arc::new(app.to_string()))
+    }
+
+    fn holds(registry: &Registry, key: &Key, now_ms: u64) -> bool {
+        keyring(registry).find(key.as_str().as_bytes(), now_ms).is_some()
+    }
+
+    #[test]
+    fn a_key_holds_until_it_ends_or_is_revoked() {
+        let mut registry = Registry::default();
+        let first = registry.add(grant("shop"), 0).unwrap();
+        let short = registry.add(Grant { expires_ms: Some(DAY), ..grant("shop") }, 0).unwrap();
+        assert!(holds(&registry, &first, 2 * DAY) && holds(&registry, &short, DAY - 1));
+        assert!(!holds(&registry, &short, DAY));
+        let (entry, about) =
+            keyring(&registry).find(first.as_str().as_bytes(), 0).map(|(a, b)| (a.clone(), b.clone())).unwrap();
+        assert_eq!((entry.role, entry.creates, &**about), (Role::WriteOwn, NonZeroU32::new(7), "shop"));
+        assert_eq!(registry.revoke(&app("shop"), Some(&first.hash().id()), 5), Ok(vec![first.hash().id()]));
+        assert!(!holds(&registry, &first, 6) && holds(&registry, &short, 6));
+        assert_eq!(registry.revoke(&app("shop"), None, 7), Ok(vec![short.hash().id()]));
+        assert_eq!(registry.revoke(&app("shop"), None, 8), Err(Refusal::NoApp(app("shop"))));
+        assert!(keyring(&registry).find(b"", 0).is_none() && !keyring(&registry).is_empty());
+        assert!(keyring(&Registry::default()).find(b"", 0).is_none());
+    }
+
+    #[test]
+    fn a_key_that_is_rotated_has_some_time_left() {
+        let mut registry = Registry::default();
+        let old = registry.add(grant("shop"), 0).unwrap();
+        let (new, id) = registry.rotate(&app("shop"), None, 10, 20).unwrap();
+        assert_eq!(id, old.hash().id());
+        assert!(holds(&registry, &old, 19) && !holds(&registry, &old, 20) && holds(&registry, &new, DAY));
+        // Which one is meant is clear, though the old one still holds.
+        let (newer, id) = registry.rotate(&app("shop"), None, 11, 11).unwrap();
+        assert_eq!(id, new.hash().id());
+        assert!(!holds(&registry, &new, 11) && holds(&registry, &newer, 11));
+        registry.add(grant("shop"), 12).unwrap();
+        assert!(matches!(registry.rotate(&app("shop"), None, 13, 13), Err(Refusal::Which(_, ids)) if ids.len() == 3));
+        assert!(matches!(registry.rotate(&app("none"), None, 13, 13), Err(Refusal::NoApp(_))));
+        assert!(matches!(registry.rotate(&app("shop"), Some("x"), 13, 13), Err(Refusal::NoKey(..))));
+        // One with an end is followed by one that lives as long.
+        let ending = registry.add(Grant { expires_ms: Some(100 + DAY), ..grant("other") }, 100).unwrap();
+        let (next, _) = registry.rotate(&app("other"), None, 200, 300).unwrap();
+        assert!(
+            !holds(&registry, &ending, 300)
+                && holds(&registry, &next, 199 + DAY)
+                && !holds(&registry, &next, 200 + DAY)
+        );
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_and_nothing_else() {
+        let mut registry = Registry::default();
+        registry.add(Grant { expires_ms: Some(DAY), creates: None, ..grant("a") }, 1_500).unwrap();
+        registry.add(grant("b"), 2_000).unwrap();
+        registry.revoke(&app("b"), None, 3_000).unwrap();
+        let text = registry.to_text();
+        assert_eq!(Registry::from_text(text.as_bytes()).unwrap().to_text(), text);
+        for wrong in
+            ["", "[]", "{}", r#"{"version": 2, "keys": []}"#, r#"{"version": 1}"#, r#"{"version": 1, "keys": [1]}"#]
+        {
+            assert!(Registry::from_text(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+        for (from, to) in
+            [("write-own", "root"), ("\"app\": \"a\"", "\"app\": \"A\""), ("1500", "\"x\""), (": 7", ": 0")]
+        {
+            let broken = text.replacen(from, to, 1);
+            assert!(broken != text && Registry::from_text(broken.as_bytes()).is_err(), "{from}");
+        }
+    }
+
+    proptest! {
+        /// Several writers that each know some of the keys and do some things to them.
+        #[test]
+        fn accounts_agree_in_whatever_order_they_meet(steps in proptest::collection::vec((0..3usize, 0..4u8, 0..4u64), 0..30)) {
+            let mut accounts = vec![Registry::default(); 3];
+            for (who, what, now_ms) in steps {
+                let account = &mut accounts[who];
+                match what {
+                    0 => drop(account.add(grant("a"), now_ms)),
+                    1 => drop(account.revoke(&app("a"), None, now_ms)),
+                    2 => drop(account.rotate(&app("a"), None, now_ms, now_ms + 5)),
+                    _ => {
+                        let other = accounts[(who + 1) % 3].clone();
+                        accounts[who].merge(&other);
+                    }
+                }
+            }
+            let merged = |order: [usize; 3]| {
+                let mut all = Registry::default();
+                order.iter().for_each(|at| _ = all.merge(&accounts[*at]));
+                all
+            };
+            let all = merged([0, 1, 2]);
+            prop_assert_eq!(all.to_text(), merged([2, 0, 1]).to_text());
+            let mut again = all.clone();
+            prop_assert!(!again.merge(&accounts[1]), "nothing new");
+            // What one account has revoked holds in no other any more.
+            for account in &accounts {
+                for entry in account.entries().into_iter().filter(|entry| entry.revoked_ms.is_some()) {
+                    prop_assert!(!all.entries().iter().any(|other| other.id() == entry.id() && other.is_valid(0)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The file with all API keys, or rather their hashes: `apps.json` in the data directory.
+//!
+//! The node and the command line both write it. Whoever does takes a lock, adds what it has to what is there, and puts a
+//! new file in the place of the old one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::Path;
+
+use crate::apps::registry::{Malformed, Registry};
+
+/// Its name in the data directory.
+pub const FILE_NAME: &str = "apps.json";
+
+/// The file while it is being written.
+const FILE_NAME_NEW: &str = "apps.json.new";
+
+/// Who writes holds this one.
+const LOCK_NAME: &str = "apps.lock";
+
+/// Why the file cannot be used.
+#[derive(Debug)]
+pub enum FileError {
+    /// It cannot be read or written.
+    Io(io::Error),
+    /// It is not what this program writes.
+    Malformed(Malformed),
+}
+
+impl std::fmt::Display for FileError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FileError::Io(error) => write!(f, "{error}"),
+            FileError::Malformed(what) => write!(f, "{what}"),
+        }
+    }
+}
+
+impl From<io::Error> for FileError {
+    fn from(error: io::Error) -> FileError {
+        FileError::Io(error)
+    }
+}
+
+/// Tells one file from another that was put in its place.
+pub type Stamp = (u64, i64, i64, u64);
+
+/// What stands for the file as it is now; `None` where there is none.
+pub fn stamp(data_dir: &Path) -> Option<Stamp> {
+    let meta = fs::metadata(data_dir.join(FILE_NAME)).ok()?;
+    Some((meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
+}
+
+/// All keys that the file has; none where there is no file.
+///
+/// # Errors
+/// Where it cannot be read, or is not as it should be: then nobody knows who may do what.
+pub fn read(data_dir: &Path) -> Result<Registry, FileError> {
+    match fs::read(data_dir.join(FILE_NAME)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Registry::default()),
+        text => Registry::from_text(&text?).map_err(FileError::Malformed),
+    }
+}
+
+/// Changes the file. What `change` is given is what stands there; it is written if there is more then. After a crash
+/// either this or what was there before is there.
+///
+/// # Errors
+/// Where it cannot be read or written.
+pub fn update<T>(data_dir: &Path, change: impl FnOnce(&mut Registry) -> T) -> Result<T, FileError> {
+    let lock = open(&data_dir.join(LOCK_NAME))?;
+    lock.lock()?;
+    let mut registry = read(data_dir)?;
+    let before = registry.to_text();
+    let done = change(&mut registry);
+    let text = registry.to_text();
+    if text != before {
+        let (new, path) = (data_dir.join(FILE_NAME_NEW), data_dir.join(FILE_NAME));
+        let _ = fs::remove_file(&new);
+        let mut file = open(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        File::open(data_dir)?.sync_all()?;
+    }
+    Ok(done)
+}
+
+/// Opens a file of the owner of the data directory, whoever we are: a key that root has made must be one for the node.
+fn open(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    let meta = fs::metadata(path.parent().unwrap_or(Path::new(".")))?;
+    let mine = file.metadata()?;
+    if (mine.uid(), mine.gid()) != (meta.uid(), meta.gid()) && rustix::process::geteuid().is_root() {
+        chown(path, Some(meta.uid()), Some(meta.gid()))?;
+    }
+    if mine.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::registry::Grant;
+    use crate::apps::{AppName, Role};
+
+    fn add(registry: &mut Registry) {
+        let app = AppName::parse("shop").unwrap();
+        registry.add(Grant { app, role: Role::Read, expires_ms: None, creates: None }, 1).unwrap();
+    }
+
+    #[test]
+    fn what_several_write_at_once_is_all_there() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(read(dir.path()).unwrap().is_empty() && stamp(dir.path()).is_none());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..5).for_each(|_| update(dir.path(), add).unwrap()));
+            }
+        });
+        assert_eq!(read(dir.path()).unwrap().len(), 40);
+        let before = stamp(dir.path());
+        update(dir.path(), |_| ()).unwrap();
+        assert_eq!(stamp(dir.path()), before, "nothing new is not written");
+        update(dir.path(), add).unwrap();
+        assert_ne!(stamp(dir.path()), before);
+        let mode = fs::metadata(dir.path().join(FILE_NAME)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FILE_NAME), "{").unwrap();
+        assert!(matches!(read(dir.path()), Err(FileError::Malformed(_))));
+        assert!(matches!(update(dir.path(), add), Err(FileError::Malformed(_))));
+        assert_eq!(fs::read(dir.path().join(FILE_NAME)).unwrap(), b"{");
+    }
+}

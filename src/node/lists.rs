@@ -1,0 +1,52 @@
+//! The lists of hosts of a node, from its settings.
+
+use std::sync::Arc;
+
+use super::{core_count, fleet, thread_exit};
+use crate::config::{Hosts, ListSource, Settings};
+use crate::control::host_lists::source::{Named, Source};
+use crate::control::host_lists::{self, HostList, HostListSetup, Kind};
+use crate::exit::Exit;
+use crate::mail::Post;
+use crate::stats::NodeStats;
+
+/// Starts what keeps a list.
+///
+/// # Errors
+/// Where its source cannot be used, or the operating system gives no thread.
+pub(super) fn start(
+    kind: Kind,
+    settings: &Settings,
+    list: &Hosts,
+    post: &Post,
+    stats: &Arc<NodeStats>,
+) -> Result<HostList, Exit> {
+    let setup = HostListSetup {
+        kind,
+        hosts: list.hosts.clone(),
+        source: list.source.as_ref().map(|source| open(kind, settings, source)).transpose()?,
+        data_dir: settings.data_dir.clone(),
+        post: post.clone(),
+        cores: core_count(settings),
+        stats: Arc::clone(stats),
+    };
+    host_lists::start(setup).map_err(|error| thread_exit("a list of hosts", &error))
+}
+
+/// Where the dynamic part of a list is read.
+fn open(kind: Kind, settings: &Settings, source: &ListSource) -> Result<(Source, Named), Exit> {
+    let shown = source.to_string();
+    Ok(match source {
+        ListSource::File(path) => (Source::File(path.clone()), Named::new(shown.clone(), &shown)),
+        ListSource::Http(url) => {
+            // What stands behind the question mark may be a secret.
+            let place = url.split_once('?').map_or(&**url, |(place, _)| place);
+            (Source::http(url), Named::new(place.to_owned(), url))
+        }
+        ListSource::Redis => {
+            let (redis, whole) = fleet::redis(settings)?.expect("the settings were checked");
+            let key = if kind == Kind::Allow { "allow" } else { "block" };
+            (Source::Redis(Box::new(redis), key), Named::new(shown, &whole))
+        }
+    })
+}
