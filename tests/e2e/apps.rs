@@ -644,6 +644,8 @@ fn the_nodes_of_a_fleet_know_the_same_keys() {
     let nodes = fleet.start();
     let first = key(&fleet.setup(0), "shop", "write-own");
     let mut callers = [Caller::new(&nodes[0], &first), Caller::new(&nodes[1], &first)];
+    let asks = |node: &Node| node.wire().get(SHORT_URLS).status == 401;
+    wait_until("keys that are asked for on both", || nodes.iter().all(asks));
     let known = |callers: &mut [Caller; 2]| [0, 1].map(|at| callers[at].is_known(&nodes[at]));
     wait_until("the key on both", || known(&mut callers) == [true, true]);
     // A link of an app is one on every node, for the app and for nobody else.
@@ -666,6 +668,7 @@ fn the_nodes_of_a_fleet_know_the_same_keys() {
     server.kill();
     server.start_again_empty();
     nodes.iter().for_each(settle);
+    wait_until("keys in the new Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
     let late = Fleet::new(3, &server.url());
     let third = late.setup(2).argument("--listen").argument("0.0.0.0:0").start();
     let public = SocketAddr::from(([127, 0, 0, 1], third.public.port()));
