@@ -3,20 +3,18 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::apps::registry::{Entry, Grant, Registry};
-use crate::apps::{AppName, Role};
 use crate::cli::AppCommand;
-use crate::control::apps::file::{self, FILE_NAME, FileError};
+use crate::control::apps::file;
 use crate::dates;
 use crate::exit::{Exit, Reason};
-use crate::limits::KEY_GRACE_MAX;
 use crate::mail::{AppsAnswer, AppsRequest};
+use crate::node::{api_keys, keys_exit};
 use crate::offline::{print, settings_of};
 use crate::preflight;
 use crate::stats::unix_ms;
@@ -52,29 +50,11 @@ fn existing(data_dir: Option<String>) -> Result<std::path::PathBuf, Exit> {
     Err(Exit::new(Reason::Usage, what).with_remedy("name the data directory of a node with --data-dir"))
 }
 
-/// All keys of a data directory.
-///
-/// # Errors
-/// Where nobody can say who may do what.
-pub fn read(data_dir: &Path) -> Result<Registry, Exit> {
-    file::read(data_dir).map_err(|error| unusable(data_dir, &error))
-}
-
-fn unusable(data_dir: &Path, error: &FileError) -> Exit {
-    let path = data_dir.join(FILE_NAME);
-    let what = format!("the API keys in {} cannot be used: {error}", path.display());
-    match error {
-        FileError::Io(_) => Exit::new(Reason::DataNotWritable, what),
-        FileError::Malformed(_) => Exit::new(Reason::StoreDamaged, what)
-            .with_remedy(format!("put {FILE_NAME} back from a backup; without the file all keys are gone")),
-    }
-}
-
 fn change(data_dir: &Path, request: AppsRequest) -> Result<(), Exit> {
     let asked = request.clone();
     let now_ms = unix_ms();
     let done = file::update(data_dir, |registry| request.apply(registry, now_ms));
-    match (done.map_err(|error| unusable(data_dir, &error))?, asked) {
+    match (done.map_err(|error| keys_exit(data_dir, &error))?, asked) {
         (AppsAnswer::Key { key, id, .. }, AppsRequest::Add(grant)) => {
             say(&format!("{} has the key {id} now, with the role {}. It is shown this once:", grant.app, grant.role));
             print(&format!("{key}\n"));
@@ -104,7 +84,7 @@ fn say(text: &str) {
 }
 
 fn list(data_dir: &Path, as_json: bool) -> Result<(), Exit> {
-    let registry = read(data_dir)?;
+    let registry = api_keys(data_dir)?;
     let now_ms = unix_ms();
     if as_json {
         let keys: Vec<Value> = registry.entries().into_iter().map(|entry| as_value(entry, now_ms)).collect();
@@ -155,82 +135,10 @@ fn table(registry: &Registry, now_ms: u64) -> String {
     text
 }
 
-/// Reads the name of an app, for the command line.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn app_name(text: &str) -> Result<AppName, String> {
-    AppName::parse(text).map_err(|error| error.to_string())
-}
-
-/// Reads a role, for the command line.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn role(text: &str) -> Result<Role, String> {
-    Role::parse(text).ok_or_else(|| format!("is no role; choose among {}", Role::names()))
-}
-
-/// Reads when a key ends, for the command line: a date, in milliseconds since 1970 UTC.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn end(text: &str) -> Result<u64, String> {
-    let is_day = text.len() == 10;
-    let ms = dates::parse(&if is_day { format!("{text}T00:00:00Z") } else { text.to_owned() });
-    match ms.map_err(|error| error.to_string())? {
-        ms if ms <= unix_ms() => Err("is over already".to_owned()),
-        ms => Ok(ms),
-    }
-}
-
-/// Reads a rate, for the command line.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn rate(text: &str) -> Result<NonZeroU32, String> {
-    let most = crate::limits::APP_CREATES_MAX;
-    let number = text.parse::<NonZeroU32>().ok().filter(|number| number.get() <= most);
-    number.ok_or_else(|| format!("must be a whole number from 1 to {most}"))
-}
-
-/// Reads how long an old key still holds, for the command line: such as `0`, `30m`, `24h` or `7d`.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn grace(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
-        Some(number) => (number, &text[number.len()..]),
-        None if text == "0" => ("0", "s"),
-        None => ("", ""),
-    };
-    let seconds = match unit {
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => 1,
-    };
-    let time = number.parse::<u32>().ok().map(|number| Duration::from_secs(u64::from(number) * seconds));
-    time.filter(|time| *time <= KEY_GRACE_MAX)
-        .ok_or_else(|| "must be a time of at most a year such as 0, 30m, 24h or 7d".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_read() {
-        for (text, seconds) in [("0", 0), ("90s", 90), ("30m", 1_800), ("24h", 86_400), ("7d", 604_800)] {
-            assert_eq!(grace(text), Ok(Duration::from_secs(seconds)));
-        }
-        for wrong in ["", "h", "5", "-1h", "1.5h", "400d", "é", "9999999999d"] {
-            assert!(grace(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(end("9000-01-01"), end("9000-01-01T00:00:00Z"));
-        assert!(end("2020-01-01").is_err() && end("soon").is_err());
-        assert!(rate("0").is_err() && rate("5") == Ok(NonZeroU32::new(5).unwrap()));
-    }
+    use crate::apps::{AppName, Role};
 
     #[test]
     fn the_table_says_what_holds() {

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::app_commands;
 use crate::apps::{AppName, Role};
 use crate::config::{Flags, keys};
+use crate::dates;
+use crate::limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
+use crate::stats::unix_ms;
 
 /// A URL shortener and redirect appliance.
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]
@@ -97,16 +99,16 @@ pub enum AppCommand {
     /// Make an API key for an app; the app is new, or has one already. The key is printed this once.
     Add {
         /// What the app is called: a-z, 0-9, and . _ - after the first
-        #[arg(value_name = "NAME", value_parser = app_commands::app_name)]
+        #[arg(value_name = "NAME", value_parser = app_name)]
         app: AppName,
         /// What the key allows: read, write-own, write-all or admin
-        #[arg(long, value_name = "ROLE", default_value = "write-own", value_parser = app_commands::role)]
+        #[arg(long, value_name = "ROLE", default_value = "write-own", value_parser = role)]
         role: Role,
         /// When the key ends, such as 2030-01-31 [default: never]
-        #[arg(long, value_name = "DATE", value_parser = app_commands::end)]
+        #[arg(long, value_name = "DATE", value_parser = end)]
         expires: Option<u64>,
         /// Links that the app may make a second on each node [default: limits.creates_per_second]
-        #[arg(long, value_name = "N", value_parser = app_commands::rate)]
+        #[arg(long, value_name = "N", value_parser = rate)]
         creates_per_second: Option<NonZeroU32>,
         /// Which data directory.
         #[command(flatten)]
@@ -124,7 +126,7 @@ pub enum AppCommand {
     /// End all keys of an app, or one of them, for good.
     Revoke {
         /// Which app.
-        #[arg(value_name = "NAME", value_parser = app_commands::app_name)]
+        #[arg(value_name = "NAME", value_parser = app_name)]
         app: AppName,
         /// Which of its keys, as `carom app list` calls it [default: all]
         #[arg(long, value_name = "KEY")]
@@ -136,13 +138,13 @@ pub enum AppCommand {
     /// Make a key that follows another one, which ends.
     Rotate {
         /// Which app.
-        #[arg(value_name = "NAME", value_parser = app_commands::app_name)]
+        #[arg(value_name = "NAME", value_parser = app_name)]
         app: AppName,
         /// Which of its keys, as `carom app list` calls it [default: the only one]
         #[arg(long, value_name = "KEY")]
         key: Option<String>,
         /// How long the old one still holds, such as 0, 30m, 24h or 7d
-        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = app_commands::grace)]
+        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = grace)]
         grace: Duration,
         /// Which data directory.
         #[command(flatten)]
@@ -258,6 +260,51 @@ fn environment() -> String {
     format!("Environment (a flag wins over it, and it wins over the settings file):\n{}", keys::environment_help())
 }
 
+/// Reads the name of an app, for the command line.
+fn app_name(text: &str) -> Result<AppName, String> {
+    AppName::parse(text).map_err(|error| error.to_string())
+}
+
+/// Reads a role, for the command line.
+fn role(text: &str) -> Result<Role, String> {
+    Role::parse(text).ok_or_else(|| format!("is no role; choose among {}", Role::names()))
+}
+
+/// Reads when a key ends, for the command line: a date, in milliseconds since 1970 UTC.
+fn end(text: &str) -> Result<u64, String> {
+    let is_day = text.len() == 10;
+    let ms = dates::parse(&if is_day { format!("{text}T00:00:00Z") } else { text.to_owned() });
+    match ms.map_err(|error| error.to_string())? {
+        ms if ms <= unix_ms() => Err("is over already".to_owned()),
+        ms => Ok(ms),
+    }
+}
+
+/// Reads a rate, for the command line.
+fn rate(text: &str) -> Result<NonZeroU32, String> {
+    let most = APP_CREATES_MAX;
+    let number = text.parse::<NonZeroU32>().ok().filter(|number| number.get() <= most);
+    number.ok_or_else(|| format!("must be a whole number from 1 to {most}"))
+}
+
+/// Reads how long an old key still holds, for the command line: such as `0`, `30m`, `24h` or `7d`.
+fn grace(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
+        Some(number) => (number, &text[number.len()..]),
+        None if text == "0" => ("0", "s"),
+        None => ("", ""),
+    };
+    let seconds = match unit {
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => 1,
+    };
+    let time = number.parse::<u32>().ok().map(|number| Duration::from_secs(u64::from(number) * seconds));
+    time.filter(|time| *time <= KEY_GRACE_MAX)
+        .ok_or_else(|| "must be a time of at most a year such as 0, 30m, 24h or 7d".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -348,5 +395,18 @@ mod tests {
         let error = Cli::try_parse_from(["carom", "serve", "--lisen", "x"]).unwrap_err();
         assert_eq!(error.exit_code(), i32::from(crate::exit::Reason::Usage.code()));
         assert_eq!(Cli::try_parse_from(["carom", "--version"]).unwrap_err().exit_code(), 0);
+    }
+
+    #[test]
+    fn times_are_read() {
+        for (text, seconds) in [("0", 0), ("90s", 90), ("30m", 1_800), ("24h", 86_400), ("7d", 604_800)] {
+            assert_eq!(grace(text), Ok(Duration::from_secs(seconds)));
+        }
+        for wrong in ["", "h", "5", "-1h", "1.5h", "400d", "é", "9999999999d"] {
+            assert!(grace(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(end("9000-01-01"), end("9000-01-01T00:00:00Z"));
+        assert!(end("2020-01-01").is_err() && end("soon").is_err());
+        assert!(rate("0").is_err() && rate("5") == Ok(NonZeroU32::new(5).unwrap()));
     }
 }

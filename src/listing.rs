@@ -9,7 +9,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::apps::Scope;
 use crate::link::Link;
-use crate::store::links::catalog::app_shelf;
 use crate::visits::tally::Counts;
 
 /// Bytes of the time in a [`Place`].
@@ -57,6 +56,32 @@ pub fn ms_bytes(ms: u64) -> [u8; PLACE_MS_LEN] {
     let mut bytes = [0; PLACE_MS_LEN];
     bytes.copy_from_slice(&ms.min(PLACE_MS_MAX).to_be_bytes()[8 - PLACE_MS_LEN..]);
     bytes
+}
+
+/// Begins what stands in the place of a tag for the links of one app. Tags have no control characters.
+const OF_APP: char = '\u{2}';
+
+/// Stands between an app and the tag of a link of it.
+const TAG_OF_APP: char = '\u{1}';
+
+/// What stands in the place of a tag for the links of an app, or for those of them that have a tag.
+pub fn app_shelf(app: &str, tag: Option<&str>) -> String {
+    let mut shelf = format!("{OF_APP}{app}");
+    if let Some(tag) = tag {
+        shelf.push(TAG_OF_APP);
+        shelf.push_str(tag);
+    }
+    shelf
+}
+
+/// Whether that is what [`app_shelf`] gave, and no tag.
+pub fn is_app_shelf(shelf: &str) -> bool {
+    shelf.starts_with(OF_APP)
+}
+
+/// Whether it was given one for a tag.
+pub fn has_tag(shelf: &str) -> bool {
+    shelf.contains(TAG_OF_APP)
 }
 
 /// Which links a list has.

@@ -21,6 +21,7 @@ use crate::apps::registry::Registry;
 use crate::config::{self, Residency, Settings};
 use crate::control::allowances::{self, AllowanceSetup};
 use crate::control::apps::AppsSetup;
+use crate::control::apps::file::{self, FILE_NAME, FileError};
 use crate::control::catalog::listers::{self, ListerSetup};
 use crate::control::catalog::{self, Catalog};
 use crate::control::expiry::{self, Expiry, ExpirySetup};
@@ -42,7 +43,7 @@ use crate::store::ids::IdTable;
 use crate::store::links::{Links, StoreError};
 use crate::store::lock::{DataLock, LockError};
 use crate::visits::VisitSender;
-use crate::{app_commands, preflight, space_key};
+use crate::{preflight, space_key};
 
 /// What the thread that started the node waits for.
 #[derive(Debug)]
@@ -70,12 +71,30 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
     node.run(&inbox)
 }
 
+/// All API keys of a data directory.
+///
+/// # Errors
+/// Where nobody can say who may do what.
+pub fn api_keys(data_dir: &Path) -> Result<Registry, Exit> {
+    file::read(data_dir).map_err(|error| keys_exit(data_dir, &error))
+}
+
+/// Turns an error of the file with the API keys into the reason why the process ends.
+pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
+    let what = format!("the API keys in {} cannot be used: {error}", data_dir.join(FILE_NAME).display());
+    match error {
+        FileError::Io(_) => Exit::new(Reason::DataNotWritable, what),
+        FileError::Malformed(_) => Exit::new(Reason::StoreDamaged, what)
+            .with_remedy(format!("put {FILE_NAME} back from a backup; without the file all keys are gone")),
+    }
+}
+
 /// The API keys that there are. Where there are none, nobody but this machine may reach the node, unless that was asked for.
 ///
 /// # Errors
 /// When they cannot be read, or there are none and there should be.
 fn keys(settings: &Settings) -> Result<Registry, Exit> {
-    let mut keys = app_commands::read(&settings.data_dir)?;
+    let mut keys = api_keys(&settings.data_dir)?;
     let Err(exposed) = settings.may_go_without_keys() else { return Ok(keys) };
     if keys.is_empty()
         && let Some((mut redis, _)) = fleet::redis(settings)?

@@ -12,8 +12,8 @@ use crate::control::export::{self, ExportError};
 use crate::control::import::{self, ImportError, ImportSetup};
 use crate::control::indexes;
 use crate::exit::{Exit, Reason};
-use crate::node::{lock, open_store, own_authorities, store_exit};
-use crate::{app_commands, logging, preflight, space_key};
+use crate::node::{api_keys, lock, open_store, own_authorities, store_exit};
+use crate::{logging, preflight, space_key};
 
 /// Reads links into a data directory.
 ///
@@ -102,7 +102,7 @@ pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
     for Warning(warning) in warnings {
         let _ = writeln!(io::stderr(), "warning: {warning}");
     }
-    if app_commands::read(&settings.data_dir)?.is_empty() && settings.fleet.redis.is_none() {
+    if api_keys(&settings.data_dir)?.is_empty() && settings.fleet.redis.is_none() {
         settings.may_go_without_keys()?;
     }
     print(&settings.describe());

@@ -16,6 +16,8 @@ const LINES_MAX: usize = 700;
 /// Modules at the root of `src/` that everybody may use, and that use each other only.
 const LEAVES: &[&str] = &[
     "allowance",
+    "apps",
+    "guard",
     "visits",
     "limits",
     "hosts",
@@ -36,9 +38,10 @@ const LEAVES: &[&str] = &[
 
 /// What else each room and module of `src/` may use of the others. `main` may use all.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("main", &["cli", "config", "logging", "node", "offline"]),
+    ("main", &["app_commands", "cli", "config", "logging", "node", "offline"]),
     ("node", &["config", "preflight", "space_key", "control", "core", "api", "store"]),
     ("offline", &["cli", "config", "logging", "node", "preflight", "space_key", "control"]),
+    ("app_commands", &["cli", "node", "offline", "preflight", "control"]),
     ("logging", &[]),
     ("cli", &["config"]),
     ("config", &[]),

@@ -69,7 +69,9 @@ async fn try_serve(
     let unavailable =
         |why: &str| Problem::unavailable(format!("It is not known whether the keys were changed: {why}."));
     match context.desk.change_apps(wanted).await.map_err(unavailable)? {
-        AppsAnswer::Key { key, id, follows } => Ok((StatusCode::CREATED, told_once(&asked, &key, &id, follows))),
+        AppsAnswer::Key { key, id, follows } => {
+            Ok((StatusCode::CREATED, told_once(&asked, &key, &id, follows.as_deref())))
+        }
         AppsAnswer::Revoked(ids) => Ok((StatusCode::OK, json!({"revoked": ids}))),
         AppsAnswer::Refused(refusal) => Err(refused(&refusal)),
         AppsAnswer::Failed(why) => Err(unavailable(&why)),
@@ -90,7 +92,7 @@ fn refused(refusal: &Refusal) -> Problem {
 }
 
 /// A new key, which nobody will be able to tell again.
-fn told_once(asked: &AppsRequest, key: &str, id: &str, follows: Option<String>) -> Value {
+fn told_once(asked: &AppsRequest, key: &str, id: &str, follows: Option<&str>) -> Value {
     let app = match asked {
         AppsRequest::Add(grant) => &grant.app,
         AppsRequest::Revoke { app, .. } | AppsRequest::Rotate { app, .. } => app,

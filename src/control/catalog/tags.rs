@@ -9,9 +9,9 @@ use super::visits::Visits;
 use super::walk::Run;
 use crate::apps::Scope;
 use crate::limits::{LIST_SORTED_MAX, TAGS_COUNTED_MAX};
-use crate::listing::{Filter, TagField, TagPage, TagQuery};
+use crate::listing::{Filter, TagField, TagPage, TagQuery, app_shelf, is_app_shelf};
 use crate::store::links::StoreError;
-use crate::store::links::catalog::{View, app_shelf, shelf_of, tag_key, tag_of};
+use crate::store::links::catalog::{View, shelf_of};
 use crate::visits::tally::Counts;
 
 /// How many links each tag has.
@@ -50,7 +50,7 @@ impl TagCounts {
         let TagCounts::Known(counts) = self else { return None };
         Some(match scope.app() {
             None => {
-                let tags = counts.iter().filter(|(tag, _)| tag_of(&tag_key(tag, &[])).is_some());
+                let tags = counts.iter().filter(|(tag, _)| !is_app_shelf(tag));
                 tags.map(|(tag, count)| (Arc::clone(tag), *count)).collect()
             }
             Some(app) => {

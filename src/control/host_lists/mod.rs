@@ -230,7 +230,7 @@ impl Reader {
         match cache::read(&self.data_dir, self.kind.file_name(), source) {
             Ok(text) => self.good = text.and_then(|text| parse(text).ok()),
             Err(error) => {
-                tracing::warn!("what is kept of the {} cannot be read ({error}), and is made anew", self.kind.name())
+                tracing::warn!("what is kept of the {} cannot be read ({error}), and is made anew", self.kind.name());
             }
         }
     }

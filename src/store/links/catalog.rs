@@ -14,7 +14,7 @@ use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, S
 
 use super::{Batch, Links, StoreError, Value};
 use crate::labels::in_joined;
-use crate::listing::{PLACE_MS_LEN, Place};
+use crate::listing::{PLACE_MS_LEN, Place, app_shelf, has_tag, is_app_shelf};
 
 /// A memtable, bytes. An entry takes a tenth of what a link does.
 const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
@@ -24,12 +24,6 @@ const BLOCK_BYTES: u32 = 16 * 1024;
 
 /// Stands in the place of a tag for links that crawlers may follow. Tags have no control characters.
 pub const CRAWLABLE: &str = "\u{1}";
-
-/// Begins what stands in the place of a tag for the links of one app.
-const OF_APP: char = '\u{2}';
-
-/// Stands between an app and the tag of a link of it.
-const TAG_OF_APP: char = '\u{1}';
 
 /// Behind a tag.
 const END_OF_TAG: u8 = 0;
@@ -125,26 +119,16 @@ pub fn tag_key(tag: &str, place: &[u8]) -> Vec<u8> {
     [tag.as_bytes(), &[END_OF_TAG], place].concat()
 }
 
-/// What stands in the place of a tag for the links of an app, or for those of them that have a tag.
-pub fn app_shelf(app: &str, tag: Option<&str>) -> String {
-    let mut shelf = format!("{OF_APP}{app}");
-    if let Some(tag) = tag {
-        shelf.push(TAG_OF_APP);
-        shelf.push_str(tag);
-    }
-    shelf
-}
-
 /// The tag of an entry; `None` for one that is no tag of anybody's.
 pub fn tag_of(key: &[u8]) -> Option<&str> {
-    shelf_of(key).filter(|tag| !tag.starts_with(OF_APP))
+    shelf_of(key).filter(|shelf| !is_app_shelf(shelf))
 }
 
 /// The tag of an entry, or the app and the tag of one that is of the tags of an app, as [`app_shelf`] gives them.
 pub fn shelf_of(key: &[u8]) -> Option<&str> {
     let end = memchr::memchr(END_OF_TAG, key)?;
     let shelf = std::str::from_utf8(&key[..end]).ok()?;
-    (shelf != CRAWLABLE && (!shelf.starts_with(OF_APP) || shelf.contains(TAG_OF_APP))).then_some(shelf)
+    (shelf != CRAWLABLE && (!is_app_shelf(shelf) || has_tag(shelf))).then_some(shelf)
 }
 
 /// What an entry says of its link, `tag_len` bytes of tag and zero before it.
