@@ -95,19 +95,28 @@ impl Context {
     /// # Errors
     /// 401 where it shows no key that holds, 429 where too many were shown from there that did not.
     pub(super) fn authenticate<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
-        let version = version_in(request.headers())?;
+        let source = request.extensions().get::<Source>().copied();
+        self.identify(key_in(request.headers()), source, version_in(request.headers())?)
+    }
+
+    /// The same for whoever shows that key.
+    ///
+    /// # Errors
+    /// Those of [`Context::authenticate`].
+    pub(super) fn identify(
+        &self,
+        key: Option<&[u8]>,
+        source: Option<Source>,
+        version: Option<String>,
+    ) -> Result<Context, Problem> {
         let keys = self.desk.keys();
         if keys.is_empty() {
             return Ok(Context { caller: Rc::new(Caller { version, ..Caller::everybody() }), ..self.clone() });
         }
-        let text = match key_in(request.headers()) {
-            Some(text) => text,
-            None => return Err(Problem::no_key()),
-        };
+        let text = key.ok_or_else(Problem::no_key)?;
         let now_ms = unix_ms();
         let Some((entry, app)) = keys.find(text, now_ms) else {
             // Keys that hold pass in any case: an address may stand for many, and nobody guesses 160 bits.
-            let source = request.extensions().get::<Source>();
             let failed = source.map_or(Ok(()), |source| self.desk.guard().key_failed(source.0));
             return Err(failed.map_or_else(Problem::too_many_failed_keys, |()| Problem::wrong_key()));
         };

@@ -6,6 +6,12 @@ use hyper::{Request, StatusCode};
 use super::{Answer, accepts_html, answer, with};
 use crate::wire::pages::{CONTENT_SECURITY_POLICY, Page};
 
+/// An answer that is a page.
+pub(super) fn as_html(html: String) -> Answer {
+    let answer = answer(StatusCode::OK, "text/html; charset=utf-8", html);
+    with(answer, header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY)
+}
+
 /// A page in the form that the client prefers.
 pub(super) fn page<B>(request: &Request<B>, page: &Page) -> Answer {
     let number = page.status.split(' ').next().and_then(|number| StatusCode::from_bytes(number.as_bytes()).ok());

@@ -231,6 +231,42 @@ impl Problem {
         problem
     }
 
+    /// The status of its answer.
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What is wrong here.
+    pub(super) fn detail(&self) -> String {
+        self.members.get("detail").and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+
+    /// The fields that are wrong.
+    pub(super) fn fields(&self) -> Vec<String> {
+        let fields = self.members.get("invalidElements").and_then(Value::as_array).into_iter().flatten();
+        fields.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    /// Whether that field is wrong.
+    pub(super) fn names(&self, field: &str) -> bool {
+        self.fields().iter().any(|named| named == field)
+    }
+
+    /// Whether it is that a slug belongs to another link.
+    pub(super) fn is_slug_taken(&self) -> bool {
+        self.members.contains_key("customSlug")
+    }
+
+    /// What is left of a rate.
+    pub(super) fn quota(&self) -> Option<Quota> {
+        self.quota
+    }
+
+    /// The answer to send, in other words.
+    pub(super) fn into_answer_with(self, status: StatusCode, kind: &'static str, body: String) -> Answer {
+        self.dress(answer(status, kind, body))
+    }
+
     /// What it says.
     #[cfg(test)]
     pub(super) fn members(&self) -> Value {
@@ -243,8 +279,14 @@ impl Problem {
     }
 
     /// The answer to send.
-    pub(super) fn into_answer(self) -> Answer {
-        let mut answer = answer(self.status, "application/problem+json", Value::Object(self.members).to_string());
+    pub(super) fn into_answer(mut self) -> Answer {
+        let body = Value::Object(std::mem::take(&mut self.members)).to_string();
+        let answer = answer(self.status, "application/problem+json", body);
+        self.dress(answer)
+    }
+
+    /// The answer with the headers that belong to it.
+    fn dress(self, mut answer: Answer) -> Answer {
         if let Some(seconds) = self.retry_after {
             answer = with(answer, header::RETRY_AFTER, &seconds.to_string());
         }

@@ -39,13 +39,19 @@ impl Context {
             _ if !methods.contains(&method.as_str()) => Problem::method(&method, methods.join(", ")).into_answer(),
             [""] => page(&request, &pages::HOME),
             ["robots.txt"] => self.robots().await,
+            ["v4", "shorten"] => self.bitly_shorten(request).await,
+            ["v4", "expand"] => self.bitly_expand(request).await,
+            ["yourls-api.php"] => self.yourls(request).await,
             ["rest", "health"] | ["rest", "v3", "health"] => health(self.is_serving()),
             ["rest", "v3", "openapi.json"] => openapi::description(),
             ["rest", ref rest @ ..] => match self.authenticate(&request) {
                 Ok(context) => context.route_api(rest, request).await,
                 Err(problem) => problem.into_answer(),
             },
-            [code] => self.redirect(code, &request).await,
+            [code] => match percent_decoded(code).strip_suffix('+') {
+                Some(code) => self.preview(code, &request).await,
+                None => self.redirect(code, &request).await,
+            },
             _ => page(&request, &pages::NOT_FOUND),
         }
     }

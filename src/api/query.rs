@@ -18,11 +18,7 @@ pub(super) struct Params {
 
 impl Params {
     pub(super) fn of(query: Option<&str>) -> Params {
-        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decoded(name), decoded(value))
-        });
-        Params { pairs: pairs.collect(), invalid: Vec::new() }
+        Params { pairs: pairs(query.unwrap_or_default()).collect(), invalid: Vec::new() }
     }
 
     /// The last value of that name; empty ones ask for nothing.
@@ -108,6 +104,14 @@ fn instant(text: &str, is_end: bool) -> Result<u64, String> {
     }
     // A plus that nobody has escaped is a space by now.
     dates::parse(&text.replace(' ', "+")).map_err(|error| error.to_string())
+}
+
+/// The names and values of a form.
+pub(super) fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
+    text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decoded(name), decoded(value))
+    })
 }
 
 /// A name or value without escapes; what is not UTF-8 then is replaced.

@@ -40,6 +40,15 @@ const UNSERVED: &str =
 /// A link that is to be shown, and how often it was followed where that is known.
 pub(super) type Shown = (Arc<Link>, Option<Counts>);
 
+/// A link that was made, or found.
+pub(super) struct Made {
+    pub(super) link: Arc<Link>,
+    /// How often it was followed, where that is known: it is of a new one.
+    pub(super) counts: Option<Counts>,
+    /// What is left of the rate of the app.
+    pub(super) quota: Option<Quota>,
+}
+
 /// A link that is to be made, unless one that is there already will do.
 pub(super) struct Wanted {
     pub(super) link: Arc<Link>,
@@ -50,7 +59,7 @@ impl Context {
     /// `POST /rest/v3/short-urls`
     pub(super) async fn create(&self, request: Request<Incoming>) -> Answer {
         match self.try_create(request).await {
-            Ok((link, counts, quota)) => with_quota(self.show(&link, counts).await, quota),
+            Ok(Made { link, counts, quota }) => with_quota(self.show(&link, counts).await, quota),
             Err(problem) => problem.into_answer(),
         }
     }
@@ -61,14 +70,14 @@ impl Context {
         read(&Bounds { own: &self.site.own, allowed: allowed.as_deref(), blocked: blocked.as_deref() })
     }
 
-    /// The link, how often it was followed where that is known, and what is left of the rate of the app.
-    async fn try_create(
-        &self,
-        request: Request<Incoming>,
-    ) -> Result<(Arc<Link>, Option<Counts>, Option<Quota>), Problem> {
+    async fn try_create(&self, request: Request<Incoming>) -> Result<Made, Problem> {
         let fields = read_object(request).await?;
-        let create =
-            self.bounded(|bounds| Create::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
+        let create = self.bounded(|bounds| Create::read(&fields, bounds));
+        self.make(create.map_err(|invalid| Problem::invalid(&invalid))?).await
+    }
+
+    /// Makes a link, or finds one that will do.
+    pub(super) async fn make(&self, create: Create) -> Result<Made, Problem> {
         let quota = self.caller.take_create()?;
         let code = match create.slug {
             Some(slug) => slug,
@@ -76,7 +85,7 @@ impl Context {
         };
         let wanted = self.wanted(create, code);
         let answer = self.insert(&wanted).await;
-        self.finish(wanted, answer).await.map(|(link, counts)| (link, counts, quota))
+        self.finish(wanted, answer).await.map(|(link, counts)| Made { link, counts, quota })
     }
 
     /// Makes of the store's answer what the client is told; where the code was taken, after trying again.
@@ -130,14 +139,28 @@ impl Context {
 
     /// `GET /rest/v3/short-urls/{shortCode}`
     pub(super) async fn read(&self, code: &str) -> Answer {
-        let Ok(parsed) = Code::parse(code.as_bytes()) else { return Problem::no_link(code).into_answer() };
-        match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
-            StoreAnswer::Found(link, counts) if self.caller.scope().has(&link) => self.show(&link, Some(counts)).await,
-            // Whether somebody else has one is not told, nor whether a damaged one is somebody else's.
-            StoreAnswer::Found(..) => Problem::no_link(code).into_answer(),
-            StoreAnswer::Damaged if self.caller.scope() != Scope::All => Problem::no_link(code).into_answer(),
-            other => failed(&other, code).into_answer(),
+        match self.find(code).await {
+            Ok((link, counts)) => self.show(&link, Some(counts)).await,
+            Err(problem) => problem.into_answer(),
         }
+    }
+
+    /// A link that the caller may see, and how often it was followed.
+    pub(super) async fn find(&self, code: &str) -> Result<(Arc<Link>, Counts), Problem> {
+        let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
+        let scope = self.caller.scope();
+        match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
+            StoreAnswer::Found(link, counts) if scope.has(&link) => Ok((link, counts)),
+            // Whether somebody else has one is not told, nor whether a damaged one is somebody else's.
+            StoreAnswer::Found(..) => Err(Problem::no_link(code)),
+            StoreAnswer::Damaged if scope != Scope::All => Err(Problem::no_link(code)),
+            other => Err(failed(&other, code)),
+        }
+    }
+
+    /// The short URL of a link.
+    pub(super) fn short_url(&self, link: &Link) -> String {
+        format!("{}/{}", self.site.base_url, link.code)
     }
 
     /// `PATCH /rest/v3/short-urls/{shortCode}`

@@ -33,11 +33,7 @@ impl Context {
         let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
         if self.caller.scope() != Scope::All {
             // Whose the link is, its record says.
-            match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
-                StoreAnswer::Found(link, _) if self.caller.scope().has(&link) => {}
-                StoreAnswer::Found(..) | StoreAnswer::Damaged => return Err(Problem::no_link(code)),
-                other => return Err(failed(&other, code)),
-            }
+            self.find(code).await?;
         }
         let history = self.history(Subject::Link(parsed), code).await?;
         Ok(json!({ "visits": describe(&history, &span) }))
@@ -62,6 +58,11 @@ impl Context {
             "visitsCount": links.total,
             "orphanVisitsCount": orphans.total,
         }}))
+    }
+
+    /// How often all links were followed.
+    pub(super) async fn visits_of_all(&self) -> Result<Counts, Problem> {
+        Ok(self.history(Subject::All, "").await?.all.counts)
     }
 
     async fn history(&self, subject: Subject, code: &str) -> Result<Box<History>, Problem> {

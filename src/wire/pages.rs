@@ -4,12 +4,12 @@
 /// The style of every page. Its hash is in [`CONTENT_SECURITY_POLICY`].
 macro_rules! style {
     () => {
-        "body{margin:0;min-height:100vh;display:grid;place-items:center;font:1rem/1.5 system-ui,sans-serif;color:#1c2430;background:#f6f7f9}main{max-width:30rem;padding:2rem;text-align:center}h1{margin:0 0 .5rem;font-size:1.5rem}p{margin:0;color:#566072}b{display:block;font-size:4rem;font-weight:700;letter-spacing:-.03em;color:#2f6fed}@media(prefers-color-scheme:dark){body{color:#e8ebf0;background:#12161c}p{color:#9aa5b5}b{color:#7aa5ff}}"
+        "body{margin:0;min-height:100vh;display:grid;place-items:center;font:1rem/1.5 system-ui,sans-serif;color:#1c2430;background:#f6f7f9}main{max-width:30rem;padding:2rem;text-align:center;overflow-wrap:anywhere}a{color:inherit}h1{margin:0 0 .5rem;font-size:1.5rem}p{margin:0;color:#566072}b{display:block;font-size:4rem;font-weight:700;letter-spacing:-.03em;color:#2f6fed}@media(prefers-color-scheme:dark){body{color:#e8ebf0;background:#12161c}p{color:#9aa5b5}b{color:#7aa5ff}}"
     };
 }
 
 /// What a browser may do on these pages: use that one style, and nothing else.
-pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'sha256-PYv6JX4z+L1n4fifR6WG/qg5NWwmt0KvOfY9DV5GtSs='; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'sha256-bQCb1hwpI8sB5djLws9rGK5AbU79l5mNzcYXb5tQPDE='; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// One answer for people: as HTML for browsers, as a line of text for everyone else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +27,14 @@ impl Page {
     pub fn retry_after(&self) -> Option<u32> {
         (self.status.starts_with("503") || self.status.starts_with("429")).then_some(1)
     }
+}
+
+/// A page with content that is HTML already: whoever wrote it has escaped what is in it.
+pub fn with_content(title: &str, content: &str) -> String {
+    format!(
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><meta name=\"robots\" content=\"noindex\"><title>{title}</title><style>{}</style></head><body><main>{content}</main></body></html>\n",
+        style!()
+    )
 }
 
 macro_rules! page {

@@ -37,5 +37,6 @@ mod refusals;
 mod residency;
 mod reuse;
 mod schema;
+mod shims;
 mod urls;
 mod visits;

@@ -1,0 +1,92 @@
+//! `GET /{code}+`: where a link leads, without following it. Nothing is counted, and no visit of a limited link is used up.
+
+use std::fmt::Write;
+
+use carom_shards::{Code, Phase};
+use hyper::header;
+use hyper::{Request, StatusCode};
+
+use super::page::{as_html, page};
+use super::{Answer, Context, accepts_html, answer, with};
+use crate::guard::Source;
+use crate::hosts::host_of;
+use crate::link::Link;
+use crate::mail::{StoreAnswer, StoreRequest};
+use crate::stats::unix_ms;
+use crate::wire::pages;
+
+impl Context {
+    /// The preview of a code.
+    pub(super) async fn preview<B>(&self, code: &str, request: &Request<B>) -> Answer {
+        let guard = self.desk.guard();
+        let place = request.extensions().get::<Source>().map(|source| guard.place(source.0));
+        if guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some()) {
+            return page(request, &pages::TOO_MANY);
+        }
+        let Ok(code) = Code::parse(code.as_bytes()) else { return page(request, &pages::NOT_FOUND) };
+        let found = match self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await {
+            StoreAnswer::Found(link, counts) => {
+                let is_spent = link.policy.max_visits.is_some_and(|most| counts.total >= u64::from(most.get()));
+                match link.policy.phase(unix_ms()) {
+                    Phase::Live if is_spent => Err(&pages::GONE),
+                    Phase::Live if self.desk.blocks(link.target.as_bytes()) => Err(&pages::BLOCKED),
+                    Phase::Live => Ok(link),
+                    Phase::Early => Err(&pages::NOT_FOUND),
+                    Phase::Over => Err(&pages::GONE),
+                }
+            }
+            StoreAnswer::NotFound => Err(&pages::NOT_FOUND),
+            StoreAnswer::Damaged => Err(&pages::DAMAGED),
+            _ => Err(&pages::UNAVAILABLE),
+        };
+        match found {
+            Ok(link) => show(&link, request),
+            // Else previews would be the way to guess.
+            Err(&pages::NOT_FOUND) if place.is_some_and(|place| guard.miss(place).is_err()) => {
+                page(request, &pages::TOO_MANY)
+            }
+            Err(other) => page(request, other),
+        }
+    }
+}
+
+fn show<B>(link: &Link, request: &Request<B>) -> Answer {
+    let answer = if accepts_html(request) {
+        let (host, target) = (escaped(host_of(link.target.as_bytes())), escaped(&link.target));
+        let mut text = String::new();
+        let _ = write!(
+            text,
+            "<h1>This link leads to {host}</h1><p>{target}</p><p><a rel=\"noreferrer nofollow\" href=\"{target}\">Go there</a></p>"
+        );
+        as_html(pages::with_content("Where this link leads", &text))
+    } else {
+        answer(StatusCode::OK, "text/plain; charset=utf-8", format!("{}\n", link.target))
+    };
+    with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer")
+}
+
+/// Text as it stands in HTML, also between quotes.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_target_is_markup() {
+        assert_eq!(escaped("http://a/?\"><script>'&amp;"), "http://a/?&quot;&gt;&lt;script&gt;&#39;&amp;amp;");
+    }
+}

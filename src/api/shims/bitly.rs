@@ -1,0 +1,108 @@
+//! Bitly's API, version 4: `POST /v4/shorten` and `POST /v4/expand` (dev.bitly.com/api-reference).
+//!
+//! A long URL that the app has shortened before gets the same link, with 200 instead of 201, as there. `domain` and
+//! `group_guid` are what only the other service has: they are taken and say nothing.
+
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::super::auth::with_quota;
+use super::super::problem::Problem;
+use super::super::short_urls::{Made, read_object};
+use super::super::{Answer, Context, json as json_answer};
+use crate::apps::Role;
+use crate::dates;
+use crate::link::Link;
+
+impl Context {
+    /// `POST /v4/shorten`
+    pub(in crate::api) async fn bitly_shorten(&self, request: Request<Incoming>) -> Answer {
+        match self.try_shorten(request).await {
+            Ok(Made { link, counts, quota }) => {
+                let status = if counts.is_some() { StatusCode::CREATED } else { StatusCode::OK };
+                with_quota(json_answer(status, &self.bitlink(&link)), quota)
+            }
+            Err(problem) => told(problem),
+        }
+    }
+
+    async fn try_shorten(&self, request: Request<Incoming>) -> Result<Made, Problem> {
+        let caller = self.authenticate(&request)?;
+        caller.caller.needs(Role::WriteOwn)?;
+        let asked = read_object(request).await?;
+        let mut fields = Map::new();
+        for (theirs, ours) in [("long_url", "longUrl"), ("title", "title"), ("tags", "tags")] {
+            if let Some(value) = asked.get(theirs) {
+                fields.insert(ours.to_owned(), value.clone());
+            }
+        }
+        fields.insert("findIfExists".to_owned(), Value::Bool(true));
+        caller.make_of(&fields).await
+    }
+
+    /// `POST /v4/expand`
+    pub(in crate::api) async fn bitly_expand(&self, request: Request<Incoming>) -> Answer {
+        match self.try_expand(request).await {
+            Ok(body) => json_answer(StatusCode::OK, &body),
+            Err(problem) => told(problem),
+        }
+    }
+
+    async fn try_expand(&self, request: Request<Incoming>) -> Result<Value, Problem> {
+        let caller = self.authenticate(&request)?;
+        let asked = read_object(request).await?;
+        let name = asked.get("bitlink_id").and_then(Value::as_str).unwrap_or_default();
+        let (link, _) = caller.find_called(name).await?;
+        let mut body = self.bitlink(&link);
+        body.as_object_mut()
+            .expect("it is one")
+            .retain(|name, _| ["created_at", "id", "link", "long_url"].contains(&&**name));
+        Ok(body)
+    }
+
+    /// A link as Bitly shows it.
+    fn bitlink(&self, link: &Link) -> Value {
+        let short_url = self.short_url(link);
+        let id = short_url.split_once("://").map_or(&*short_url, |(_, rest)| rest);
+        json!({
+            // Without a colon in the offset.
+            "created_at": dates::format(link.created_ms).replace("+00:00", "+0000"),
+            "id": id,
+            "link": short_url,
+            "custom_bitlinks": [],
+            "long_url": link.target,
+            "title": link.labels.title,
+            "archived": link.policy.archived,
+            "tags": link.labels.tags.iter().collect::<Vec<_>>(),
+            "deeplinks": [],
+            "references": {"group": ""},
+        })
+    }
+}
+
+/// A problem as Bitly tells it. A key that does not hold is forbidden there.
+fn told(problem: Problem) -> Answer {
+    let (number, message, description) = match problem.status().as_u16() {
+        400 if problem.names("longUrl") => (400, "INVALID_ARG_LONG_URL", "The value provided is invalid."),
+        400 | 413 | 415 => (400, "INVALID_ARG", "The value provided is invalid."),
+        401 | 403 => (403, "FORBIDDEN", "You are currently forbidden to access this resource."),
+        404 => (404, "NOT_FOUND", "What you are looking for cannot be found."),
+        429 => (429, "RATE_LIMIT_EXCEEDED", "Too many, for now."),
+        500 => (500, "INTERNAL_ERROR", "The link cannot be read."),
+        _ => (503, "TEMPORARILY_UNAVAILABLE", "Not now."),
+    };
+    let mut body = json!({"message": message, "resource": "bitlinks", "description": description});
+    if number == 400 {
+        let fields = problem.fields().into_iter().map(|field| {
+            let theirs = if field == "longUrl" { "long_url".to_owned() } else { field };
+            json!({"field": theirs, "error_code": "invalid", "message": problem.detail()})
+        });
+        body["errors"] = fields.collect();
+    }
+    problem.into_answer_with(
+        StatusCode::from_u16(number).expect("it is one of these"),
+        "application/json",
+        body.to_string(),
+    )
+}

@@ -1,0 +1,91 @@
+//! What a form sends, in the three ways in which it may: in the query, as `application/x-www-form-urlencoded`, and as
+//! `multipart/form-data` (RFC 7578), which is what PHP's curl makes of an array.
+
+use std::collections::HashMap;
+
+use super::super::query::pairs;
+
+/// The fields of a form; of several of one name the last counts. Files are no fields.
+#[derive(Default, Debug)]
+pub(super) struct Form(HashMap<String, String>);
+
+impl Form {
+    /// Adds what stands in a query, or in a body of that form.
+    pub(super) fn add_encoded(&mut self, text: &str) {
+        self.0.extend(pairs(text));
+    }
+
+    /// Adds what stands in a body of parts. What is no part is passed over.
+    pub(super) fn add_parts(&mut self, body: &[u8], boundary: &str) {
+        let mark = [b"--", boundary.as_bytes()].concat();
+        let mut starts: Vec<usize> = memchr::memmem::find_iter(body, &mark).collect();
+        starts.push(body.len());
+        for two in starts.windows(2) {
+            let part = &body[(two[0] + mark.len()).min(two[1])..two[1]];
+            let Some(at) = memchr::memmem::find(part, b"\r\n\r\n") else { continue };
+            let (head, value) = (String::from_utf8_lossy(&part[..at]), &part[at + 4..]);
+            let value = value.strip_suffix(b"\r\n").unwrap_or(value);
+            if let Some(name) = field_name(&head) {
+                self.0.insert(name, String::from_utf8_lossy(value).into_owned());
+            }
+        }
+    }
+
+    /// A field; empty where it is not there.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+}
+
+/// The name in the head of a part that is no file.
+fn field_name(head: &str) -> Option<String> {
+    let is_disposition = |line: &&str| line.to_ascii_lowercase().starts_with("content-disposition:");
+    let line = head.split("\r\n").find(is_disposition)?;
+    let value = |wanted: &str| {
+        line.split(';').skip(1).find_map(|part| {
+            let (name, value) = part.trim().split_once('=')?;
+            name.eq_ignore_ascii_case(wanted).then(|| value.trim_matches('"').to_owned())
+        })
+    };
+    if value("filename").is_some() { None } else { value("name") }
+}
+
+/// The boundary that a content type names.
+pub(super) fn boundary(kind: &str) -> Option<String> {
+    let rest = kind.to_ascii_lowercase().strip_prefix("multipart/form-data").is_some().then_some(kind)?;
+    rest.split(';').skip(1).find_map(|part| {
+        let (name, value) = part.trim().split_once('=')?;
+        let value = value.trim_matches('"');
+        (name.eq_ignore_ascii_case("boundary") && (1..=70).contains(&value.len())).then(|| value.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn all_three_forms_say_the_same() {
+        let mut form = Form::default();
+        form.add_encoded("a=1&url=http%3A%2F%2Fa%2F%3Fb+c&a=2");
+        assert_eq!((form.get("a"), form.get("url"), form.get("none")), ("2", "http://a/?b c", ""));
+        let body = b"--xyz\r\nContent-Disposition: form-data; name=\"url\"\r\n\r\nhttp://a/?b c\r\n--xyz\r\n\
+            content-disposition: form-data; name=title\r\nContent-Type: text/plain\r\n\r\ntwo\r\nlines\r\n--xyz\r\n\
+            Content-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\nno\r\n--xyz--\r\n";
+        let mut form = Form::default();
+        form.add_parts(body, &boundary("Multipart/Form-Data; charset=utf-8; boundary=\"xyz\"").unwrap());
+        assert_eq!((form.get("url"), form.get("title"), form.get("file")), ("http://a/?b c", "two\r\nlines", ""));
+        assert!(boundary("multipart/form-data").is_none() && boundary("application/json; boundary=x").is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn reading_is_total(body in any::<Vec<u8>>(), near in "(--x|\r\n|name=|Content-Disposition: form-data;|[a\"=;-]){0,30}", kind in any::<String>()) {
+            let mut form = Form::default();
+            form.add_parts(&body, "x");
+            form.add_parts(near.as_bytes(), "x");
+            let _ = boundary(&kind);
+        }
+    }
+}

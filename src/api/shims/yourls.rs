@@ -1,0 +1,366 @@
+//! YOURLS's API, `/yourls-api.php` (yourls.org/docs/guide/advanced/api): the actions `shorturl`, `expand`, `url-stats`, `stats`,
+//! `db-stats` and `version`, answered as JSON, JSONP, XML, or one line of text.
+//!
+//! Its `signature` is an API key, or else its `password` is one, of the app that `username` names. A signature that is good for
+//! some time only is a hash over a secret that is not kept here, so there are none.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use super::super::auth::with_quota;
+use super::super::list::failed as no_list;
+use super::super::problem::Problem;
+use super::super::short_urls::Made;
+use super::super::{Answer, Context, answer};
+use super::form::{Form, boundary};
+use crate::apps::usage::Quota;
+use crate::apps::{AppName, Role, Scope};
+use crate::dates;
+use crate::guard::Source;
+use crate::limits::{BODY_LEN_MAX, LIST_PER_PAGE_MAX};
+use crate::link::Link;
+use crate::listing::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
+use crate::visits::tally::Counts;
+
+/// The version whose API this is.
+const VERSION: &str = "1.9.2";
+
+/// What is told in the end: members, the one line of the format `simple`, and the status.
+struct Told {
+    members: Map<String, Value>,
+    simple: String,
+    status: StatusCode,
+    quota: Option<Quota>,
+}
+
+impl Told {
+    /// Status, members and the line. The members are those of an object.
+    fn of(status: StatusCode, members: Value, simple: impl Into<String>) -> Told {
+        let Value::Object(members) = members else { unreachable!("it is written as one") };
+        Told { members, simple: simple.into(), status, quota: None }
+    }
+}
+
+impl Context {
+    /// `GET` and `POST /yourls-api.php`
+    pub(in crate::api) async fn yourls(&self, request: Request<Incoming>) -> Answer {
+        let form = match read_form(request).await {
+            Ok((form, source)) => (form, source),
+            Err(problem) => return problem.into_answer(),
+        };
+        let (form, source) = form;
+        let told = match self.try_yourls(&form, source).await {
+            Ok(told) => told,
+            Err(problem) => refused(&problem),
+        };
+        write(&form, told)
+    }
+
+    async fn try_yourls(&self, form: &Form, source: Option<Source>) -> Result<Told, Problem> {
+        let context = self.authenticate_form(form, source)?;
+        match form.get("action") {
+            "shorturl" => {
+                context.caller.needs(Role::WriteOwn)?;
+                context.yourls_shorten(form).await
+            }
+            "expand" => context.yourls_expand(form).await,
+            "url-stats" => context.yourls_stats_of(form).await,
+            "stats" => context.yourls_stats(form).await,
+            "db-stats" => context.yourls_totals().await,
+            "version" => Ok(Told::of(StatusCode::OK, json!({"version": VERSION}), VERSION)),
+            _ => {
+                let text = "Unknown or missing \"action\" parameter";
+                Ok(Told::of(StatusCode::BAD_REQUEST, json!({"errorCode": 400, "message": text}), text))
+            }
+        }
+    }
+
+    fn authenticate_form(&self, form: &Form, source: Option<Source>) -> Result<Context, Problem> {
+        let shown = [form.get("signature"), form.get("password")].into_iter().find(|text| !text.is_empty());
+        let context = self.identify(shown.map(str::as_bytes), source, None)?;
+        let username = form.get("username");
+        let is_of_app = context.caller.name().is_none_or(|app| username.is_empty() || app.as_str() == username);
+        if is_of_app { Ok(context) } else { Err(Problem::wrong_key()) }
+    }
+
+    async fn yourls_shorten(&self, form: &Form) -> Result<Told, Problem> {
+        let (url, keyword, title) = (form.get("url"), form.get("keyword"), form.get("title"));
+        let mut fields = Map::new();
+        // As there, what has no scheme is meant to have one.
+        let has_scheme = url.contains("://") || url.is_empty();
+        let url = if has_scheme { Cow::Borrowed(url) } else { Cow::Owned(format!("http://{url}")) };
+        fields.insert("longUrl".to_owned(), json!(url));
+        if keyword.is_empty() {
+            fields.insert("findIfExists".to_owned(), json!(true));
+        } else {
+            fields.insert("customSlug".to_owned(), json!(keyword));
+        }
+        if !title.is_empty() {
+            fields.insert("title".to_owned(), json!(title));
+        }
+        let Made { link, counts, quota } = match self.make_of(&fields).await {
+            Err(problem) if problem.names("customSlug") || problem.is_slug_taken() => {
+                return Ok(keyword_taken(keyword));
+            }
+            Err(problem) if problem.names("longUrl") => return Ok(no_url(&problem)),
+            made => made?,
+        };
+        let short_url = self.short_url(&link);
+        let mut url = json!({
+            "keyword": link.code.to_string(),
+            "url": link.target,
+            "title": title_of(&link),
+            "date": date(link.created_ms),
+            "ip": "",
+        });
+        let mut members = json!({"title": title_of(&link), "shorturl": short_url, "statusCode": 200});
+        if counts.is_some() {
+            members["status"] = json!("success");
+            members["message"] = json!(format!("{} added to database", link.target));
+        } else {
+            url["clicks"] = json!(self.find(&link.code.to_string()).await.map_or(0, |(_, counts)| counts.total));
+            members["status"] = json!("fail");
+            members["code"] = json!("error:url");
+            members["message"] = json!(format!("{} already exists in database", link.target));
+        }
+        members["url"] = url;
+        Ok(Told { quota, ..Told::of(StatusCode::OK, members, short_url) })
+    }
+
+    async fn yourls_expand(&self, form: &Form) -> Result<Told, Problem> {
+        let name = form.get("shorturl");
+        Ok(match self.find_called(name).await {
+            Ok((link, _)) => {
+                let members = json!({
+                    "keyword": link.code.to_string(), "shorturl": self.short_url(&link), "longurl": link.target,
+                    "title": title_of(&link), "message": "success", "statusCode": 200,
+                });
+                Told::of(StatusCode::OK, members, link.target.clone())
+            }
+            Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
+                let message = "Error: short URL not found";
+                let members = json!({"keyword": super::code_in(name), "message": message, "errorCode": 404});
+                Told::of(StatusCode::NOT_FOUND, members, "not found")
+            }
+            Err(problem) => return Err(problem),
+        })
+    }
+
+    async fn yourls_stats_of(&self, form: &Form) -> Result<Told, Problem> {
+        Ok(match self.find_called(form.get("shorturl")).await {
+            Ok((link, counts)) => {
+                let members = json!({"statusCode": 200, "message": "success", "link": self.yourls_link(&link, counts)});
+                Told::of(StatusCode::OK, members, NEEDS_MORE)
+            }
+            Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
+                let members = json!({"statusCode": 404, "message": "Error: short URL not found"});
+                Told::of(StatusCode::NOT_FOUND, members, NEEDS_MORE)
+            }
+            Err(problem) => return Err(problem),
+        })
+    }
+
+    async fn yourls_stats(&self, form: &Form) -> Result<Told, Problem> {
+        let number = |name: &str, default: u64| match form.get(name) {
+            "" => Ok(default),
+            text => text.parse::<u64>().map_err(|_| Problem::malformed(format!("{name} must be a whole number."))),
+        };
+        let (limit, start) = (number("limit", 10)?.clamp(1, LIST_PER_PAGE_MAX as u64), number("start", 0)?);
+        let (field, descending) = match form.get("filter") {
+            "bottom" => (OrderField::Visits, false),
+            "top" | "" => (OrderField::Visits, true),
+            _ => (OrderField::DateCreated, true),
+        };
+        let order = Order { field, descending };
+        let total = self.page_of(order, 1, 1).await?.total;
+        // Somewhere, where somewhere is asked for.
+        let start = match form.get("filter") {
+            "rand" | "random" if total > limit => {
+                (getrandom::u64().unwrap_or_default() % (total - limit + 1)) / limit * limit
+            }
+            _ => start,
+        };
+        // Pages are of one length: those that have what is asked for.
+        let first = start / limit + 1;
+        let skipped = (start % limit) as usize;
+        let mut shown = Vec::new();
+        for page in first..first + 1 + u64::from(skipped > 0) {
+            let ListPage { links, visits, .. } = self.page_of(order, page, limit as usize).await?;
+            shown.extend(links.into_iter().zip(visits));
+        }
+        let shown = shown.iter().skip(skipped).take(limit as usize).enumerate();
+        let links: Map<String, Value> =
+            shown.map(|(at, (link, counts))| (format!("link_{}", at + 1), self.yourls_link(link, *counts))).collect();
+        let stats = self.totals(total).await?;
+        let members = json!({"links": links, "stats": stats, "statusCode": 200, "message": "success"});
+        Ok(Told::of(StatusCode::OK, members, NEEDS_MORE))
+    }
+
+    async fn yourls_totals(&self) -> Result<Told, Problem> {
+        let total = self.page_of(Order { field: OrderField::DateCreated, descending: true }, 1, 1).await?.total;
+        let members = json!({"db-stats": self.totals(total).await?, "statusCode": 200, "message": "success"});
+        Ok(Told::of(StatusCode::OK, members, NEEDS_MORE))
+    }
+
+    /// How many links there are, and how often they were followed: that is counted of all apps together.
+    async fn totals(&self, links: u64) -> Result<Value, Problem> {
+        let clicks = match self.caller.scope() {
+            Scope::All => Some(self.visits_of_all().await?.total),
+            Scope::App(AppName { .. }) => None,
+        };
+        Ok(json!({"total_links": links.to_string(), "total_clicks": clicks.map(|clicks| clicks.to_string())}))
+    }
+
+    async fn page_of(&self, order: Order, page: u64, per_page: usize) -> Result<ListPage, Problem> {
+        let filter = Filter { scope: self.caller.scope(), ..Filter::default() };
+        let query = ListQuery { filter, order, page, per_page, cursor: None };
+        match self.desk.list(ListRequest::Links(Box::new(query))).await {
+            Ok(ListAnswer::Links(page)) => Ok(page),
+            Ok(other) => Err(no_list(&other)),
+            Err(reason) => Err(Problem::unavailable(format!("There is no list now: {reason}."))),
+        }
+    }
+
+    fn yourls_link(&self, link: &Link, counts: Counts) -> Value {
+        json!({
+            "shorturl": self.short_url(link),
+            "url": link.target,
+            "title": title_of(link),
+            "timestamp": date(link.created_ms),
+            "ip": "",
+            "clicks": counts.total.to_string(),
+        })
+    }
+}
+
+const NEEDS_MORE: &str = "Need either XML or JSON format for stats";
+
+fn title_of(link: &Link) -> &str {
+    link.labels.title.as_deref().unwrap_or(&link.target)
+}
+
+/// As `2026-01-31 12:00:00`.
+fn date(ms: u64) -> String {
+    dates::format(ms)[..19].replace('T', " ")
+}
+
+fn keyword_taken(keyword: &str) -> Told {
+    let message = format!("Short URL {keyword} already exists in database or is reserved");
+    let members = json!({"status": "fail", "code": "error:keyword", "message": message, "statusCode": 200});
+    Told::of(StatusCode::OK, members, "")
+}
+
+fn no_url(problem: &Problem) -> Told {
+    let message = format!("Missing or malformed URL: {}", problem.detail());
+    let members = json!({"status": "fail", "code": "error:nourl", "message": message, "errorCode": "400"});
+    Told::of(StatusCode::BAD_REQUEST, members, "")
+}
+
+/// A problem as YOURLS tells it: who shows no key that holds is to log in.
+fn refused(problem: &Problem) -> Told {
+    let status = match problem.status() {
+        StatusCode::UNAUTHORIZED => StatusCode::FORBIDDEN,
+        status => status,
+    };
+    let message = match problem.status() {
+        StatusCode::UNAUTHORIZED => "Please log in".to_owned(),
+        _ => problem.detail(),
+    };
+    let members = json!({"status": "fail", "errorCode": status.as_str(), "message": message});
+    Told { quota: problem.quota(), ..Told::of(status, members, message) }
+}
+
+async fn read_form(request: Request<Incoming>) -> Result<(Form, Option<Source>), Problem> {
+    let source = request.extensions().get::<Source>().copied();
+    let mut form = Form::default();
+    form.add_encoded(request.uri().query().unwrap_or_default());
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let (boundary, is_encoded) =
+        (boundary(kind), kind.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
+    let body = Limited::new(request.into_body(), BODY_LEN_MAX).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
+    })?;
+    let body = body.to_bytes();
+    match boundary {
+        Some(boundary) => form.add_parts(&body, &boundary),
+        None if is_encoded => form.add_encoded(&String::from_utf8_lossy(&body)),
+        None => {}
+    }
+    Ok((form, source))
+}
+
+fn write(form: &Form, told: Told) -> Answer {
+    let Told { members, simple, status, quota } = told;
+    let callback = form.get("callback");
+    let answer = match form.get("format") {
+        "json" => answer(status, "application/json", Value::Object(members).to_string()),
+        "jsonp" if is_name(callback) => {
+            let text = format!("{callback}({})", Value::Object(members));
+            answer(status, "application/javascript; charset=utf-8", text)
+        }
+        "simple" => answer(status, "text/plain; charset=utf-8", simple),
+        _ => {
+            let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+            push_xml(&mut text, "result", &Value::Object(members));
+            answer(status, "application/xml; charset=utf-8", text)
+        }
+    };
+    with_quota(answer, quota)
+}
+
+/// Whether a callback is the name of a function, and no script.
+fn is_name(callback: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.');
+    (1..=128).contains(&callback.len()) && callback.bytes().all(is_part)
+}
+
+fn push_xml(out: &mut String, name: &str, value: &Value) {
+    let _ = write!(out, "<{name}>");
+    match value {
+        Value::Object(members) => members.iter().for_each(|(name, value)| push_xml(out, name, value)),
+        Value::String(text) => push_text(out, text),
+        Value::Null => {}
+        other => push_text(out, &other.to_string()),
+    }
+    let _ = write!(out, "</{name}>");
+}
+
+/// Text with what means something in XML escaped, and without what may not stand there at all.
+fn push_text(out: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            c if c.is_control() && !matches!(c, '\t' | '\n' | '\r') || matches!(c, '\u{fffe}' | '\u{ffff}') => {}
+            c => out.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xml_is_escaped() {
+        let mut text = String::new();
+        push_xml(&mut text, "r", &json!({"a": "<&>\u{1}\"", "b": {"c": 5, "d": null}}));
+        assert_eq!(text, "<r><a>&lt;&amp;&gt;\"</a><b><c>5</c><d></d></b></r>");
+    }
+
+    #[test]
+    fn a_callback_is_no_script() {
+        assert!(is_name("jQuery1.cb_$") && !is_name("") && !is_name("alert(1)//") && !is_name("<b>"));
+    }
+
+    #[test]
+    fn dates_are_as_there() {
+        assert_eq!(date(1_767_323_045_000), "2026-01-02 03:04:05");
+    }
+}

@@ -1,0 +1,204 @@
+//! Callers of other shorteners work unchanged: the calls that Bitly and YOURLS document, sent with `curl` as their documents
+//! send them; and the preview of a link.
+
+use serde_json::{Value, json};
+
+use crate::apps::key;
+use crate::http::{Reply, Wire, curl};
+use crate::node::{Node, Setup};
+
+const TARGET: &str = "https://example.org/a/long/way?x=<b>&y='\"";
+
+/// The same as it is stored.
+const STORED: &str = "https://example.org/a/long/way?x=%3Cb%3E&y=%27%22";
+
+fn with_one_and_three_cores(check: impl Fn(Setup)) {
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        check(Setup::new(&dir.path().join("data")).cores(cores));
+    }
+}
+
+/// A call of Bitly's, as its reference writes it.
+fn bitly(node: &Node, key: &str, path: &str, body: &Value) -> Reply {
+    let (authorization, data) = (format!("Authorization: Bearer {key}"), body.to_string());
+    curl(&["-H", &authorization, "-H", "Content-Type: application/json", "-X", "POST", "-d", &data, &node.url(path)])
+}
+
+#[test]
+fn callers_of_bitly_work_unchanged() {
+    with_one_and_three_cores(|setup| {
+        let (shop, other) = (key(&setup, "shop", "write-own"), key(&setup, "other", "write-own"));
+        let reader = key(&setup, "shop", "read");
+        let node = setup.start();
+        let asked = json!({"long_url": TARGET, "domain": "bit.ly", "group_guid": "Ba1bc23dE4F"});
+        let made = bitly(&node, &shop, "/v4/shorten", &asked);
+        assert_eq!(made.status, 201, "{made:?}");
+        let link = made.json();
+        assert_eq!(link["long_url"], STORED);
+        let short_url = link["link"].as_str().unwrap().to_owned();
+        assert_eq!(format!("http://{}", link["id"].as_str().unwrap()), short_url);
+        assert!(link["created_at"].as_str().unwrap().ends_with("+0000"), "{link}");
+        assert_eq!(curl(&[&short_url]).location(), STORED);
+        let again = bitly(&node, &shop, "/v4/shorten", &asked);
+        assert_eq!((again.status, &again.json()["link"]), (200, &link["link"]));
+        assert_ne!(bitly(&node, &other, "/v4/shorten", &asked).json()["link"], link["link"]);
+        for name in [link["id"].as_str().unwrap(), &short_url, short_url.rsplit('/').next().unwrap()] {
+            let expanded = bitly(&node, &shop, "/v4/expand", &json!({"bitlink_id": name}));
+            assert_eq!((expanded.status, &expanded.json()["long_url"]), (200, &json!(STORED)), "{name}");
+        }
+        // What is not to be had, in Bitly's words.
+        let fails = |reply: Reply, status: u16, message: &str| {
+            assert_eq!((reply.status, &reply.json()["message"]), (status, &json!(message)), "{reply:?}");
+            reply
+        };
+        fails(bitly(&node, &other, "/v4/expand", &json!({"bitlink_id": link["id"]})), 404, "NOT_FOUND");
+        fails(bitly(&node, &shop, "/v4/expand", &json!({"bitlink_id": "bit.ly/none"})), 404, "NOT_FOUND");
+        fails(bitly(&node, &shop, "/v4/expand", &json!({"bitlink_id": 5})), 404, "NOT_FOUND");
+        fails(bitly(&node, "none", "/v4/shorten", &asked), 403, "FORBIDDEN");
+        fails(bitly(&node, &reader, "/v4/shorten", &asked), 403, "FORBIDDEN");
+        for wrong in [
+            json!({}),
+            json!({"long_url": "nonsense"}),
+            json!({"long_url": 5}),
+            json!({"long_url": "x".repeat(1 << 16)}),
+        ] {
+            let reply = fails(bitly(&node, &shop, "/v4/shorten", &wrong), 400, "INVALID_ARG_LONG_URL");
+            assert_eq!(reply.json()["errors"][0]["field"], "long_url");
+        }
+        fails(bitly(&node, &shop, "/v4/shorten", &json!([])), 400, "INVALID_ARG");
+        let log = node.terminate_and_tell().1;
+        assert!(!log.contains(&shop[9..]), "a key in the log");
+    });
+}
+
+/// A call of YOURLS's, with a form.
+fn yourls(node: &Node, fields: &[(&str, &str)]) -> Reply {
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut arguments = Vec::new();
+    fields.iter().for_each(|field| arguments.extend(["--data-urlencode", field]));
+    let url = node.url("/yourls-api.php");
+    arguments.push(&url);
+    curl(&arguments)
+}
+
+#[test]
+fn callers_of_yourls_work_unchanged() {
+    with_one_and_three_cores(|setup| {
+        let (shop, other) = (key(&setup, "shop", "write-own"), key(&setup, "other", "write-own"));
+        let node = setup.start();
+        let call = |fields: &[(&str, &str)]| {
+            let signed = [&[("signature", shop.as_str()), ("format", "json")], fields].concat();
+            yourls(&node, &signed)
+        };
+        let made = call(&[("action", "shorturl"), ("url", TARGET), ("title", "A <title>")]).json();
+        assert_eq!(
+            (&made["status"], &made["statusCode"], &made["url"]["url"]),
+            (&json!("success"), &json!(200), &json!(STORED))
+        );
+        let keyword = made["url"]["keyword"].as_str().unwrap().to_owned();
+        let short_url = made["shorturl"].as_str().unwrap().to_owned();
+        assert_eq!(curl(&[&short_url]).location(), STORED);
+        // What was shortened before is told as a failure that has the link.
+        let again = call(&[("action", "shorturl"), ("url", TARGET), ("title", "A <title>")]).json();
+        assert_eq!((&again["code"], &again["shorturl"]), (&json!("error:url"), &json!(short_url)));
+        let chosen =
+            call(&[("action", "shorturl"), ("url", "example.org/without-a-scheme"), ("keyword", "ozh")]).json();
+        assert_eq!(
+            (&chosen["url"]["keyword"], &chosen["url"]["url"]),
+            (&json!("ozh"), &json!("http://example.org/without-a-scheme"))
+        );
+        let taken = call(&[("action", "shorturl"), ("url", TARGET), ("keyword", "ozh")]);
+        assert_eq!((taken.status, &taken.json()["code"]), (200, &json!("error:keyword")));
+        let none = call(&[("action", "shorturl")]);
+        assert_eq!((none.status, &none.json()["code"]), (400, &json!("error:nourl")));
+        for name in [keyword.as_str(), &short_url] {
+            assert_eq!(call(&[("action", "expand"), ("shorturl", name)]).json()["longurl"], STORED);
+            let stats = call(&[("action", "url-stats"), ("shorturl", name)]).json();
+            assert_eq!((&stats["link"]["url"], &stats["link"]["title"]), (&json!(STORED), &json!("A <title>")));
+        }
+        let missing = call(&[("action", "expand"), ("shorturl", "none")]);
+        assert_eq!((missing.status, &missing.json()["message"]), (404, &json!("Error: short URL not found")));
+        let top = call(&[("action", "stats"), ("filter", "top"), ("limit", "5")]).json();
+        assert_eq!((&top["stats"]["total_links"], top["links"].as_object().unwrap().len()), (&json!("2"), 2), "{top}");
+        let last = call(&[("action", "stats"), ("filter", "last"), ("limit", "1"), ("start", "1")]).json();
+        assert_eq!(last["links"].as_object().unwrap().len(), 1, "{last}");
+        assert!(last["links"]["link_1"]["shorturl"].as_str().unwrap().starts_with("http://"));
+        assert_eq!(call(&[("action", "stats"), ("filter", "rand"), ("limit", "1")]).status, 200);
+        assert_eq!(call(&[("action", "db-stats")]).json()["db-stats"]["total_links"], "2");
+        assert!(call(&[("action", "version")]).json()["version"].is_string());
+        assert_eq!(call(&[("action", "nonsense")]).status, 400);
+        // The other formats; XML is what there is unless another is asked for.
+        let signed = |format: &str, more: &[(&str, &str)]| {
+            let fields = [
+                ("signature", shop.as_str()),
+                ("action", "expand"),
+                ("shorturl", keyword.as_str()),
+                ("format", format),
+            ];
+            yourls(&node, &[&fields[..], more].concat())
+        };
+        assert_eq!(signed("simple", &[]).text(), STORED);
+        let xml = signed("", &[]);
+        assert_eq!(xml.field("content-type"), Some("application/xml; charset=utf-8"));
+        assert!(
+            xml.text().contains("<title>A &lt;title&gt;</title>") && xml.text().contains("y=%27%22</longurl>"),
+            "{}",
+            xml.text()
+        );
+        let jsonp = signed("jsonp", &[("callback", "cb")]);
+        assert!(jsonp.text().starts_with("cb({") && jsonp.text().ends_with("})"), "{}", jsonp.text());
+        assert!(!signed("jsonp", &[("callback", "alert(1)//")]).text().contains("alert"));
+        // In the query, and in parts, as PHP's curl sends an array.
+        let query = format!("/yourls-api.php?signature={shop}&action=expand&format=simple&shorturl={keyword}");
+        assert_eq!(curl(&[&node.url(&query)]).text(), STORED);
+        let parts = [("signature", shop.as_str()), ("action", "expand"), ("format", "simple"), ("shorturl", &keyword)];
+        let parts: Vec<String> = parts.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut arguments: Vec<&str> = parts.iter().flat_map(|part| ["-F", part]).collect();
+        let url = node.url("/yourls-api.php");
+        arguments.push(&url);
+        assert_eq!(curl(&arguments).text(), STORED);
+        // A name and a password, and who has neither.
+        let login = |username: &str, password: &str| {
+            let fields = [("username", username), ("password", password), ("action", "version"), ("format", "json")];
+            yourls(&node, &fields)
+        };
+        assert_eq!(login("shop", &shop).status, 200);
+        for (username, password) in [("other", shop.as_str()), ("shop", "wrong"), ("shop", "")] {
+            let refused = login(username, password);
+            assert_eq!((refused.status, &refused.json()["message"]), (403, &json!("Please log in")), "{username}");
+        }
+        // Links of another app are none.
+        let stolen = [("signature", other.as_str()), ("action", "expand"), ("shorturl", &keyword), ("format", "json")];
+        assert_eq!(yourls(&node, &stolen).status, 404);
+        let log = node.terminate_and_tell().1;
+        assert!(!log.contains(&shop[9..]), "a key in the log");
+    });
+}
+
+#[test]
+fn a_preview_says_where_a_link_leads_and_is_no_visit() {
+    with_one_and_three_cores(|setup| {
+        let node = setup.env("CAROM_BLOCK_HOSTS", "bad.example").start();
+        let mut wire = node.wire();
+        let once = wire.create(&json!({"longUrl": TARGET, "maxVisits": 1})).code();
+        for _ in 0..3 {
+            assert_eq!(wire.get(&format!("/{once}+")).text(), format!("{STORED}\n"));
+        }
+        let page = wire.ask("GET", &format!("/{once}+"), "Accept: text/html\r\n", b"");
+        assert_eq!((page.status, page.field("location")), (200, None));
+        assert!(page.field("content-security-policy").unwrap().starts_with("default-src 'none'"));
+        assert!(page.text().contains("leads to example.org") && page.text().contains("&amp;y=%27"), "{}", page.text());
+        assert!(!page.text().contains("<b>") && !page.text().contains("<script"));
+        assert_eq!(wire.ask("HEAD", &format!("/{once}+"), "", b"").status, 200);
+        assert_eq!(wire.get(&format!("/{once}%2B")).text(), format!("{STORED}\n"));
+        assert_eq!(node.wire().get(&format!("/{once}")).status, 302, "its one visit is left");
+        let status = |wire: &mut Wire, path: &str| wire.get(path).status;
+        crate::node::wait_until("a link that is used up", || status(&mut wire, &format!("/{once}+")) == 410);
+        let over = wire.create(&json!({"longUrl": TARGET, "archived": true})).code();
+        let early = wire.create(&json!({"longUrl": TARGET, "validSince": "9000-01-01T00:00:00Z"})).code();
+        assert_eq!((status(&mut wire, &format!("/{over}+")), status(&mut wire, &format!("/{early}+"))), (410, 404));
+        assert_eq!((status(&mut wire, "/none+"), status(&mut wire, "/+"), status(&mut wire, "/a++")), (404, 404, 404));
+        node.terminate();
+    });
+}
