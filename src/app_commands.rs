@@ -53,7 +53,7 @@ fn existing(data_dir: Option<String>) -> Result<std::path::PathBuf, Exit> {
 fn change(data_dir: &Path, request: AppsRequest) -> Result<(), Exit> {
     let asked = request.clone();
     let now_ms = unix_ms();
-    let done = file::update(data_dir, |registry| request.apply(registry, now_ms));
+    let done = file::update(data_dir, false, |registry| request.apply(registry, now_ms)).map(|(done, _)| done);
     match (done.map_err(|error| keys_exit(data_dir, &error))?, asked) {
         (AppsAnswer::Key { key, id, .. }, AppsRequest::Add(grant)) => {
             say(&format!("{} has the key {id} now, with the role {}. It is shown this once:", grant.app, grant.role));

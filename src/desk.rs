@@ -442,6 +442,11 @@ impl Desk {
         &self.guard
     }
 
+    /// Counts a request that is told nothing.
+    pub fn note_throttled(&self) {
+        self.stats().throttled.add(1);
+    }
+
     /// Whether nobody is to be led to that target.
     #[inline]
     pub fn blocks(&self, target: &[u8]) -> bool {

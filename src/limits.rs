@@ -212,6 +212,12 @@ pub const TAGS_PER_PAGE_MAX: usize = 10_000;
 /// Tags whose links are counted at most: 10 MB of memory. Who has more uses them for something else than lists.
 pub const TAGS_COUNTED_MAX: usize = 100_000;
 
+/// Tags of one app whose links are counted at most: who has more may still ask for links by them.
+pub const TAGS_OF_APP_COUNTED_MAX: usize = 10_000;
+
+/// Tags of all apps together: some 40 MB of memory.
+pub const TAGS_OF_APPS_COUNTED_MAX: usize = 400_000;
+
 /// Characters of what is searched for at most, as many as of a title.
 pub const SEARCH_TERM_MAX: usize = 512;
 

@@ -79,6 +79,11 @@ pub fn is_app_shelf(shelf: &str) -> bool {
     shelf.starts_with(OF_APP)
 }
 
+/// The app and the tag of what [`app_shelf`] gave for a tag.
+pub fn app_and_tag(shelf: &str) -> Option<(&str, &str)> {
+    shelf.strip_prefix(OF_APP)?.split_once(TAG_OF_APP)
+}
+
 /// Whether it was given one for a tag.
 pub fn has_tag(shelf: &str) -> bool {
     shelf.contains(TAG_OF_APP)

@@ -89,23 +89,26 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
     }
 }
 
-/// The API keys that there are. Where there are none, nobody but this machine may reach the node, unless that was asked for.
+/// The API keys that there are, and whether the fleet may know of others. Where there are none, nobody but this machine may reach the node, unless that was asked for.
 ///
 /// # Errors
 /// When they cannot be read, or there are none and there should be.
-fn keys(settings: &Settings) -> Result<Registry, Exit> {
+fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     let mut keys = api_keys(&settings.data_dir)?;
-    let Err(exposed) = settings.may_go_without_keys() else { return Ok(keys) };
-    if keys.is_empty()
+    let mut is_unsure = false;
+    // A node that has heard of its fleet has a file, be it one without keys.
+    if !file::exists(&settings.data_dir)
         && let Some((mut redis, _)) = fleet::redis(settings)?
     {
-        // A new node of a fleet that has some.
         match control::apps::share(&mut redis, &keys) {
             Ok(theirs) => _ = keys.merge(&theirs),
-            Err(what) => tracing::warn!(%what, "the API keys of the fleet cannot be read"),
+            Err(_) => is_unsure = true,
         }
     }
-    if keys.is_empty() { Err(exposed.into()) } else { Ok(keys) }
+    if keys.is_empty() {
+        settings.may_go_without_keys()?;
+    }
+    Ok((keys, is_unsure))
 }
 
 /// The settings of cores, checked to be a count.
@@ -185,7 +188,7 @@ struct Threads {
 }
 
 impl Node {
-    fn start(settings: &Settings, keys: Registry, events: Sender<Event>) -> Result<Node, Exit> {
+    fn start(settings: &Settings, (keys, is_unsure): (Registry, bool), events: Sender<Event>) -> Result<Node, Exit> {
         let cores = core_count(settings);
         let (links, key) = open_store(settings)?;
         indexes::ensure(&links).map_err(|error| store_exit(&error))?;
@@ -276,6 +279,7 @@ impl Node {
         let (apps_queue, apps) = control::apps::start(AppsSetup {
             data_dir: settings.data_dir.clone(),
             registry: keys,
+            is_unsure,
             redis: fleet::redis(settings)?.map(|(redis, _)| redis),
             post: post.clone(),
             stats: Arc::clone(&stats),
@@ -302,6 +306,7 @@ impl Node {
             default_ttl: settings.default_ttl,
             app_creates: settings.limits.creates_per_second,
             trusts_admin: config::check::on_loopback(settings.admin_listen),
+            is_open: settings.open,
         });
         let sources = std::mem::take(&mut replenisher.sources);
         let plan = CorePlan { settings, events, counters, site, hasher, cores, visits: senders };

@@ -22,10 +22,19 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
             let path = request.uri().path().to_owned();
             match path.split('/').skip(1).collect::<Vec<_>>()[..] {
                 ["apps", ref rest @ ..] => route_apps(&context, rest, request).await,
+                ["status" | "shorturl_status"] if !context.may_read_status(&request) => Problem::no_key().into_answer(),
                 _ => route(&context.desk, &request).await,
             }
         })
     })
+}
+
+impl Context {
+    /// Whether whoever asks may know how the node is: where other machines can ask and keys are asked for, with one for all.
+    fn may_read_status<B>(&self, request: &Request<B>) -> bool {
+        let is_free = self.site.trusts_admin || self.site.is_open || self.desk.keys().is_empty();
+        is_free || self.authenticate(request).is_ok_and(|context| context.caller.needs(Role::Admin).is_ok())
+    }
 }
 
 /// Lets whoever may manage apps do so: on loopback everybody, elsewhere who shows a key for it.

@@ -10,6 +10,7 @@ use hyper::{HeaderMap, Request};
 
 use super::problem::Problem;
 use super::{Answer, Context, status, with};
+use crate::apps::key::KeyHash;
 use crate::apps::usage::{App, Quota};
 use crate::apps::{AppName, Role, Scope, is_app_version};
 use crate::guard::Source;
@@ -27,6 +28,10 @@ const LIMIT_FIELDS: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-reset"),
 ];
 
+/// Told while a new node of a fleet has not heard of it yet.
+const UNSURE: &str =
+    "This node does not know yet whether its fleet has API keys: Redis, which knows, has not answered.";
+
 /// Who asks, and what they may do.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
@@ -35,6 +40,8 @@ pub(super) struct Caller {
     role: Role,
     /// Links that the app may make a second; 0: any number.
     creates: u32,
+    /// The key that it has shown.
+    key: Option<KeyHash>,
     /// What it says of its own version.
     pub(super) version: Option<String>,
 }
@@ -42,7 +49,7 @@ pub(super) struct Caller {
 impl Caller {
     /// Whoever it is, may do everything: where nobody has a key.
     pub(super) fn everybody() -> Caller {
-        Caller { app: None, role: Role::Admin, creates: 0, version: None }
+        Caller { app: None, role: Role::Admin, creates: 0, key: None, version: None }
     }
 
     /// Whose links it may see.
@@ -110,6 +117,9 @@ impl Context {
         version: Option<String>,
     ) -> Result<Context, Problem> {
         let keys = self.desk.keys();
+        if keys.is_unsure() {
+            return Err(Problem::unavailable(UNSURE));
+        }
         if keys.is_empty() {
             return Ok(Context { caller: Rc::new(Caller { version, ..Caller::everybody() }), ..self.clone() });
         }
@@ -122,20 +132,37 @@ impl Context {
         };
         app.note(now_ms, version.as_deref());
         let creates = entry.creates.map_or(self.site.app_creates, std::num::NonZeroU32::get);
-        let caller = Caller { app: Some(Arc::clone(app)), role: entry.role, creates, version };
+        let key = Some(entry.hash);
+        let caller = Caller { app: Some(Arc::clone(app)), role: entry.role, creates, key, version };
         Ok(Context { caller: Rc::new(caller), ..self.clone() })
+    }
+}
+
+impl Context {
+    /// Whether the caller is still who it was when its request began: such as make or tell many links may take hours.
+    pub(super) fn still_holds(&self) -> bool {
+        let keys = self.desk.keys();
+        match self.caller.key {
+            Some(hash) => keys.find_hash(hash, unix_ms()).is_some(),
+            None => keys.is_empty() && !keys.is_unsure(),
+        }
     }
 }
 
 /// The key that a request shows: in `X-Api-Key`, or as a bearer's token (RFC 6750). Where it shows several, that is no key
 /// either.
 fn key_in(headers: &HeaderMap) -> Option<&[u8]> {
-    let bearer = |value: &'static str| move |text: &header::HeaderValue| text.as_bytes().starts_with(value.as_bytes());
     let shown = headers.get_all(KEY_FIELD).iter().map(header::HeaderValue::as_bytes);
-    let tokens = headers.get_all(header::AUTHORIZATION).iter().filter(|text| bearer("Bearer ")(text));
-    let mut all = shown.chain(tokens.map(|text| &text.as_bytes()["Bearer ".len()..]));
+    let tokens = headers.get_all(header::AUTHORIZATION).iter().filter_map(|text| token_in(text.as_bytes()));
+    let mut all = shown.chain(tokens);
     let first = all.next()?;
     Some(if all.next().is_some() { b"" } else { first })
+}
+
+/// The token behind `Bearer`, in whatever letters that is written.
+fn token_in(field: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = field.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
 /// What a request says of the version of the app.
@@ -184,6 +211,7 @@ mod tests {
             (&[][..], None),
             (&[("x-api-key", "a")], Some(&b"a"[..])),
             (&[("authorization", "Bearer a")], Some(b"a")),
+            (&[("authorization", "bearer a")], Some(b"a")),
             (&[("authorization", "Basic a")], None),
             (&[("authorization", "Basic a"), ("x-api-key", "b")], Some(b"b")),
             (&[("x-api-key", "a"), ("x-api-key", "a")], Some(b"")),

@@ -213,6 +213,9 @@ impl Context {
 impl Bulk {
     async fn run(mut self, outlet: Outlet) {
         loop {
+            if !self.is_over && !self.context.still_holds() {
+                return self.break_off(&outlet, Problem::wrong_key()).await;
+            }
             while self.has_room()
                 && let Some(chunk) = self.next_chunk().await
             {
@@ -234,7 +237,10 @@ impl Bulk {
                         self.tell(chunk, answers, &outlet).await;
                     }
                 }
-                Event::MustEnd => return self.break_off(&outlet).await,
+                Event::MustEnd => {
+                    let why = refused("the node is shutting down; nothing was looked at from this line on");
+                    return self.break_off(&outlet, why).await;
+                }
             }
         }
     }
@@ -403,12 +409,11 @@ impl Bulk {
     }
 
     /// Tells what the store still says of lines that it was asked about, and that no more are looked at.
-    async fn break_off(mut self, outlet: &Outlet) {
+    async fn break_off(mut self, outlet: &Outlet, problem: Problem) {
         while let Some(mut chunk) = self.waiting.pop_front() {
             let answers = poll_fn(|context| chunk.answers.poll(context)).await;
             self.tell(chunk, answers, outlet).await;
         }
-        let problem = refused("the node is shutting down; nothing was looked at from this line on");
         let mut out = Vec::new();
         push_problem(self.lines.number() + 1, problem, true, &mut out);
         outlet.send(out).await;

@@ -44,6 +44,9 @@ impl Context {
         let mut missing = Missing::default();
         let mut behind = Vec::new();
         loop {
+            if !self.still_holds() {
+                return send_problem(Problem::wrong_key(), outlet).await;
+            }
             let early = match self.next_page(request, behind).await {
                 Some(page) => {
                     missing.add(page.damaged);

@@ -74,6 +74,8 @@ pub struct Site {
     pub app_creates: u32,
     /// Whether whoever reaches the admin listener may manage apps, without a key.
     pub trusts_admin: bool,
+    /// Whether listeners were made open to other machines on purpose.
+    pub is_open: bool,
 }
 
 /// What a handler works with.

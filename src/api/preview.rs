@@ -21,7 +21,7 @@ impl Context {
         let guard = self.desk.guard();
         let place = request.extensions().get::<Source>().map(|source| guard.place(source.0));
         if guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some()) {
-            return page(request, &pages::TOO_MANY);
+            return self.too_many(request);
         }
         let Ok(code) = Code::parse(code.as_bytes()) else { return page(request, &pages::NOT_FOUND) };
         let found = match self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await {
@@ -42,9 +42,7 @@ impl Context {
         match found {
             Ok(link) => show(&link, request),
             // Else previews would be the way to guess.
-            Err(&pages::NOT_FOUND) if place.is_some_and(|place| guard.miss(place).is_err()) => {
-                page(request, &pages::TOO_MANY)
-            }
+            Err(&pages::NOT_FOUND) if place.is_some_and(|place| guard.miss(place).is_err()) => self.too_many(request),
             Err(other) => page(request, other),
         }
     }

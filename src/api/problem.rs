@@ -257,6 +257,11 @@ impl Problem {
         self.members.contains_key("customSlug")
     }
 
+    /// The same, with what is left of a rate.
+    pub(super) fn with_quota(self, quota: Option<Quota>) -> Problem {
+        Problem { quota: self.quota.or(quota), ..self }
+    }
+
     /// What is left of a rate.
     pub(super) fn quota(&self) -> Option<Quota> {
         self.quota
@@ -291,6 +296,9 @@ impl Problem {
             answer = with(answer, header::RETRY_AFTER, &seconds.to_string());
         }
         answer = with_quota(answer, self.quota);
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            answer = with(answer, header::WWW_AUTHENTICATE, "Bearer realm=\"carom\"");
+        }
         if let Some(allow) = self.allow {
             answer = with(answer, header::ALLOW, &allow);
         }

@@ -98,14 +98,16 @@ impl Context {
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else { return page(request, &pages::NOT_FOUND) };
         let guard = self.desk.guard();
         let place = request.extensions().get::<Source>().map(|source| guard.place(source.0));
-        if guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some()) {
-            return page(request, &pages::TOO_MANY);
+        let is_barred = || guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some());
+        if is_barred() {
+            return self.too_many(request);
         }
         let looked = self.desk.look_up(code).await;
         match &looked {
             Some(Looked::Link { target, .. }) if self.desk.blocks(target) => return page(request, &pages::BLOCKED),
+            Some(Looked::Link { .. }) if is_barred() => return self.too_many(request),
             Some(Looked::Missing) if place.is_some_and(|place| guard.miss(place).is_err()) => {
-                return page(request, &pages::TOO_MANY);
+                return self.too_many(request);
             }
             _ => {}
         }
@@ -132,6 +134,12 @@ impl Context {
 }
 
 impl Context {
+    /// What is told who has asked for too much that is not there.
+    pub(super) fn too_many<B>(&self, request: &Request<B>) -> Answer {
+        self.desk.note_throttled();
+        page(request, &pages::TOO_MANY)
+    }
+
     /// Tells of the visit that an answer is; who asks for the head alone does not visit.
     fn tell_visit(&self, code: Code, looked: Option<&Looked>, request: &Request<Incoming>) {
         let field = |name| request.headers().get(name).map(header::HeaderValue::as_bytes).unwrap_or_default();

@@ -79,13 +79,18 @@ impl Context {
     /// Makes a link, or finds one that will do.
     pub(super) async fn make(&self, create: Create) -> Result<Made, Problem> {
         let quota = self.caller.take_create()?;
+        let made = self.make_one(create).await;
+        made.map(|(link, counts)| Made { link, counts, quota }).map_err(|problem| problem.with_quota(quota))
+    }
+
+    async fn make_one(&self, create: Create) -> Result<Shown, Problem> {
         let code = match create.slug {
             Some(slug) => slug,
             None => self.fresh_code(create.private).await?,
         };
         let wanted = self.wanted(create, code);
         let answer = self.insert(&wanted).await;
-        self.finish(wanted, answer).await.map(|(link, counts)| Made { link, counts, quota })
+        self.finish(wanted, answer).await
     }
 
     /// Makes of the store's answer what the client is told; where the code was taken, after trying again.

@@ -127,7 +127,8 @@ mod tests {
                     own: Vec::new(),
                     default_ttl: None,
                     app_creates: 0,
-                    trusts_admin: true
+                    trusts_admin: true,
+                    is_open: false,
                 }
                 .domain(),
                 domain

@@ -16,6 +16,9 @@ use super::{AppName, Role};
 /// Most keys that are kept, revoked ones too.
 pub const KEYS_MAX: usize = 10_000;
 
+/// For how long a key that has ended is still told of, in milliseconds: longer than any that another follows may hold.
+const KEPT_MS: u64 = 400 * 86_400_000;
+
 /// A key that was given out.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -187,6 +190,14 @@ impl Registry {
         is_more
     }
 
+    /// Forgets the keys that ended long ago. An account that still has them may bring them back, as ended ones.
+    #[must_use]
+    pub fn without_old(mut self, now_ms: u64) -> Registry {
+        let is_old = |end_ms: Option<u64>| end_ms.is_some_and(|end_ms| end_ms.saturating_add(KEPT_MS) <= now_ms);
+        self.entries.retain(|_, entry| !is_old(earliest(entry.expires_ms, entry.revoked_ms)));
+        self
+    }
+
     /// What another account would have to hear to know all that both do: whole keys.
     pub fn lacking(&self, other: &Registry) -> Vec<Entry> {
         let mut both = self.clone();
@@ -266,7 +277,11 @@ impl Registry {
         let grant = Grant { app: app.clone(), role: meant.role, expires_ms, creates: meant.creates };
         let key = self.add(grant, now_ms)?;
         if let Some(entry) = self.entries.get_mut(&hash) {
-            entry.expires_ms = earliest(entry.expires_ms, Some(until_ms));
+            match until_ms <= now_ms {
+                // Whatever clocks say elsewhere.
+                true => entry.revoked_ms = Some(now_ms),
+                false => entry.expires_ms = earliest(entry.expires_ms, Some(until_ms)),
+            }
         }
         Ok((key, old))
     }
@@ -309,6 +324,8 @@ impl Registry {
 /// The keys as a core asks for them.
 #[derive(Debug)]
 pub struct Keyring<A> {
+    /// Whether there may be keys that nobody here has heard of: then nobody is let in.
+    is_unsure: bool,
     keys: HashMap<u64, Vec<(Entry, Arc<A>)>>,
     /// Compared with where nothing is found, so that it takes as long.
     nobody: Option<(Entry, Arc<A>)>,
@@ -316,7 +333,7 @@ pub struct Keyring<A> {
 
 impl<A> Default for Keyring<A> {
     fn default() -> Keyring<A> {
-        Keyring { keys: HashMap::new(), nobody: None }
+        Keyring { is_unsure: false, keys: HashMap::new(), nobody: None }
     }
 }
 
@@ -324,11 +341,30 @@ impl<A> Keyring<A> {
     /// That of a registry, with what `about` says of each app.
     pub fn of(registry: &Registry, mut about: impl FnMut(&AppName) -> Arc<A>) -> Keyring<A> {
         let mut keys: HashMap<u64, Vec<(Entry, Arc<A>)>> = HashMap::new();
+        // The rate is one of the app: what its newest key that names one says.
+        let mut rates: HashMap<&AppName, Option<NonZeroU32>> = HashMap::new();
+        for entry in registry.entries() {
+            if entry.creates.is_some() && entry.revoked_ms.is_none() {
+                rates.insert(&entry.app, entry.creates);
+            }
+        }
         for entry in registry.entries.values() {
+            let creates = rates.get(&entry.app).copied().flatten();
+            let entry = Entry { creates, ..entry.clone() };
             keys.entry(entry.hash.place()).or_default().push((entry.clone(), about(&entry.app)));
         }
         let nobody = keys.values().next().and_then(|some| some.first()).cloned();
-        Keyring { keys, nobody }
+        Keyring { is_unsure: false, keys, nobody }
+    }
+
+    /// What holds while nobody knows whether there are keys.
+    pub fn unsure() -> Keyring<A> {
+        Keyring { is_unsure: true, ..Keyring::default() }
+    }
+
+    /// Whether there may be keys that nobody here has heard of.
+    pub fn is_unsure(&self) -> bool {
+        self.is_unsure
     }
 
     /// All keys, those of one app in the order in which they were made.
@@ -346,7 +382,11 @@ impl<A> Keyring<A> {
 
     /// The key that this text is, if it is one now. It takes as long whatever the text is.
     pub fn find(&self, text: &[u8], now_ms: u64) -> Option<(&Entry, &Arc<A>)> {
-        let hash = KeyHash::of(text);
+        self.find_hash(KeyHash::of(text), now_ms)
+    }
+
+    /// The key of that hash, if it is one now.
+    pub fn find_hash(&self, hash: KeyHash, now_ms: u64) -> Option<(&Entry, &Arc<A>)> {
         let candidates = self.keys.get(&hash.place()).map_or(&[][..], |some| &some[..]);
         let candidates = candidates.iter().chain(self.nobody.iter().filter(|_| candidates.is_empty()));
         let mut found = None;

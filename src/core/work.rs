@@ -226,7 +226,8 @@ impl Work {
                         }
                     };
                     let looks = self.looks.as_mut().expect("whoever has a shard has these");
-                    let Next::Answer(found) = looks.go_on(found, ask.code, token_of(conn), self.now.tick) else {
+                    let Next::Answer(found) = go_on(&self.desk, looks, found, ask.code, token_of(conn), self.now.tick)
+                    else {
                         let visitor = visitor_of(&self.desk, &ask, taken);
                         let since = self.now.instant;
                         conn.asking = Some(Asking { ask, since, wanted: false, looked_up: true, visitor });
@@ -366,8 +367,10 @@ impl Work {
             };
             match data.find(&code, self.now.unix_ms) {
                 Place::Here(found) | Place::Copy(found) => {
-                    if let Next::Answer(found) = looks.go_on(found, code, token | DESK_TOKEN, self.now.tick) {
-                        count(&self.stats, &Told::Found(found));
+                    if let Next::Answer(found) =
+                        go_on(&self.desk, looks, found, code, token | DESK_TOKEN, self.now.tick)
+                    {
+                        count(&self.stats, &told_to_task(&self.desk, found));
                         desk.bring_looked(token, looked(&found));
                     }
                 }
@@ -414,17 +417,19 @@ impl Work {
         if token & DESK_TOKEN != 0 {
             let code = self.forwarded.remove(&(token & !DESK_TOKEN));
             if let (Some(code), true, Some(looks)) = (code, may_look_up, &mut self.looks) {
-                let Next::Answer(then) = looks.go_on(found, code, token, self.now.tick) else { return None };
+                let Next::Answer(then) = go_on(&self.desk, looks, found, code, token, self.now.tick) else {
+                    return None;
+                };
                 found = then;
             }
-            count(&self.stats, &Told::Found(found));
+            count(&self.stats, &told_to_task(&self.desk, found));
             self.desk.bring_looked(token & !DESK_TOKEN, looked(&found));
             return None;
         }
         let conn = self.conns.get(token as u32).filter(|conn| token_of(conn) == token)?;
         let asking = conn.asking.take()?;
         if may_look_up && let Some(looks) = &mut self.looks {
-            let Next::Answer(then) = looks.go_on(found, asking.ask.code, token, self.now.tick) else {
+            let Next::Answer(then) = go_on(&self.desk, looks, found, asking.ask.code, token, self.now.tick) else {
                 conn.asking = Some(Asking { wanted: false, looked_up: true, ..asking });
                 return None;
             };
@@ -509,10 +514,12 @@ impl Work {
         let mut found_now = look::found(found, self.now.unix_ms);
         match (found, &mut self.looks) {
             (LookedUp::Missing, Some(looks)) => looks.not_found(code, self.now.tick),
-            (LookedUp::Link(_), Some(looks)) => match looks.go_on(found_now, *code, token, self.now.tick) {
-                Next::Answer(then) => found_now = then,
-                Next::Wait => return,
-            },
+            (LookedUp::Link(_), Some(looks)) => {
+                match go_on(&self.desk, looks, found_now, *code, token, self.now.tick) {
+                    Next::Answer(then) => found_now = then,
+                    Next::Wait => return,
+                }
+            }
             _ => {}
         }
         let redirects = self.stats.redirects.get();
@@ -621,11 +628,30 @@ fn end_or_wait(conn: &mut Conn, ask: &Ask, is_last: bool) -> bool {
     ask.close || !may_step(conn)
 }
 
+/// Goes on with what memory has for a code. Of a link that leads nowhere any more no visit is used up.
+#[inline]
+fn go_on<'a>(desk: &Desk, looks: &mut Looks, found: Found<'a>, code: Code, token: u64, tick: u32) -> Next<'a> {
+    match found {
+        Found::Link { target, .. } if desk.blocks(target) => Next::Answer(found),
+        found => looks.go_on(found, code, token, tick),
+    }
+}
+
+/// What is counted of an answer to a task: the rest is for it to see.
+fn told_to_task<'a>(desk: &Desk, found: Found<'a>) -> Told<'a> {
+    match found {
+        Found::Link { target, .. } if desk.blocks(target) => Told::Blocked,
+        found => Told::Found(found),
+    }
+}
+
 /// What is told of what was found: not where a blocked link leads, and nothing to who asks for too much that is not there.
 #[inline]
 fn screen<'a>(desk: &Desk, conn: &mut Conn, found: Found<'a>) -> Told<'a> {
     match found {
         Found::Link { target, .. } if desk.blocks(target) => Told::Blocked,
+        // It may have asked before others of the same address were refused, so that all of them were under way at once.
+        Found::Link { .. } if desk.guard().is_alert() && conn.is_barred(desk) => Told::TooMany,
         Found::Missing | Found::Early if conn.misses_too_often(desk) => Told::TooMany,
         found => Told::Found(found),
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::bulk::Session;
 use crate::fleet::redis::Server;
 use crate::fleet::{Fleet, settle};
 use crate::http::{Reply, SHORT_URLS, Wire};
@@ -486,6 +487,50 @@ fn an_app_makes_as_many_links_as_it_may() {
         assert!(slow["limited"].as_u64() >= Some(refused + 40), "{slow}");
         node.terminate();
     });
+}
+
+#[test]
+fn a_key_that_is_revoked_ends_what_goes_on_for_long() {
+    with_one_and_three_cores(|setup| {
+        let (shop, other) = (key(&setup, "shop", "write-own"), key(&setup, "other", "write-own"));
+        let node = setup.start();
+        let line = "{\"longUrl\": \"https://example.org/\"}\n";
+        let mut sessions = [&shop, &other].map(|key| Session::bulk_as(&node, key));
+        for session in &mut sessions {
+            session.send(line);
+            assert_eq!((session.begin(), session.result()["status"].clone()), (200, json!(200)));
+        }
+        done(&setup, &["revoke", "shop"]);
+        let mut caller = Caller::new(&node, &shop);
+        wait_until("a key that is revoked", || !caller.is_known(&node));
+        for (session, status) in sessions.iter_mut().zip([401, 200]) {
+            session.send(line);
+            assert_eq!(session.result()["status"], status);
+        }
+        assert_eq!(Caller::new(&node, &other).get(SHORT_URLS).json()["shortUrls"]["pagination"]["totalItems"], 2);
+        drop(sessions);
+        node.terminate();
+    });
+}
+
+#[test]
+fn a_new_node_of_a_fleet_lets_nobody_in_before_it_has_heard_of_keys() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let first = fleet.setup(0).start();
+    settle(&first);
+    let shop = key(&fleet.setup(0), "shop", "write-own");
+    wait_until("keys in Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
+    server.kill();
+    // Redis, which knows of the key, is away when the second node begins.
+    let second = fleet.setup(1).expect("Redis").expect("redis").start();
+    let url = json!({"longUrl": "https://example.org/"});
+    second.wire().create(&url).problem(503, ":unavailable");
+    server.start_again();
+    wait_until("a node that asks for keys", || second.wire().create(&url).status == 401);
+    assert!(Caller::new(&second, &shop).is_known(&second));
+    drop(first);
+    second.kill();
 }
 
 #[test]

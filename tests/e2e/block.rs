@@ -60,6 +60,7 @@ fn a_blocked_host_stops_links_that_there_are_and_new_ones() {
         drop(wire);
         node.terminate();
         let setup = plain
+            .clone()
             .env("CAROM_BLOCK_HOSTS", "bad.example, *.evil.example")
             .env("CAROM_BLOCK_SOURCE", file.to_str().unwrap())
             .expect("the block list of");
@@ -99,6 +100,11 @@ fn a_blocked_host_stops_links_that_there_are_and_new_ones() {
         wait_until("a host that is free again", || everybody(&node, &codes[2], 302));
         assert!(everybody(&node, &codes[0], 410));
         assert_eq!(node.status()["allowList"], Value::Null);
+        node.terminate();
+        // All its visits are left: nobody was led anywhere.
+        let node = plain.start();
+        let visits = (0..6).map(|_| node.wire().get(&format!("/{private}")).status);
+        assert_eq!(visits.collect::<Vec<u16>>(), [302, 302, 302, 302, 302, 410]);
         node.terminate();
     }
 }

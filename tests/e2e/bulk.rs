@@ -69,7 +69,13 @@ impl Session {
         Session { stream, lines: BufReader::new(Chunks { stream: read, left: 0, ended: false }) }
     }
 
-    /// A bulk request with a body in chunks.
+    /// A bulk request with a body in chunks, of whoever has that key.
+    pub(crate) fn bulk_as(node: &Node, key: &str) -> Session {
+        let fields = format!("{KIND}X-Api-Key: {key}\r\nTransfer-Encoding: chunked\r\n");
+        Session::open(node.public, &format!("POST {BULK} HTTP/1.1\r\n{fields}"))
+    }
+
+    /// The same where no key is asked for.
     fn bulk(node: &Node) -> Session {
         Session::open(node.public, &format!("POST {BULK} HTTP/1.1\r\n{KIND}Transfer-Encoding: chunked\r\n"))
     }
@@ -89,7 +95,7 @@ impl Session {
     }
 
     /// Sends a piece of the body as a chunk.
-    fn send(&mut self, piece: &str) {
+    pub(crate) fn send(&mut self, piece: &str) {
         self.try_send(piece).unwrap();
     }
 
@@ -112,7 +118,7 @@ impl Session {
     }
 
     /// The result of the next line, which must be there.
-    fn result(&mut self) -> Value {
+    pub(crate) fn result(&mut self) -> Value {
         self.line().unwrap().expect("a result")
     }
 }

@@ -89,7 +89,7 @@ fn the_description_is_sound() {
             parameters.iter().filter(in_path).map(|parameter| parameter["name"].as_str().unwrap()).collect();
         declared.sort_unstable();
         let mut used: Vec<&str> =
-            path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
+            path.split('{').skip(1).filter_map(|part| part.split_once('}').map(|(name, _)| name)).collect();
         used.sort_unstable();
         assert_eq!(declared, used, "{path}");
         assert!(
@@ -229,6 +229,12 @@ fn conforms_to(document: &Value, response: &Value, reply: &Reply) {
             assert_eq!(body["status"], json!(reply.status));
         }
     }
+}
+
+/// Checks an answer against what the node describes.
+pub(crate) fn is_described(node: &Node, method: &str, path: &str, reply: &Reply) {
+    let document = description(node);
+    conforms(&document, &document["paths"][path][method], reply);
 }
 
 /// A client that checks each answer against the description.
@@ -533,7 +539,9 @@ fn exactly_the_parameters_that_the_schemas_allow_are_taken() {
     let long = ["x".repeat(512), "x".repeat(513), "é".repeat(256)];
     let texts: Vec<&str> = texts.chain(long.iter().map(String::as_str)).collect();
     let (mut taken, mut refused) = (0, 0);
-    for (path, _, operation) in operations(&document).filter(|(_, method, _)| *method == "get") {
+    // Which parameters the other one takes depends on its `action`, and what is wrong it says in its own way.
+    let ours = operations(&document).filter(|(path, method, _)| *method == "get" && *path != "/yourls-api.php");
+    for (path, _, operation) in ours {
         for parameter in operation["parameters"].as_array().into_iter().flatten() {
             let parameter = resolve(&document, parameter);
             let name = parameter["name"].as_str().unwrap();

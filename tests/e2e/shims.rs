@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::apps::key;
 use crate::http::{Reply, Wire, curl};
 use crate::node::{Node, Setup};
+use crate::openapi::is_described;
 
 const TARGET: &str = "https://example.org/a/long/way?x=<b>&y='\"";
 
@@ -22,7 +23,10 @@ fn with_one_and_three_cores(check: impl Fn(Setup)) {
 /// A call of Bitly's, as its reference writes it.
 fn bitly(node: &Node, key: &str, path: &str, body: &Value) -> Reply {
     let (authorization, data) = (format!("Authorization: Bearer {key}"), body.to_string());
-    curl(&["-H", &authorization, "-H", "Content-Type: application/json", "-X", "POST", "-d", &data, &node.url(path)])
+    let url = node.url(path);
+    let reply = curl(&["-H", &authorization, "-H", "Content-Type: application/json", "-X", "POST", "-d", &data, &url]);
+    is_described(node, "post", path, &reply);
+    reply
 }
 
 #[test]
@@ -79,7 +83,9 @@ fn yourls(node: &Node, fields: &[(&str, &str)]) -> Reply {
     fields.iter().for_each(|field| arguments.extend(["--data-urlencode", field]));
     let url = node.url("/yourls-api.php");
     arguments.push(&url);
-    curl(&arguments)
+    let reply = curl(&arguments);
+    is_described(node, "post", "/yourls-api.php", &reply);
+    reply
 }
 
 #[test]
@@ -179,7 +185,7 @@ fn callers_of_yourls_work_unchanged() {
 #[test]
 fn a_preview_says_where_a_link_leads_and_is_no_visit() {
     with_one_and_three_cores(|setup| {
-        let node = setup.env("CAROM_BLOCK_HOSTS", "bad.example").start();
+        let node = setup.start();
         let mut wire = node.wire();
         let once = wire.create(&json!({"longUrl": TARGET, "maxVisits": 1})).code();
         for _ in 0..3 {

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
 
 use crate::apps::registry::{Malformed, Registry};
+use crate::stats::unix_ms;
 
 /// Its name in the data directory.
 pub const FILE_NAME: &str = "apps.json";
@@ -63,19 +64,29 @@ pub fn read(data_dir: &Path) -> Result<Registry, FileError> {
     }
 }
 
-/// Changes the file. What `change` is given is what stands there; it is written if there is more then. After a crash
+/// Whether there is a file: somebody has known then what stands in it, be it nothing.
+pub fn exists(data_dir: &Path) -> bool {
+    data_dir.join(FILE_NAME).exists()
+}
+
+/// Changes the file. What `change` is given is what stands there; it is written if there is something else then, or if `must_exist`. Returns what stands for the file, too. After a crash
 /// either this or what was there before is there.
 ///
 /// # Errors
 /// Where it cannot be read or written.
-pub fn update<T>(data_dir: &Path, change: impl FnOnce(&mut Registry) -> T) -> Result<T, FileError> {
+pub fn update<T>(
+    data_dir: &Path,
+    must_exist: bool,
+    change: impl FnOnce(&mut Registry) -> T,
+) -> Result<(T, Option<Stamp>), FileError> {
     let lock = open(&data_dir.join(LOCK_NAME))?;
     lock.lock()?;
     let mut registry = read(data_dir)?;
     let before = registry.to_text();
+    registry = registry.without_old(unix_ms());
     let done = change(&mut registry);
     let text = registry.to_text();
-    if text != before {
+    if text != before || must_exist && !exists(data_dir) {
         let (new, path) = (data_dir.join(FILE_NAME_NEW), data_dir.join(FILE_NAME));
         let _ = fs::remove_file(&new);
         let mut file = open(&new)?;
@@ -84,7 +95,7 @@ pub fn update<T>(data_dir: &Path, change: impl FnOnce(&mut Registry) -> T) -> Re
         fs::rename(&new, &path)?;
         File::open(data_dir)?.sync_all()?;
     }
-    Ok(done)
+    Ok((done, stamp(data_dir)))
 }
 
 /// Opens a file of the owner of the data directory, whoever we are: a key that root has made must be one for the node.
@@ -118,14 +129,14 @@ mod tests {
         assert!(read(dir.path()).unwrap().is_empty() && stamp(dir.path()).is_none());
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| (0..5).for_each(|_| update(dir.path(), add).unwrap()));
+                scope.spawn(|| (0..5).for_each(|_| _ = update(dir.path(), false, add).unwrap()));
             }
         });
         assert_eq!(read(dir.path()).unwrap().len(), 40);
         let before = stamp(dir.path());
-        update(dir.path(), |_| ()).unwrap();
+        update(dir.path(), false, |_| ()).unwrap();
         assert_eq!(stamp(dir.path()), before, "nothing new is not written");
-        update(dir.path(), add).unwrap();
+        update(dir.path(), false, add).unwrap();
         assert_ne!(stamp(dir.path()), before);
         let mode = fs::metadata(dir.path().join(FILE_NAME)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -136,7 +147,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE_NAME), "{").unwrap();
         assert!(matches!(read(dir.path()), Err(FileError::Malformed(_))));
-        assert!(matches!(update(dir.path(), add), Err(FileError::Malformed(_))));
+        assert!(matches!(update(dir.path(), false, add), Err(FileError::Malformed(_))));
         assert_eq!(fs::read(dir.path().join(FILE_NAME)).unwrap(), b"{");
     }
 }

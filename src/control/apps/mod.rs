@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub struct AppsSetup {
     pub data_dir: PathBuf,
     /// What stands there.
     pub registry: Registry,
+    /// Whether there may be keys that only the fleet knows of.
+    pub is_unsure: bool,
     /// What the nodes of a fleet share.
     pub redis: Option<Redis>,
     /// The mailboxes of all cores.
@@ -56,8 +59,8 @@ pub struct AppsSetup {
 /// Where the operating system gives no thread.
 pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
     let (queue, orders) = sync_channel(QUEUE_LEN);
-    let mut keeper = Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: true, shared: None };
-    keeper.stamp = file::stamp(&keeper.setup.data_dir);
+    // What was read may be another file by now, and the fleet may have known more.
+    let mut keeper = Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None };
     keeper.tell();
     let thread = std::thread::Builder::new().name("apps".to_owned()).spawn(move || keeper.run(&orders))?;
     Ok((queue, thread))
@@ -107,13 +110,15 @@ impl Keeper {
     /// Changes the file, adding what is known, and takes over what stands there then.
     fn update<T>(&mut self, change: impl FnOnce(&mut Registry) -> T) -> Result<T, FileError> {
         let known = &self.setup.registry;
-        let (done, all) = file::update(&self.setup.data_dir, |registry| {
+        // A file without keys says that the fleet was heard of, and has none.
+        let must_exist = self.setup.redis.is_some() && !self.setup.is_unsure;
+        let ((done, all), stamp) = file::update(&self.setup.data_dir, must_exist, |registry| {
             registry.merge(known);
             let done = change(registry);
             (done, registry.clone())
         })?;
-        self.stamp = file::stamp(&self.setup.data_dir);
-        self.is_stored = true;
+        (self.stamp, self.is_stored) = (stamp, true);
+        self.setup.stats.alarms.clear("apps_unreadable");
         self.take(&all);
         Ok(done)
     }
@@ -133,9 +138,12 @@ impl Keeper {
             return;
         }
         match self.update(|_| ()) {
-            Ok(()) => self.setup.stats.alarms.clear("apps_unreadable"),
+            Ok(()) => {}
             Err(error) => {
-                self.stamp = stamp;
+                if matches!(error, FileError::Malformed(_)) {
+                    // It will make no more sense until somebody writes another one.
+                    (self.stamp, self.is_stored) = (stamp, true);
+                }
                 let text = format!(
                     "the keys in {} cannot be read or written ({error}); those that were known hold",
                     file::FILE_NAME
@@ -148,16 +156,31 @@ impl Keeper {
     /// Brings together what this node knows and what Redis has.
     fn share(&mut self) {
         let Some(redis) = &mut self.setup.redis else { return };
+        if !self.setup.stats.fleet.same_key.load(Ordering::Acquire) {
+            // It may be the Redis of another fleet.
+            return;
+        }
+        let alarms = &self.setup.stats.alarms;
         match share(redis, &self.setup.registry) {
             Ok(theirs) => {
-                if self.setup.registry.merge(&theirs) {
+                alarms.clear("apps_unshared");
+                let was_unsure = std::mem::take(&mut self.setup.is_unsure);
+                let is_more = self.setup.registry.merge(&theirs);
+                if is_more || was_unsure {
                     self.is_stored = false;
                     self.tell();
                     self.look();
                 }
             }
             // The fleet's own alarms say that Redis is away.
-            Err(what) => tracing::debug!(%what, "the keys of the fleet cannot be read"),
+            Err(Trouble::Away { what, .. }) => tracing::debug!(%what, "the keys of the fleet cannot be read"),
+            Err(Trouble::Refused(what)) => {
+                let text = format!(
+                    "Redis does not pass API keys on ({what}): what is made or revoked on one node does not hold on others; \
+                     the node needs HVALS and HSET of its key `apps`"
+                );
+                alarms.raise("apps_unshared", text);
+            }
         }
     }
 
@@ -165,7 +188,10 @@ impl Keeper {
         let apps = &mut self.apps;
         let about =
             |name: &AppName| Arc::clone(apps.entry(name.clone()).or_insert_with(|| Arc::new(App::new(name.clone()))));
-        let keys = Arc::new(Keyring::of(&self.setup.registry, about));
+        let keys = match self.setup.is_unsure && self.setup.registry.is_empty() {
+            true => Arc::new(Keyring::unsure()),
+            false => Arc::new(Keyring::of(&self.setup.registry, about)),
+        };
         for mailbox in self.setup.post.all() {
             mailbox.post(ToCore::Keys(Arc::clone(&keys)));
         }
@@ -176,27 +202,85 @@ impl Keeper {
 ///
 /// # Errors
 /// Why that was not to be had.
-pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Registry, String> {
-    let said = |trouble: Trouble| match trouble {
-        Trouble::Away { what, .. } | Trouble::Refused(what) => what,
-    };
-    let held = redis.keys(SHARE_TIME_MAX).map_err(said)?;
+pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Registry, Trouble> {
+    let held = redis.keys(SHARE_TIME_MAX)?;
     let mut theirs = Vec::new();
     for text in &held {
         let entry = serde_json::from_slice(text).map_err(|error| error.to_string());
         match entry.and_then(|value| Entry::from_json(&value).map_err(|what| what.to_string())) {
             Ok(entry) => theirs.push(entry),
-            Err(what) => tracing::warn!(%what, "a key that Redis holds cannot be read, and is passed over"),
+            // A newer program's, which this one can do without.
+            Err(what) => tracing::debug!(%what, "a key that Redis holds cannot be read, and is passed over"),
         }
     }
-    let theirs = Registry::of(theirs);
+    let theirs = Registry::of(theirs).without_old(unix_ms());
     let lacks: Vec<(String, Vec<u8>)> = theirs
         .lacking(mine)
         .into_iter()
         .map(|entry| (entry.hash.to_hex(), entry.to_json().to_string().into_bytes()))
         .collect();
     if !lacks.is_empty() {
-        redis.put_keys(&lacks, SHARE_TIME_MAX).map_err(said)?;
+        redis.put_keys(&lacks, SHARE_TIME_MAX)?;
     }
     Ok(theirs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::Role;
+    use crate::apps::registry::Grant;
+    use crate::control::testing::TestNode;
+
+    fn keeper(dir: &std::path::Path) -> (Keeper, TestNode) {
+        let node = TestNode::new(dir, 1);
+        let setup = AppsSetup {
+            data_dir: dir.to_owned(),
+            registry: Registry::default(),
+            is_unsure: false,
+            redis: None,
+            post: node.post.clone(),
+            stats: Arc::clone(&node.stats),
+        };
+        (Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None }, node)
+    }
+
+    fn add(dir: &std::path::Path) {
+        let app = AppName::parse("shop").unwrap();
+        let grant = Grant { app, role: Role::Read, expires_ms: None, creates: None };
+        file::update(dir, false, |registry| registry.add(grant, unix_ms()).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn what_a_command_does_while_a_node_starts_is_heard_of() {
+        let dir = tempfile::tempdir().unwrap();
+        // What the node has read is older than this.
+        add(dir.path());
+        let (mut keeper, node) = keeper(dir.path());
+        keeper.look();
+        assert_eq!(keeper.setup.registry.len(), 1);
+        assert!(node.mail.iter().all(|mail| matches!(mail.try_recv(), Ok(ToCore::Keys(keys)) if !keys.is_empty())));
+        add(dir.path());
+        keeper.look();
+        assert_eq!(keeper.setup.registry.len(), 2);
+        assert!(!dir.path().join("apps.json.new").exists());
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_read_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut keeper, node) = keeper(dir.path());
+        keeper.look();
+        add(dir.path());
+        // In the way of the lock.
+        let lock = dir.path().join("apps.lock");
+        std::fs::remove_file(&lock).unwrap();
+        std::fs::create_dir(&lock).unwrap();
+        keeper.look();
+        assert_eq!((keeper.setup.registry.len(), node.stats.alarms.list().len()), (0, 1));
+        std::fs::remove_dir(&lock).unwrap();
+        keeper.look();
+        assert_eq!(keeper.setup.registry.len(), 1);
+        assert!(node.stats.alarms.list()[0].cleared_ms.is_some());
+    }
 }

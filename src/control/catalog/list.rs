@@ -16,6 +16,7 @@ use super::sift::{Sift, Sifted};
 use super::visits::Visits;
 use super::walk::{Run, Walked, Wanted, candidates, walk};
 use super::{Catalog, Tallies};
+use crate::apps::Scope;
 use crate::limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use crate::link::Link;
 use crate::listing::{Behind, Cursor, Filter, ListAnswer, ListPage, ListQuery, OrderField, Place};
@@ -133,6 +134,10 @@ impl Finder<'_> {
 
     fn by_code(&self) -> Result<ListAnswer, StoreError> {
         let (query, filter) = (self.query, &self.query.filter);
+        if filter.scope != Scope::All {
+            // A walk through the records of all would end at codes of others.
+            return self.sorted();
+        }
         let is_all = *filter == Filter::default();
         let ask = |counts: &Tallies| {
             let total = counts.dates.whole().map(|fences| fences.total());
@@ -198,10 +203,10 @@ impl Finder<'_> {
             if let Sifted::Link(link) = sift.look_at(*code, &stored, true, None) { Some(link) } else { None }
         });
         let links: Vec<Arc<Link>> = links.collect();
-        let behind = offset + query.per_page as u64;
+        let behind = offset.saturating_add(query.per_page as u64);
         let next = (codes.len() as u64 > behind).then_some(Cursor {
             behind: Behind::Count(behind),
-            page: page + 1,
+            page: page.saturating_add(1),
             seen: behind,
         });
         // There are others, which were visited less or never.

@@ -1,65 +1,94 @@
 //! How many links each tag has, and lists of tags.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ops::Bound;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::visits::Visits;
 use super::walk::Run;
 use crate::apps::Scope;
-use crate::limits::{LIST_SORTED_MAX, TAGS_COUNTED_MAX};
-use crate::listing::{Filter, TagField, TagPage, TagQuery, app_shelf, is_app_shelf};
+use crate::limits::{LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX};
+use crate::listing::{Filter, TagField, TagPage, TagQuery, app_and_tag, app_shelf};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::{View, shelf_of};
 use crate::visits::tally::Counts;
 
-/// How many links each tag has.
+/// How many links each tag has: of all links, and of those of each app.
+#[derive(Debug, Default)]
+pub(super) struct TagCounts {
+    of_all: Tags,
+    of_apps: HashMap<Box<str>, Tags>,
+    /// Tags of all apps together.
+    app_tags: usize,
+}
+
+/// How many links each of some tags has.
 #[derive(Debug)]
-pub(super) enum TagCounts {
+enum Tags {
     /// These many, in the order of the tags.
     Known(BTreeMap<Arc<str>, u64>),
     /// There were more tags than are counted.
     TooMany,
 }
 
-impl Default for TagCounts {
-    fn default() -> TagCounts {
-        TagCounts::Known(BTreeMap::new())
+impl Default for Tags {
+    fn default() -> Tags {
+        Tags::Known(BTreeMap::new())
     }
 }
 
-impl TagCounts {
-    /// Takes an entry of the index of tags into account.
-    pub(super) fn change(&mut self, key: &[u8], added: bool) {
-        let (TagCounts::Known(counts), Some(tag)) = (&mut *self, shelf_of(key)) else { return };
+impl Tags {
+    /// Takes a link more or less into account.
+    fn change(&mut self, tag: &str, added: bool, most: usize) {
+        let Tags::Known(counts) = self else { return };
         if let Some(count) = counts.get_mut(tag) {
             *count = if added { *count + 1 } else { *count - 1 };
             if *count == 0 {
                 counts.remove(tag);
             }
-        } else if added && counts.len() >= TAGS_COUNTED_MAX {
-            *self = TagCounts::TooMany;
+        } else if added && counts.len() >= most {
+            *self = Tags::TooMany;
         } else if added && let Entry::Vacant(vacant) = counts.entry(tag.into()) {
             vacant.insert(1);
         }
     }
 
+    fn len(&self) -> usize {
+        if let Tags::Known(counts) = self { counts.len() } else { 0 }
+    }
+
+    fn all(&self) -> Option<Vec<(Arc<str>, u64)>> {
+        match self {
+            Tags::Known(counts) => Some(counts.iter().map(|(tag, count)| (Arc::clone(tag), *count)).collect()),
+            Tags::TooMany => None,
+        }
+    }
+}
+
+impl TagCounts {
+    /// Takes an entry of the index of tags into account. An app with too many tags takes nothing from the others.
+    pub(super) fn change(&mut self, key: &[u8], added: bool) {
+        let Some(shelf) = shelf_of(key) else { return };
+        let Some((app, tag)) = app_and_tag(shelf) else { return self.of_all.change(shelf, added, TAGS_COUNTED_MAX) };
+        let most = if self.app_tags >= TAGS_OF_APPS_COUNTED_MAX { 0 } else { TAGS_OF_APP_COUNTED_MAX };
+        if let Some(tags) = self.of_apps.get_mut(app) {
+            let before = tags.len();
+            tags.change(tag, added, most);
+            self.app_tags = self.app_tags + tags.len() - before;
+        } else {
+            let mut tags = Tags::default();
+            tags.change(tag, added, most);
+            self.app_tags += tags.len();
+            self.of_apps.insert(app.into(), tags);
+        }
+    }
+
     /// All tags that links have which are within; `None` where there are too many.
     pub(super) fn all(&self, scope: &Scope) -> Option<Vec<(Arc<str>, u64)>> {
-        let TagCounts::Known(counts) = self else { return None };
-        Some(match scope.app() {
-            None => {
-                let tags = counts.iter().filter(|(tag, _)| !is_app_shelf(tag));
-                tags.map(|(tag, count)| (Arc::clone(tag), *count)).collect()
-            }
-            Some(app) => {
-                let before = app_shelf(app.as_str(), Some(""));
-                let of_app = counts.range::<str, _>((Bound::Included(&*before), Bound::Unbounded));
-                let tags = of_app.map_while(|(shelf, count)| Some((shelf.strip_prefix(&*before)?.into(), *count)));
-                tags.collect()
-            }
-        })
+        match scope.app() {
+            None => self.of_all.all(),
+            Some(app) => self.of_apps.get(app.as_str()).map_or(Some(Vec::new()), Tags::all),
+        }
     }
 }
 
@@ -118,6 +147,7 @@ pub(super) fn add_visits(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apps::AppName;
     use crate::store::links::catalog::{CRAWLABLE, tag_key};
 
     fn counts(tags: &[&str]) -> TagCounts {
@@ -155,5 +185,18 @@ mod tests {
         counts.change(&tag_key("one more", b""), true);
         counts.change(&tag_key("0", b""), false);
         assert!(counts.all(&Scope::All).is_none());
+    }
+
+    #[test]
+    fn an_app_with_too_many_tags_takes_nothing_from_others() {
+        let mut counts = counts(&["mine"]);
+        let put = |counts: &mut TagCounts, app: &str, tag: &str| {
+            counts.change(&tag_key(&app_shelf(app, Some(tag)), b""), true);
+        };
+        put(&mut counts, "b", "x");
+        (0..=TAGS_OF_APP_COUNTED_MAX).for_each(|number| put(&mut counts, "a", &number.to_string()));
+        let of = |app: &str| counts.all(&Scope::App(AppName::parse(app).unwrap())).map(|tags| tags.len());
+        assert_eq!((of("a"), of("b"), of("c")), (None, Some(1), Some(0)));
+        assert_eq!(counts.all(&Scope::All).unwrap().len(), 1);
     }
 }

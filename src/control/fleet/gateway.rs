@@ -17,6 +17,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Shared, note_trouble, reuse};
+use crate::apps::Scope;
 use crate::fleet::State;
 use crate::fleet::rules::{self, Verdict};
 use crate::limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
@@ -134,6 +135,10 @@ impl Gateway {
     /// Begins to ask Redis about a request.
     fn ask(&mut self, request: StoreRequest) -> Result<(), Ended> {
         let deadline = Instant::now() + self.shared.settings.answer_time;
+        if let Some(theirs) = self.of_another_app(&request) {
+            // Redis may have forgotten it; then it must not be talked into another link, or its end.
+            return self.tell(request, Ground::Held(theirs));
+        }
         if let Err(why) = self.shared.may_change() {
             return self.go_alone(request, why);
         }
@@ -150,6 +155,25 @@ impl Gateway {
             StoreRequest::ReadVisits { .. } => return self.go_alone(request, "it is not for Redis"),
         }
         Ok(())
+    }
+
+    /// The link that this node has under the code of a request, where whoever asks may not touch it.
+    fn of_another_app(&self, request: &StoreRequest) -> Option<State> {
+        let (code, by) = match request {
+            StoreRequest::Create { link, .. } if link.origin == Origin::Custom => (&link.code, None),
+            StoreRequest::Change { code, by, .. } | StoreRequest::Delete { code, by, .. } if *by != Scope::All => {
+                (code, Some(by))
+            }
+            _ => return None,
+        };
+        let mine = self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value));
+        let Some(State::Link(mine)) = mine else { return None };
+        let may = match (by, request) {
+            (Some(by), _) => by.has(&mine),
+            (None, StoreRequest::Create { link, .. }) => link.labels.app == mine.labels.app,
+            (None, _) => true,
+        };
+        (!may).then_some(State::Link(mine))
     }
 
     fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, Change)) {

@@ -264,8 +264,15 @@ impl Reader {
         }
         match found {
             Found::Same => self.took_good(source),
-            Found::New(good) => {
+            Found::New(mut good) => {
                 self.report_wrong(&good.wrong, source);
+                if self.kind == Kind::Block && !good.wrong.is_empty() {
+                    // What is wrong now may have been one of those.
+                    let before = self.good.take().map_or(Vec::new(), |before| before.patterns);
+                    good.patterns.extend(
+                        before.into_iter().filter(|pattern| !good.patterns.contains(pattern)).collect::<Vec<_>>(),
+                    );
+                }
                 (self.good, self.is_kept) = (Some(good), false);
                 self.took_good(source);
             }
@@ -436,6 +443,8 @@ mod tests {
         take(&mut reader, Ok(br#"{"1": "a.example"}"#));
         take(&mut reader, Ok(b"[]"));
         assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec!["block_list_malformed"]));
+        take(&mut reader, Ok(br#"{"1": "a.exam ple", "2": "b.example"}"#));
+        assert_eq!(holding(&reader), ["b.example", "a.example"], "a typing error lets nobody through");
         take(&mut reader, Ok(b"{}"));
         assert!(holding(&reader).is_empty() && on(&reader).is_empty());
         // The two lists are kept apart.
