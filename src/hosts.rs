@@ -68,7 +68,10 @@ impl HostPattern {
         match (url.host(), below) {
             // No host is below an address.
             (None, _) | (Some(url::Host::Ipv4(_) | url::Host::Ipv6(_)), true) => Err(HostError::Unreadable),
-            (Some(host), _) => Ok(HostPattern { host: without_dot(&host.to_string()).into(), below }),
+            (Some(host), _) => match without_dot(&host.to_string()) {
+                "" => Err(HostError::Unreadable),
+                host => Ok(HostPattern { host: host.into(), below }),
+            },
         }
     }
 }
@@ -204,6 +207,7 @@ mod tests {
             ("a b", HostError::Unreadable),
             ("a\r\nb", HostError::Unreadable),
             ("%00", HostError::Unreadable),
+            (".", HostError::Unreadable),
             ("*.192.0.2.1", HostError::Unreadable),
             ("[::1", HostError::NotAlone),
         ] {

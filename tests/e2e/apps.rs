@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::bulk::Session;
-use crate::fleet::redis::Server;
-use crate::fleet::{Fleet, settle};
 use crate::http::{Reply, SHORT_URLS, Wire};
 use crate::node::{CAROM, Node, Setup, wait_until};
 
-const JSON: &str = "Content-Type: application/json\r\n";
+pub(crate) const JSON: &str = "Content-Type: application/json\r\n";
 const LINES: &str = "Content-Type: application/x-ndjson\r\n";
 const BULK: &str = "/rest/v3/short-urls/bulk";
 const EXPORT: &str = "/rest/v3/short-urls/export";
@@ -27,7 +25,7 @@ fn app(setup: &Setup, arguments: &[&str]) -> Output {
 }
 
 /// The same where it must do what it says. What it prints, without the end of the line.
-fn done(setup: &Setup, arguments: &[&str]) -> String {
+pub(crate) fn done(setup: &Setup, arguments: &[&str]) -> String {
     let output = app(setup, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
@@ -39,34 +37,34 @@ pub(crate) fn key(setup: &Setup, name: &str, role: &str) -> String {
 }
 
 /// A caller that shows a key, over one connection.
-struct Caller {
-    wire: Wire,
+pub(crate) struct Caller {
+    pub(crate) wire: Wire,
     fields: String,
 }
 
 impl Caller {
-    fn new(node: &Node, key: &str) -> Caller {
+    pub(crate) fn new(node: &Node, key: &str) -> Caller {
         Caller { wire: node.wire(), fields: format!("X-Api-Key: {key}\r\n") }
     }
 
-    fn ask(&mut self, method: &str, path: &str, fields: &str, body: &str) -> Reply {
+    pub(crate) fn ask(&mut self, method: &str, path: &str, fields: &str, body: &str) -> Reply {
         self.wire.ask(method, path, &format!("{}{fields}", self.fields), body.as_bytes())
     }
 
-    fn get(&mut self, path: &str) -> Reply {
+    pub(crate) fn get(&mut self, path: &str) -> Reply {
         self.ask("GET", path, "", "")
     }
 
-    fn create(&mut self, body: &Value) -> Reply {
+    pub(crate) fn create(&mut self, body: &Value) -> Reply {
         self.ask("POST", SHORT_URLS, JSON, &body.to_string())
     }
 
-    fn shorten(&mut self, target: &str) -> String {
+    pub(crate) fn shorten(&mut self, target: &str) -> String {
         self.create(&json!({"longUrl": target})).code()
     }
 
     /// Whether the key is one, on every core.
-    fn is_known(&mut self, node: &Node) -> bool {
+    pub(crate) fn is_known(&mut self, node: &Node) -> bool {
         (0..8).all(|_| {
             self.wire = node.wire();
             match self.get("/rest/v3/tags") {
@@ -156,7 +154,7 @@ fn a_key_that_follows_another_leaves_it_some_time() {
         assert!(with_old.is_known(&node));
         with_newer.create(&json!({"longUrl": "https://example.org/"})).problem(403, ":forbidden");
         let list = done(&setup, &["list"]);
-        assert!(list.lines().count() == 4 && list.contains("expired") && list.contains("valid until"), "{list}");
+        assert!(list.lines().count() == 4 && list.contains("revoked") && list.contains("valid until"), "{list}");
         node.terminate();
     });
 }
@@ -514,26 +512,6 @@ fn a_key_that_is_revoked_ends_what_goes_on_for_long() {
 }
 
 #[test]
-fn a_new_node_of_a_fleet_lets_nobody_in_before_it_has_heard_of_keys() {
-    let server = Server::start();
-    let fleet = Fleet::new(2, &server.url());
-    let first = fleet.setup(0).start();
-    settle(&first);
-    let shop = key(&fleet.setup(0), "shop", "write-own");
-    wait_until("keys in Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
-    server.kill();
-    // Redis, which knows of the key, is away when the second node begins.
-    let second = fleet.setup(1).expect("Redis").expect("redis").start();
-    let url = json!({"longUrl": "https://example.org/"});
-    second.wire().create(&url).problem(503, ":unavailable");
-    server.start_again();
-    wait_until("a node that asks for keys", || second.wire().create(&url).status == 401);
-    assert!(Caller::new(&second, &shop).is_known(&second));
-    drop(first);
-    second.kill();
-}
-
-#[test]
 fn who_tries_too_many_keys_is_told_less() {
     with_one_and_three_cores(|setup| {
         let good = key(&setup, "shop", "write-own");
@@ -680,47 +658,4 @@ fn the_command_says_what_is_wrong() {
     assert!(said(&["revoke", "shop", "--key", "x"]).contains("no valid key x"));
     key(&setup, "shop", "read");
     assert!(said(&["rotate", "shop"]).contains("2 valid keys"));
-}
-
-#[test]
-fn the_nodes_of_a_fleet_know_the_same_keys() {
-    let server = Server::start();
-    let fleet = Fleet::new(2, &server.url());
-    let nodes = fleet.start();
-    let first = key(&fleet.setup(0), "shop", "write-own");
-    let mut callers = [Caller::new(&nodes[0], &first), Caller::new(&nodes[1], &first)];
-    let asks = |node: &Node| node.wire().get(SHORT_URLS).status == 401;
-    wait_until("keys that are asked for on both", || nodes.iter().all(asks));
-    let known = |callers: &mut [Caller; 2]| [0, 1].map(|at| callers[at].is_known(&nodes[at]));
-    wait_until("the key on both", || known(&mut callers) == [true, true]);
-    // A link of an app is one on every node, for the app and for nobody else.
-    let code = callers[0].shorten("https://example.org/shared");
-    let other = key(&fleet.setup(1), "other", "write-own");
-    let mut others = [Caller::new(&nodes[0], &other), Caller::new(&nodes[1], &other)];
-    wait_until("the other key on both", || known(&mut others) == [true, true]);
-    let path = format!("{SHORT_URLS}/{code}");
-    wait_until("the link on both", || callers[1].get(&path).status == 200);
-    for other in &mut others {
-        other.get(&path).problem(404, "/short-url-not-found");
-        other.ask("PATCH", &path, JSON, "{\"title\": \"stolen\"}").problem(404, "/short-url-not-found");
-        other.ask("DELETE", &path, "", "").problem(404, "/short-url-not-found");
-    }
-    assert_eq!(callers[1].get(&path).json()["title"], Value::Null);
-    assert_eq!(callers[1].ask("PATCH", &path, JSON, "{\"title\": \"mine\"}").json()["app"], "shop");
-    // A Redis that has lost everything hears of the keys again, and one that is revoked stays so.
-    done(&fleet.setup(1), &["revoke", "other"]);
-    wait_until("a key that is revoked on both", || known(&mut others) == [false, false]);
-    server.kill();
-    server.start_again_empty();
-    nodes.iter().for_each(settle);
-    wait_until("keys in the new Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
-    let late = Fleet::new(3, &server.url());
-    let third = late.setup(2).argument("--listen").argument("0.0.0.0:0").start();
-    let public = SocketAddr::from(([127, 0, 0, 1], third.public.port()));
-    let ask = |key: &str| Wire::open(public).ask("GET", SHORT_URLS, &format!("X-Api-Key: {key}\r\n"), b"").status;
-    wait_until("the keys of the fleet on a new node", || ask(&first) == 200);
-    assert_eq!(ask(&other), 401);
-    drop((callers, others));
-    third.terminate();
-    nodes.into_iter().for_each(|node| _ = node.terminate());
 }

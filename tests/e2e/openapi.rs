@@ -398,6 +398,8 @@ fn what_goes_wrong_on_our_side_is_described() {
     client.ask("DELETE", ONE, "broken", "", b"", 204);
     // Nobody listens there: what needs Redis is refused.
     let away = node.terminate().argument("--redis").argument("redis://127.0.0.1:1");
+    // It has heard before that its fleet has no API keys.
+    std::fs::write(away.data_dir().join("apps.json"), "{\"version\": 1, \"keys\": []}").unwrap();
     let node = away.expect("redis_away").expect("codes_failed").start();
     let mut client = Client { document: &document, wire: node.wire() };
     client.create(&json!({"longUrl": TARGET, "customSlug": "other"}), 503).problem(503, ":unavailable");

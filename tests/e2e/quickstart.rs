@@ -58,7 +58,8 @@ fn check_link(link: &Value, code: &str, short_url: &str) {
         "visitsSummary": {"total": 0, "nonBots": 0, "bots": 0}, "tags": [],
         "meta": {"validSince": null, "validUntil": link["meta"]["validUntil"], "maxVisits": null},
         "domain": null, "title": null, "crawlable": false, "forwardQuery": true,
-        "redirectStatus": 302, "cacheSeconds": null, "archived": false, "private": false,
+        "redirectStatus": 302, "cacheSeconds": null, "archived": false, "private": false, "app": null,
+        "appVersion": null,
     });
     assert_eq!(*link, expected);
     // Two years, unless the settings say otherwise.

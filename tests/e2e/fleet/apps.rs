@@ -1,0 +1,74 @@
+//! API keys of a fleet: made or revoked on one node, they are so on all, whatever Redis loses.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use super::redis::Server;
+use super::{Fleet, settle};
+use crate::apps::{Caller, JSON, done, key};
+use crate::http::{SHORT_URLS, Wire};
+use crate::node::{Node, wait_until};
+
+#[test]
+fn the_nodes_of_a_fleet_know_the_same_keys() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = fleet.start();
+    let first = key(&fleet.setup(0), "shop", "write-own");
+    let mut callers = [Caller::new(&nodes[0], &first), Caller::new(&nodes[1], &first)];
+    let asks = |node: &Node| node.wire().get(SHORT_URLS).status == 401;
+    wait_until("keys that are asked for on both", || nodes.iter().all(asks));
+    let known = |callers: &mut [Caller; 2]| [0, 1].map(|at| callers[at].is_known(&nodes[at]));
+    wait_until("the key on both", || known(&mut callers) == [true, true]);
+    // A link of an app is one on every node, for the app and for nobody else.
+    let code = callers[0].shorten("https://example.org/shared");
+    let other = key(&fleet.setup(1), "other", "write-own");
+    let mut others = [Caller::new(&nodes[0], &other), Caller::new(&nodes[1], &other)];
+    wait_until("the other key on both", || known(&mut others) == [true, true]);
+    let path = format!("{SHORT_URLS}/{code}");
+    wait_until("the link on both", || callers[1].get(&path).status == 200);
+    for other in &mut others {
+        other.get(&path).problem(404, "/short-url-not-found");
+        other.ask("PATCH", &path, JSON, "{\"title\": \"stolen\"}").problem(404, "/short-url-not-found");
+        other.ask("DELETE", &path, "", "").problem(404, "/short-url-not-found");
+    }
+    assert_eq!(callers[1].get(&path).json()["title"], Value::Null);
+    assert_eq!(callers[1].ask("PATCH", &path, JSON, "{\"title\": \"mine\"}").json()["app"], "shop");
+    // A Redis that has lost everything hears of the keys again, and one that is revoked stays so.
+    done(&fleet.setup(1), &["revoke", "other"]);
+    wait_until("a key that is revoked on both", || known(&mut others) == [false, false]);
+    server.kill();
+    server.start_again_empty();
+    nodes.iter().for_each(settle);
+    wait_until("keys in the new Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
+    let late = Fleet::new(3, &server.url());
+    let third = late.setup(2).argument("--listen").argument("0.0.0.0:0").start();
+    let public = SocketAddr::from(([127, 0, 0, 1], third.public.port()));
+    let ask = |key: &str| Wire::open(public).ask("GET", SHORT_URLS, &format!("X-Api-Key: {key}\r\n"), b"").status;
+    wait_until("the keys of the fleet on a new node", || ask(&first) == 200);
+    assert_eq!(ask(&other), 401);
+    drop((callers, others));
+    third.terminate();
+    nodes.into_iter().for_each(|node| _ = node.terminate());
+}
+
+#[test]
+fn a_new_node_of_a_fleet_lets_nobody_in_before_it_has_heard_of_keys() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let first = fleet.setup(0).start();
+    settle(&first);
+    let shop = key(&fleet.setup(0), "shop", "write-own");
+    wait_until("keys in Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
+    server.kill();
+    // Redis, which knows of the key, is away when the second node begins.
+    let second = fleet.setup(1).expect("Redis").expect("redis").start();
+    let url = json!({"longUrl": "https://example.org/"});
+    second.wire().create(&url).problem(503, ":unavailable");
+    server.start_again();
+    wait_until("a node that asks for keys", || second.wire().create(&url).status == 401);
+    assert!(Caller::new(&second, &shop).is_known(&second));
+    drop(first);
+    second.kill();
+}
