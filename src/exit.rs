@@ -114,7 +114,9 @@ impl Reason {
             Reason::DiskFull => "free space on that disk, or move the data directory to a larger one",
             Reason::StoreDamaged => "restore the newest backup, or start the version that wrote the data",
             Reason::SpaceKey => "put the original key back with mode 0600; it is in every backup of the data directory",
-            Reason::PublicWithoutOpen => "listen on a loopback address, or add `--open` if everybody may create links",
+            Reason::PublicWithoutOpen => {
+                "make an API key with `carom app add NAME`, listen on a loopback address, or add `--open` if everybody may create links"
+            }
             Reason::ThreadEnded => {
                 "start again (a service manager does so by itself), and report the last lines of the log"
             }
