@@ -60,13 +60,14 @@ enum Event {
 /// Why it could not start, or had to end.
 pub fn serve(settings: &Settings) -> Result<(), Exit> {
     api::start_clock();
+    // First, so that a node that must not go on has written nothing.
+    let keys = keys(settings)?;
     preflight::check(settings.cores.cpus.len(), &settings.data_dir)?;
     // Until the process ends.
     let _lock = lock(&settings.data_dir)?;
     let (events, inbox) = channel();
     watch_signals(events.clone())?;
     fleet::check_key(settings)?;
-    let keys = keys(settings)?;
     let node = Node::start(settings, keys, events)?;
     node.run(&inbox)
 }
