@@ -49,7 +49,7 @@ fuzz: rust ## Fuzz every target for TIME seconds each; installs cargo-fuzz where
 
 .PHONY: soak
 soak: packages rust ## Run the tests optimised, with CASES cases for each property
-	PROPTEST_CASES=$(CASES) CAROM_OUTAGE_SECONDS=60 CAROM_FLEET_ROUNDS=30 CAROM_SIM_SCHEDULES=3000000 CAROM_CHANGES=1000 CAROM_REDIRECTS=1000000 \
+	PROPTEST_CASES=$(CASES) CAROM_OUTAGE_SECONDS=60 CAROM_FLEET_ROUNDS=30 CAROM_SIM_SCHEDULES=3000000 CAROM_CHANGES=1000 CAROM_REDIRECTS=1000000 CAROM_GUESSES=1000000 \
 		cargo test --release --workspace --locked --no-fail-fast
 
 # The servers that carom is compared with. Those that are missing are left out of the results.
