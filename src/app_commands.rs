@@ -98,16 +98,9 @@ fn list(data_dir: &Path, as_json: bool) -> Result<(), Exit> {
 }
 
 fn as_value(entry: &Entry, now_ms: u64) -> Value {
-    json!({
-        "app": entry.app.as_str(),
-        "id": entry.id(),
-        "role": entry.role.as_str(),
-        "valid": entry.is_valid(now_ms),
-        "created": dates::format(entry.created_ms),
-        "expires": entry.expires_ms.map(dates::format),
-        "revoked": entry.revoked_ms.map(dates::format),
-        "createsPerSecond": entry.creates,
-    })
+    let mut value = entry.describe(now_ms);
+    value["app"] = json!(entry.app.as_str());
+    value
 }
 
 fn table(registry: &Registry, now_ms: u64) -> String {

@@ -90,7 +90,8 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
     }
 }
 
-/// The API keys that there are, and whether the fleet may know of others. Where there are none, nobody but this machine may reach the node, unless that was asked for.
+/// The API keys that there are, and whether the fleet may know of others. Where there are none, nobody but this machine may
+/// reach the node, unless that was asked for.
 ///
 /// # Errors
 /// When they cannot be read, or there are none and there should be.

@@ -22,7 +22,10 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
             let path = request.uri().path().to_owned();
             match path.split('/').skip(1).collect::<Vec<_>>()[..] {
                 ["apps", ref rest @ ..] => route_apps(&context, rest, request).await,
-                ["status" | "shorturl_status"] if !context.may_read_status(&request) => Problem::no_key().into_answer(),
+                ["status" | "shorturl_status"] => match context.may_read_status(&request) {
+                    Ok(()) => route(&context.desk, &request).await,
+                    Err(problem) => problem.into_answer(),
+                },
                 _ => route(&context.desk, &request).await,
             }
         })
@@ -31,28 +34,33 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
 
 impl Context {
     /// Whether whoever asks may know how the node is: where other machines can ask and keys are asked for, with one for all.
-    fn may_read_status<B>(&self, request: &Request<B>) -> bool {
-        let is_free = self.site.trusts_admin || self.site.is_open || self.desk.keys().is_empty();
-        is_free || self.authenticate(request).is_ok_and(|context| context.caller.needs(Role::Admin).is_ok())
+    fn may_read_status<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        match self.site.is_open || self.desk.keys().is_empty() {
+            true => Ok(()),
+            false => self.may_manage(request),
+        }
+    }
+
+    /// Whether whoever asks may manage apps: on loopback everybody, elsewhere who shows a key for it.
+    fn may_manage<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        match self.site.trusts_admin {
+            true => Ok(()),
+            false if self.desk.keys().is_empty() => Err(Problem::no_key()),
+            false => self.authenticate(request)?.caller.needs(Role::Admin),
+        }
     }
 }
 
-/// Lets whoever may manage apps do so: on loopback everybody, elsewhere who shows a key for it.
+/// Lets whoever may manage apps do so.
 async fn route_apps(context: &Context, segments: &[&str], request: Request<Incoming>) -> Answer {
     let Some(methods) = apps::methods_at(segments) else { return Problem::no_route().into_answer() };
     if !methods.split(", ").any(|method| method == request.method().as_str()) {
         return Problem::method(request.method(), methods).into_answer();
     }
-    if !context.site.trusts_admin {
-        let allowed = match context.desk.keys().is_empty() {
-            true => Err(Problem::no_key()),
-            false => context.authenticate(&request).and_then(|context| context.caller.needs(Role::Admin)),
-        };
-        if let Err(problem) = allowed {
-            return problem.into_answer();
-        }
+    match context.may_manage(&request) {
+        Ok(()) => apps::serve(context, segments, request).await,
+        Err(problem) => problem.into_answer(),
     }
-    apps::serve(context, segments, request).await
 }
 
 async fn route<B>(desk: &Desk, request: &Request<B>) -> Answer {

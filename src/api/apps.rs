@@ -15,7 +15,7 @@ use super::problem::{Invalid, Problem};
 use super::query::percent_decoded;
 use super::short_urls::read_object;
 use super::{Answer, Context, is_read, json as json_answer};
-use crate::apps::registry::{Entry, Grant, Refusal};
+use crate::apps::registry::{Grant, Refusal};
 use crate::apps::usage::App;
 use crate::apps::{AppName, Role};
 use crate::dates;
@@ -106,7 +106,7 @@ fn list(context: &Context) -> Value {
     let now_ms = unix_ms();
     let mut apps: BTreeMap<&str, (&Arc<App>, Vec<Value>)> = BTreeMap::new();
     for (entry, app) in keys.all() {
-        apps.entry(app.name.as_str()).or_insert_with(|| (app, Vec::new())).1.push(describe_key(entry, now_ms));
+        apps.entry(app.name.as_str()).or_insert_with(|| (app, Vec::new())).1.push(entry.describe(now_ms));
     }
     let shown = apps.into_values().map(|(app, keys)| {
         let mut shown = describe(app);
@@ -114,18 +114,6 @@ fn list(context: &Context) -> Value {
         shown
     });
     json!({"apps": shown.collect::<Vec<_>>()})
-}
-
-fn describe_key(entry: &Entry, now_ms: u64) -> Value {
-    json!({
-        "id": entry.id(),
-        "role": entry.role.as_str(),
-        "valid": entry.is_valid(now_ms),
-        "created": dates::format(entry.created_ms),
-        "expires": entry.expires_ms.map(dates::format),
-        "revoked": entry.revoked_ms.map(dates::format),
-        "createsPerSecond": entry.creates,
-    })
 }
 
 /// What an app has done on this node since its start.

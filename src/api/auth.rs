@@ -88,10 +88,10 @@ impl Caller {
         app.take_create(self.creates, status::uptime()).map(Some).map_err(Problem::too_many_creates)
     }
 
-    /// Counts links that were made.
-    pub(super) fn made(&self, links: u64) {
+    /// Counts a link that was made.
+    pub(super) fn made(&self) {
         if let Some(app) = &self.app {
-            app.creates.fetch_add(links, Ordering::Relaxed);
+            app.creates.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -316,9 +316,6 @@ impl Bulk {
         // From here on nothing waits, so every code is used or goes back.
         let mut decide = |create: Result<Create, Problem>| -> Result<Read, Problem> {
             let create = create?;
-            if !self.dry {
-                self.context.caller.take_create()?;
-            }
             if self.dry {
                 return Ok(match create.slug {
                     Some(slug) => Read::Asked(Asked::IsFree(self.context.wanted(create, slug))),
@@ -328,6 +325,7 @@ impl Bulk {
             if is_refused {
                 return Err(refused("the store takes no writes at present"));
             }
+            self.context.caller.take_create()?;
             let code = match (create.slug, create.private) {
                 (Some(slug), _) => slug,
                 (None, true) => Context::private_code()?,

@@ -6,9 +6,8 @@ use carom_shards::{Code, Phase};
 use hyper::header;
 use hyper::{Request, StatusCode};
 
-use super::page::{as_html, page};
+use super::page::{as_html, escaped, page};
 use super::{Answer, Context, accepts_html, answer, with};
-use crate::guard::Source;
 use crate::hosts::host_of;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
@@ -18,9 +17,8 @@ use crate::wire::pages;
 impl Context {
     /// The preview of a code.
     pub(super) async fn preview<B>(&self, code: &str, request: &Request<B>) -> Answer {
-        let guard = self.desk.guard();
-        let place = request.extensions().get::<Source>().map(|source| guard.place(source.0));
-        if guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some()) {
+        let place = self.place_of(request);
+        if self.is_barred(place) {
             return self.too_many(request);
         }
         let Ok(code) = Code::parse(code.as_bytes()) else { return page(request, &pages::NOT_FOUND) };
@@ -42,7 +40,7 @@ impl Context {
         match found {
             Ok(link) => show(&link, request),
             // Else previews would be the way to guess.
-            Err(&pages::NOT_FOUND) if place.is_some_and(|place| guard.miss(place).is_err()) => self.too_many(request),
+            Err(&pages::NOT_FOUND) if self.misses_too_often(place) => self.too_many(request),
             Err(other) => page(request, other),
         }
     }
@@ -61,30 +59,4 @@ fn show<B>(link: &Link, request: &Request<B>) -> Answer {
         answer(StatusCode::OK, "text/plain; charset=utf-8", format!("{}\n", link.target))
     };
     with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer")
-}
-
-/// Text as it stands in HTML, also between quotes.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_in_a_target_is_markup() {
-        assert_eq!(escaped("http://a/?\"><script>'&amp;"), "http://a/?&quot;&gt;&lt;script&gt;&#39;&amp;amp;");
-    }
 }

@@ -15,7 +15,7 @@ use super::query::percent_decoded;
 use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, with};
 use crate::apps::Role;
 use crate::desk::{Desk, Looked};
-use crate::guard::Source;
+use crate::guard::{Place, Source};
 use crate::wire::{forward, pages};
 
 /// What answers the slow requests of a core.
@@ -96,19 +96,15 @@ impl Context {
     /// A redirect over a connection that hyper drives.
     async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else { return page(request, &pages::NOT_FOUND) };
-        let guard = self.desk.guard();
-        let place = request.extensions().get::<Source>().map(|source| guard.place(source.0));
-        let is_barred = || guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some());
-        if is_barred() {
+        let place = self.place_of(request);
+        if self.is_barred(place) {
             return self.too_many(request);
         }
         let looked = self.desk.look_up(code).await;
         match &looked {
             Some(Looked::Link { target, .. }) if self.desk.blocks(target) => return page(request, &pages::BLOCKED),
-            Some(Looked::Link { .. }) if is_barred() => return self.too_many(request),
-            Some(Looked::Missing) if place.is_some_and(|place| guard.miss(place).is_err()) => {
-                return self.too_many(request);
-            }
+            Some(Looked::Link { .. }) if self.is_barred(place) => return self.too_many(request),
+            Some(Looked::Missing) if self.misses_too_often(place) => return self.too_many(request),
             _ => {}
         }
         self.tell_visit(code, looked.as_ref(), request);
@@ -134,6 +130,22 @@ impl Context {
 }
 
 impl Context {
+    /// Where a request came from.
+    pub(super) fn place_of<B>(&self, request: &Request<B>) -> Option<Place> {
+        request.extensions().get::<Source>().map(|source| self.desk.guard().place(source.0))
+    }
+
+    /// Whether nothing is to be answered there now.
+    pub(super) fn is_barred(&self, place: Option<Place>) -> bool {
+        let guard = self.desk.guard();
+        guard.is_alert() && place.is_some_and(|place| guard.bars(place).is_some())
+    }
+
+    /// Counts a code that was asked for and is not there. Returns whether that was once too often.
+    pub(super) fn misses_too_often(&self, place: Option<Place>) -> bool {
+        place.is_some_and(|place| self.desk.guard().miss(place).is_err())
+    }
+
     /// What is told who has asked for too much that is not there.
     pub(super) fn too_many<B>(&self, request: &Request<B>) -> Answer {
         self.desk.note_throttled();

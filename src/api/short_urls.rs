@@ -99,7 +99,7 @@ impl Context {
         for tried in 1.. {
             match answer {
                 StoreAnswer::Created => {
-                    self.caller.made(1);
+                    self.caller.made();
                     return Ok((wanted.link, Some(Counts::default())));
                 }
                 StoreAnswer::Existing { link: existing, spare } => {

@@ -12,7 +12,7 @@ use hyper::StatusCode;
 use hyper::header;
 use serde_json::{Value, json};
 
-use super::{Answer, answer, with};
+use super::{Answer, answer, page, with};
 use crate::apps::usage::App;
 use crate::dates;
 use crate::desk::Desk;
@@ -359,8 +359,7 @@ fn render_alarms(page: &mut String, status: &Value) {
 
 /// A text of the status, fit for HTML.
 fn escaped(value: &Value) -> String {
-    let text = value.as_str().unwrap_or_default();
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    page::escaped(value.as_str().unwrap_or_default())
 }
 
 /// A number with its thousands apart.

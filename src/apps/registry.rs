@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::key::{Key, KeyHash};
 use super::{AppName, Role};
+use crate::dates;
 
 /// Most keys that are kept, revoked ones too.
 pub const KEYS_MAX: usize = 10_000;
@@ -107,6 +108,19 @@ impl Entry {
         self.expires_ms = earliest(self.expires_ms, other.expires_ms);
         self.revoked_ms = earliest(self.revoked_ms, other.revoked_ms);
         before != (self.expires_ms, self.revoked_ms)
+    }
+
+    /// What people are told of it.
+    pub fn describe(&self, now_ms: u64) -> Value {
+        json!({
+            "id": self.id(),
+            "role": self.role.as_str(),
+            "valid": self.is_valid(now_ms),
+            "created": dates::format(self.created_ms),
+            "expires": self.expires_ms.map(dates::format),
+            "revoked": self.revoked_ms.map(dates::format),
+            "createsPerSecond": self.creates,
+        })
     }
 
     /// As JSON, for a file or for Redis.

@@ -550,6 +550,20 @@ fn a_listener_for_others_needs_a_key() {
     let ask = |fields: &str| Wire::open(public).ask("GET", SHORT_URLS, fields, b"").status;
     assert_eq!((ask(""), ask(&format!("X-Api-Key: {admin}\r\n"))), (401, 200));
     let setup = node.terminate();
+    // An admin listener for others tells them nothing without a key that may manage apps, and makes none.
+    let writer = key(&setup, "shop", "write-all");
+    let setup = setup.argument("--admin-listen").argument("0.0.0.0:0");
+    let node = setup.start();
+    let address = SocketAddr::from(([127, 0, 0, 1], node.admin.port()));
+    for (path, method) in [("/status", "GET"), ("/shorturl_status", "GET"), ("/apps", "GET"), ("/apps/ops", "DELETE")] {
+        let ask = |fields: &str| Wire::open(address).ask(method, path, fields, b"");
+        ask("").problem(401, "/missing-authentication");
+        ask("X-Api-Key: none\r\n").problem(401, "/invalid-api-key");
+        ask(&format!("X-Api-Key: {writer}\r\n")).problem(403, ":forbidden");
+        assert_eq!(ask(&format!("X-Api-Key: {admin}\r\n")).status, 200, "{path}");
+    }
+    assert_eq!(Wire::open(address).get("/healthz").status, 200);
+    let setup = node.terminate();
     // What says who may do what must be whole.
     std::fs::write(setup.data_dir().join("apps.json"), "{").unwrap();
     let (code, said) = setup.fail();

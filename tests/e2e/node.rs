@@ -176,10 +176,11 @@ impl Setup {
             }
             None => Command::new(CAROM),
         };
-        command.args(["serve", "--admin-listen", "127.0.0.1:0", "--cores", &self.cores, "--data-dir"]);
-        command.arg(&self.data_dir).args(&self.arguments);
-        if !self.arguments.iter().any(|argument| argument == "--listen") {
-            command.args(["--listen", "127.0.0.1:0"]);
+        command.args(["serve", "--cores", &self.cores, "--data-dir"]).arg(&self.data_dir).args(&self.arguments);
+        for listener in ["--listen", "--admin-listen"] {
+            if !self.arguments.iter().any(|argument| argument == listener) {
+                command.args([listener, "127.0.0.1:0"]);
+            }
         }
         let ours = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("CAROM_"));
         ours.for_each(|name| _ = command.env_remove(name));

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::auth::with_quota;
 use super::super::list::failed as no_list;
+use super::super::page::escaped;
 use super::super::problem::Problem;
 use super::super::short_urls::Made;
 use super::super::{Answer, Context, answer};
@@ -342,15 +343,9 @@ fn push_xml(out: &mut String, name: &str, value: &Value) {
 
 /// Text with what means something in XML escaped, and without what may not stand there at all.
 fn push_text(out: &mut String, text: &str) {
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            c if c.is_control() && !matches!(c, '\t' | '\n' | '\r') || matches!(c, '\u{fffe}' | '\u{ffff}') => {}
-            c => out.push(c),
-        }
-    }
+    let may_stand =
+        |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}') || matches!(c, '\t' | '\n' | '\r');
+    out.extend(escaped(text).chars().filter(may_stand));
 }
 
 #[cfg(test)]
@@ -361,7 +356,7 @@ mod tests {
     fn xml_is_escaped() {
         let mut text = String::new();
         push_xml(&mut text, "r", &json!({"a": "<&>\u{1}\"", "b": {"c": 5, "d": null}}));
-        assert_eq!(text, "<r><a>&lt;&amp;&gt;\"</a><b><c>5</c><d></d></b></r>");
+        assert_eq!(text, "<r><a>&lt;&amp;&gt;&quot;</a><b><c>5</c><d></d></b></r>");
     }
 
     #[test]
