@@ -188,12 +188,6 @@ pub const DISK_FREE_MIN: u64 = 256 * 1024 * 1024;
 /// The same on a small disk: this part of the whole.
 pub const DISK_FREE_MIN_SHARE: u64 = 8;
 
-/// How often the free space is asked for at most, while few bytes are written.
-pub const DISK_CHECK_EVERY: Duration = Duration::from_millis(100);
-
-/// Bytes written after which the free space is asked for anyway: well below the least that must be free.
-pub const DISK_CHECK_BYTES: u64 = 4 * 1024 * 1024;
-
 /// Reads of whole records that may wait for the readers.
 pub const READ_QUEUE_LEN: usize = 4_096;
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeLength, CodeSpace, Counter, GeneratedCode, Issuer, Segment};
@@ -232,7 +232,7 @@ impl<'s> Committer<'s> {
         if let Some(error) = chunk.failure.take() {
             return Err(error.into());
         }
-        if !self.disk.has_room(chunk.input_bytes, self.records.len() as u64, Instant::now()) {
+        if !self.disk.has_room(self.records.len() as u64) {
             return Err(ImportError::DiskFull);
         }
         let mut errors = std::mem::take(&mut chunk.errors);

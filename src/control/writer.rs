@@ -147,7 +147,7 @@ impl Writer {
         orders.push(first);
         orders.extend(receiver.try_iter().take(COMMIT_WRITES_MAX - 1));
         self.setup.stats.write_queue.set(orders.len() as u64);
-        self.check_room(orders.iter().map(bytes_of).sum());
+        self.check_room();
         match self.health {
             Health::Good => self.commit(orders),
             Health::Full => self.refuse(orders, DISK_FULL),
@@ -344,11 +344,11 @@ impl Writer {
     }
 
     /// Changes between taking writes and refusing them for want of room.
-    fn check_room(&mut self, bytes: u64) {
+    fn check_room(&mut self) {
         if self.health == Health::Failed {
             return;
         }
-        let room = self.disk.has_room(bytes, self.setup.links.unflushed_bytes(), Instant::now());
+        let room = self.disk.has_room(self.setup.links.unflushed_bytes());
         let health = if room { Health::Good } else { Health::Full };
         if health == self.health {
             return;
@@ -382,7 +382,7 @@ impl Writer {
         if self.setup.faults.ack_before_sync && self.health != Health::Failed && self.synced.is_due() {
             self.sync();
         }
-        self.check_room(0);
+        self.check_room();
     }
 }
 
@@ -433,28 +433,6 @@ fn report(stats: &NodeStats, conflicts: &[Conflict]) {
 /// Whether an order tells of other nodes.
 fn is_of_fleet(order: &Order) -> bool {
     !matches!(order, Order::Client(..) | Order::Expire { .. } | Order::Unearth { .. })
-}
-
-/// About what an order will write, in bytes.
-fn bytes_of(order: &Order) -> u64 {
-    let of_state = |state: &State| match state {
-        State::Link(link) => 128 + link.target.len() as u64,
-        State::Gone(_) => 128,
-    };
-    match order {
-        Order::Client(StoreRequest::Create { link, .. }, _) => 128 + link.target.len() as u64,
-        Order::Followed(followed) => {
-            followed.entries.iter().filter_map(|(_, told)| Some(of_state(&told.as_ref()?.state))).sum()
-        }
-        Order::Found(states) | Order::LookedUp(states) => states.iter().map(|(_, state)| of_state(state)).sum(),
-        Order::Expire { ends: due, .. } | Order::Unearth { graves: due, .. } => 128 * due.len() as u64,
-        Order::Client(..)
-        | Order::Delivered(_)
-        | Order::Gap { .. }
-        | Order::Compared(_)
-        | Order::Tick
-        | Order::Resume => 128,
-    }
 }
 
 #[cfg(test)]

@@ -23,11 +23,15 @@ pub(crate) fn alarms(status: &Value) -> Vec<&str> {
     all.filter(|alarm| alarm["cleared"].is_null()).map(|alarm| alarm["name"].as_str().expect("a name")).collect()
 }
 
-/// Fills a file until the disk is full.
-fn fill(path: &Path) {
+/// Fills a file until the disk is full: all but `left` bytes of it, then `between`, and the rest at once.
+fn fill(path: &Path, left: u64, between: impl FnOnce()) {
     let file = File::create(path).expect("the disk can be reached");
+    let stat = rustix::fs::fstatvfs(&file).expect("the disk tells its space");
+    let most = (stat.f_bavail * stat.f_frsize).saturating_sub(left);
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, most).expect("there was that much space");
+    between();
     let piece = vec![1; 64 * 1024];
-    let mut at = 0;
+    let mut at = most;
     while file.write_all_at(&piece, at).is_ok() {
         at += piece.len() as u64;
     }
@@ -44,7 +48,8 @@ fn a_full_disk_stops_writes_and_no_redirects() {
     // The mount is the node's own; its process leads to it.
     let inside = PathBuf::from(format!("/proc/{}/root{data}", node.pid()));
     for round in 0..2 {
-        fill(&inside.join("ballast"));
+        // Whoever has just been found to have room must not go by that.
+        fill(&inside.join("ballast"), 40 << 20, || drop(wire.shorten(TARGET)));
         let refused = wait_for("a refusal", || {
             let reply = wire.create(&json!({"longUrl": TARGET}));
             (reply.status != 200).then_some(reply)
