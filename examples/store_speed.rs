@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use carom::control::catalog::{self, Catalog};
 use carom::control::{export, import, loader, writer};
+use carom::domains::{Domains, UnknownHost};
 use carom::labels::Labels;
 use carom::link::{Link, Origin, Reuse, Version};
 use carom::long_url::Authority;
@@ -88,6 +89,7 @@ fn run_import(dir: &Path, file: &str) {
         space: space(),
         length: CodeLength::DEFAULT,
         own: Authority::of("http://127.0.0.1:8080").into_iter().collect(),
+        domains: Domains::new("http://s.test", &[], false, UnknownHost::NotFound),
         threads: 2,
         total_bytes: input.metadata().ok().map(|metadata| metadata.len()),
         terminal: false,

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::apps::KeyDomains;
 use crate::apps::registry::{Entry, Grant, Registry};
-use crate::cli::AppCommand;
+use crate::cli::{AppCommand, AppPlace};
+use crate::config::Settings;
 use crate::control::apps::file;
 use crate::dates;
 use crate::exit::{Exit, Reason};
 use crate::mail::{AppsAnswer, AppsRequest};
-use crate::node::{api_keys, keys_exit};
+use crate::node::{api_keys, domains_of, keys_exit};
 use crate::offline::{print, settings_of};
 use crate::preflight;
 use crate::stats::unix_ms;
@@ -25,24 +27,37 @@ use crate::stats::unix_ms;
 /// Why that cannot be done.
 pub fn run(command: AppCommand) -> Result<(), Exit> {
     match command {
-        AppCommand::Add { app, role, expires, creates_per_second, place } => {
-            let data_dir = settings_of(place.data_dir)?.data_dir;
-            preflight::data_dir(&data_dir)?;
-            change(&data_dir, AppsRequest::Add(Grant { app, role, expires_ms: expires, creates: creates_per_second }))
+        AppCommand::Add { app, role, expires, creates_per_second, domains, place } => {
+            let settings = settings_of(place.data_dir, place.config.as_deref())?;
+            let domains = key_domains(&domains, &settings)?;
+            preflight::data_dir(&settings.data_dir)?;
+            let grant = Grant { app, role, expires_ms: expires, creates: creates_per_second, domains };
+            change(&settings.data_dir, AppsRequest::Add(grant))
         }
-        AppCommand::List { json, place } => list(&existing(place.data_dir)?, json),
-        AppCommand::Revoke { app, key, place } => {
-            change(&existing(place.data_dir)?, AppsRequest::Revoke { app, id: key })
-        }
+        AppCommand::List { json, place } => list(&existing(place)?, json),
+        AppCommand::Revoke { app, key, place } => change(&existing(place)?, AppsRequest::Revoke { app, id: key }),
         AppCommand::Rotate { app, key, grace, place } => {
-            change(&existing(place.data_dir)?, AppsRequest::Rotate { app, id: key, grace })
+            change(&existing(place)?, AppsRequest::Rotate { app, id: key, grace })
         }
     }
 }
 
+/// The domains that a key is to be limited to; `None`: to none.
+fn key_domains(names: &[String], settings: &Settings) -> Result<Option<KeyDomains>, Exit> {
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let served = domains_of(settings, settings.listen[0]);
+    let wrong = |reason| {
+        Exit::new(Reason::Usage, format!("--domain {reason}"))
+            .with_remedy("domains.serve in the settings names the domains")
+    };
+    KeyDomains::read(names.iter().map(String::as_str), &served).map(Some).map_err(wrong)
+}
+
 /// A data directory that is there.
-fn existing(data_dir: Option<String>) -> Result<std::path::PathBuf, Exit> {
-    let data_dir = settings_of(data_dir)?.data_dir;
+fn existing(place: AppPlace) -> Result<std::path::PathBuf, Exit> {
+    let data_dir = settings_of(place.data_dir, place.config.as_deref())?.data_dir;
     if data_dir.is_dir() {
         return Ok(data_dir);
     }
@@ -104,7 +119,7 @@ fn as_value(entry: &Entry, now_ms: u64) -> Value {
 }
 
 fn table(registry: &Registry, now_ms: u64) -> String {
-    let head = ["APP", "KEY", "ROLE", "CREATED", "STATE"].map(str::to_owned);
+    let head = ["APP", "KEY", "ROLE", "DOMAINS", "CREATED", "STATE"].map(str::to_owned);
     let rows = registry.entries().into_iter().map(|entry| {
         let day = |ms: u64| dates::format(ms)[..10].to_owned();
         let state = match (entry.revoked_ms, entry.expires_ms) {
@@ -113,16 +128,17 @@ fn table(registry: &Registry, now_ms: u64) -> String {
             (None, Some(ms)) => format!("valid until {}", dates::format(ms)),
             (None, None) => "valid".to_owned(),
         };
-        [entry.app.to_string(), entry.id(), entry.role.to_string(), day(entry.created_ms), state]
+        let domains = entry.domains.as_ref().map_or("all".to_owned(), |domains| domains.names().join(","));
+        [entry.app.to_string(), entry.id(), entry.role.to_string(), domains, day(entry.created_ms), state]
     });
-    let rows: Vec<[String; 5]> = std::iter::once(head).chain(rows).collect();
-    let widths: Vec<usize> = (0..4).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
+    let rows: Vec<[String; 6]> = std::iter::once(head).chain(rows).collect();
+    let widths: Vec<usize> = (0..5).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
     let mut text = String::new();
     for row in &rows {
         for (cell, width) in row.iter().zip(&widths) {
             let _ = write!(text, "{cell:width$}  ");
         }
-        text.push_str(&row[4]);
+        text.push_str(&row[5]);
         text.push('\n');
     }
     text
@@ -137,12 +153,12 @@ mod tests {
     fn the_table_says_what_holds() {
         let mut registry = Registry::default();
         let app = AppName::parse("shop").unwrap();
-        let grant = |expires_ms| Grant { app: app.clone(), role: Role::Read, expires_ms, creates: None };
+        let grant = |expires_ms| Grant { app: app.clone(), role: Role::Read, expires_ms, creates: None, domains: None };
         registry.add(grant(None), 0).unwrap();
         registry.add(grant(Some(86_400_000)), 1).unwrap();
         let text = table(&registry, 90_000_000);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("APP   KEY           ROLE  CREATED     STATE"), "{text}");
+        assert!(lines[0].starts_with("APP   KEY           ROLE  DOMAINS  CREATED     STATE"), "{text}");
         assert!(lines[1].ends_with("1970-01-01  valid") && lines[2].ends_with("expired 1970-01-02"), "{text}");
     }
 }

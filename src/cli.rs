@@ -110,6 +110,9 @@ pub enum AppCommand {
         /// Links that the app may make a second on each node [default: limits.creates_per_second]
         #[arg(long, value_name = "N", value_parser = rate)]
         creates_per_second: Option<NonZeroU32>,
+        /// A domain whose links the key reaches, as in domains.serve, or DEFAULT; may be given several times [default: all]
+        #[arg(long = "domain", value_name = "HOST")]
+        domains: Vec<String>,
         /// Which data directory.
         #[command(flatten)]
         place: AppPlace,
@@ -158,6 +161,9 @@ pub struct AppPlace {
     /// The data directory of the node [default: CAROM_DATA_DIR, or ./carom-data]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<String>,
+    /// The settings file of the node, which names its data directory and domains [default: CAROM_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// What to do with secret keys.

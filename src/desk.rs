@@ -24,6 +24,7 @@ use self::gather::Gathers;
 use crate::apps::Scope;
 use crate::apps::registry::Keyring;
 use crate::apps::usage::App;
+use crate::domains::Domains;
 use crate::guard::Guard;
 use crate::hosts::{Hosts, host_of};
 use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX, LONG_REQUESTS_MAX};
@@ -47,6 +48,8 @@ pub enum Looked {
     },
     /// No such link.
     Missing,
+    /// A link whose time has not come: for clients there is none.
+    Early,
     /// A link whose time is over.
     Gone,
     /// A link whose record cannot be read.
@@ -86,6 +89,8 @@ pub trait Codes {
 /// Where a desk's requests go, shared by all cores.
 #[derive(Clone, Debug)]
 pub struct Counters {
+    /// The domains of the service.
+    pub domains: Arc<Domains>,
     /// The writer of the store.
     pub writer: WriterQueue,
     /// The readers of the store.

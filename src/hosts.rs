@@ -76,6 +76,13 @@ impl HostPattern {
     }
 }
 
+impl HostPattern {
+    /// The host, if it stands for that one.
+    pub fn alone(&self) -> Option<&str> {
+        (!self.below).then_some(&*self.host)
+    }
+}
+
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.below { "*." } else { "" })?;
@@ -99,6 +106,12 @@ pub fn host_of(target: &[u8]) -> &str {
         _ => host.iter().position(|byte| *byte == b':').unwrap_or(host.len()),
     };
     std::str::from_utf8(&host[..end]).unwrap_or_default()
+}
+
+/// The host and port of a base URL, as they stand there.
+pub fn authority_of(base_url: &str) -> &str {
+    let behind_scheme = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
+    behind_scheme.split('/').next().unwrap_or_default()
 }
 
 /// A list of hosts.

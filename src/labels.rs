@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use carom_shards::DomainId;
+
 use crate::apps::AppName;
+use crate::domains::DomainName;
 
 /// Longest title, in characters: as in Shlink.
 pub const TITLE_CHARS_MAX: usize = 512;
@@ -65,6 +68,15 @@ pub struct Labels {
     pub app: Option<AppName>,
     /// What the app that made it said of its own version; see [`crate::apps::is_app_version`].
     pub app_version: Option<String>,
+    /// The domain of its code; `None`: the default one. The code says which, and this how that is called.
+    pub domain: Option<DomainName>,
+}
+
+impl Labels {
+    /// What stands for the domain in codes.
+    pub fn domain_id(&self) -> Option<DomainId> {
+        self.domain.as_ref().map(DomainName::id)
+    }
 }
 
 /// Tags in the form in which they are kept: lower-case, without spaces, each once, in the order of their characters.
@@ -145,20 +157,22 @@ pub fn title(text: &str) -> Result<Option<String>, LabelError> {
 pub(crate) mod tests {
     use super::*;
     use crate::apps::tests::any_app;
+    use crate::domains::tests::any_domain;
     use proptest::prelude::*;
 
     pub(crate) fn any_labels() -> impl Strategy<Value = Labels> {
         let title = proptest::option::of("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,40}");
         let tags = proptest::collection::vec("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,10}x", 0..5);
         let app = (any_app(), proptest::option::of("[ -~]{1,20}"));
-        (title, tags, any::<(bool, bool)>(), app).prop_map(
-            |(text, tags, (crawlable, default_end), (app, app_version))| Labels {
+        (title, tags, any::<(bool, bool)>(), app, any_domain()).prop_map(
+            |(text, tags, (crawlable, default_end), (app, app_version), domain)| Labels {
                 title: text.and_then(|text| title_of(&text)),
                 tags: Tags::of(tags.iter().map(String::as_str)).unwrap(),
                 crawlable,
                 default_end,
                 app,
                 app_version,
+                domain,
             },
         )
     }

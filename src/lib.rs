@@ -12,6 +12,7 @@ pub mod control;
 pub mod core;
 pub mod dates;
 pub mod desk;
+pub mod domains;
 pub mod exit;
 pub mod fleet;
 pub mod guard;

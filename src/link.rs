@@ -72,12 +72,13 @@ impl Link {
         UrlEntry { key: self.url_key(), created_ms: self.created_ms, code: self.code }
     }
 
-    /// Whether it leads to the same place in the same way, is found by the same tags, and is of the same app. Nobody is given
+    /// Whether it leads to the same place in the same way, is found by the same tags, and is of the same app and domain. Nobody is given
     /// a private link of somebody else.
     pub fn is_like(&self, other: &Link) -> bool {
         let is_same = self.target == other.target && self.way() == other.way();
         let (mine, theirs) = (&self.labels, &other.labels);
         let is_found_alike = mine.tags == theirs.tags && mine.crawlable == theirs.crawlable && mine.app == theirs.app;
+        let is_same = is_same && self.code.domain() == other.code.domain();
         is_same && is_found_alike && !self.is_private() && !other.is_private()
     }
 
@@ -98,7 +99,7 @@ impl Link {
     }
 }
 
-/// What stands for an app, a long URL and the way to redirect there. It is the same in every process and on every node.
+/// What stands for an app, a domain, a long URL and the way to redirect there. It is the same in every process and on every node.
 /// Two that differ may have the same one, by a chance of one in 10^19: whoever finds a link by it compares the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct UrlKey(pub u64);
@@ -110,7 +111,7 @@ impl UrlKey {
         // keys of all links from before stay as they are.
         let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits } =
             policy;
-        let Labels { title: _, tags, crawlable, default_end, app, app_version: _ } = labels;
+        let Labels { title: _, tags, crawlable, default_end, app, app_version: _, domain } = labels;
         let app = app.as_ref().map_or("", |app| app.as_str());
         let mut bytes = Vec::with_capacity(app.len() + target.len() + 24);
         bytes.extend_from_slice(app.as_bytes());
@@ -148,6 +149,10 @@ impl UrlKey {
         }
         if *crawlable {
             bytes.extend_from_slice(&[0, 9]);
+        }
+        if let Some(domain) = domain {
+            bytes.extend_from_slice(&[0, 10]);
+            bytes.extend_from_slice(&domain.id().to_bytes());
         }
         UrlKey(xxh3_64(&bytes))
     }
@@ -202,6 +207,7 @@ pub fn is_target(target: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::apps::AppName;
+    use crate::domains::DomainName;
     use crate::labels::Tags;
     use std::num::NonZeroU32;
 
@@ -257,6 +263,8 @@ mod tests {
             Labels { tags: Tags::of(["t"]).unwrap(), ..Labels::default() },
             Labels { crawlable: true, ..Labels::default() },
             Labels { app: AppName::parse("app").ok(), ..Labels::default() },
+            Labels { domain: DomainName::parse("go.test").ok(), ..Labels::default() },
+            Labels { domain: DomainName::parse("s.test").ok(), ..Labels::default() },
         ] {
             keys.push(UrlKey::of("https://a/", &plain, &labels));
         }

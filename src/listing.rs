@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use carom_shards::{Code, DomainId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::apps::Scope;
@@ -39,7 +39,7 @@ impl Place {
     pub fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(PLACE_MS_LEN + self.code.len());
         bytes.extend_from_slice(&ms_bytes(self.created_ms));
-        bytes.extend_from_slice(self.code.ascii(&mut [0; CODE_LEN_MAX]));
+        bytes.extend_from_slice(self.code.key(&mut [0; CODE_KEY_LEN_MAX]));
         bytes
     }
 
@@ -47,7 +47,7 @@ impl Place {
     pub fn from_bytes(bytes: &[u8]) -> Option<Place> {
         let (ms, code) = bytes.split_first_chunk::<PLACE_MS_LEN>()?;
         let created_ms = ms.iter().fold(0, |ms, &byte| ms << 8 | u64::from(byte));
-        Some(Place { created_ms, code: Code::parse(code).ok()? })
+        Some(Place { created_ms, code: Code::from_key(code).ok()? })
     }
 }
 
@@ -61,32 +61,42 @@ pub fn ms_bytes(ms: u64) -> [u8; PLACE_MS_LEN] {
 /// Begins what stands in the place of a tag for the links of one app. Tags have no control characters.
 const OF_APP: char = '\u{2}';
 
-/// Stands between an app and the tag of a link of it.
-const TAG_OF_APP: char = '\u{1}';
+/// The same for those of a domain that is not the default one.
+const OF_DOMAIN: char = '\u{3}';
 
-/// What stands in the place of a tag for the links of an app, or for those of them that have a tag.
-pub fn app_shelf(app: &str, tag: Option<&str>) -> String {
-    let mut shelf = format!("{OF_APP}{app}");
-    if let Some(tag) = tag {
-        shelf.push(TAG_OF_APP);
-        shelf.push_str(tag);
-    }
+/// Stands between an app or domain and the tag of a link of it.
+const TAG_OF_OWNER: char = '\u{1}';
+
+/// What stands in the place of a tag for the links of an app.
+pub fn app_shelf(app: &str) -> String {
+    format!("{OF_APP}{app}")
+}
+
+/// The same for those of a domain that is not the default one.
+pub fn domain_shelf(domain: DomainId) -> String {
+    let mut shelf = String::from(OF_DOMAIN);
+    domain.to_bytes().iter().for_each(|byte| shelf.push_str(&format!("{byte:02x}")));
     shelf
 }
 
-/// Whether that is what [`app_shelf`] gave, and no tag.
-pub fn is_app_shelf(shelf: &str) -> bool {
-    shelf.starts_with(OF_APP)
+/// Whether that is what [`domain_shelf`] gave.
+pub fn is_domain_shelf(shelf: &str) -> bool {
+    shelf.starts_with(OF_DOMAIN)
 }
 
-/// The app and the tag of what [`app_shelf`] gave for a tag.
-pub fn app_and_tag(shelf: &str) -> Option<(&str, &str)> {
-    shelf.strip_prefix(OF_APP)?.split_once(TAG_OF_APP)
+/// What stands there for those of them that have a tag.
+pub fn with_tag(owner: &str, tag: &str) -> String {
+    format!("{owner}{TAG_OF_OWNER}{tag}")
 }
 
-/// Whether it was given one for a tag.
-pub fn has_tag(shelf: &str) -> bool {
-    shelf.contains(TAG_OF_APP)
+/// Whether that is what [`app_shelf`] or [`domain_shelf`] gave, perhaps [`with_tag`], and no tag alone.
+pub fn is_of_owner(shelf: &str) -> bool {
+    shelf.starts_with([OF_APP, OF_DOMAIN])
+}
+
+/// The shelf of an app or domain and the tag of what [`with_tag`] gave.
+pub fn owner_and_tag(shelf: &str) -> Option<(&str, &str)> {
+    if is_of_owner(shelf) { shelf.split_once(TAG_OF_OWNER) } else { None }
 }
 
 /// Which links a list has.
@@ -111,18 +121,37 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether links that have one of the tags and are of the time may still be others than those that are asked for.
+    /// Whether links that stand under one of the shelves and are of the time may still be others than those that are asked for.
     pub fn sifts(&self) -> bool {
-        self.term.is_some() || self.has_all() || self.without_used_up || self.without_over
+        self.term.is_some()
+            || self.has_all()
+            || self.without_used_up
+            || self.without_over
+            || self.scope.domains().is_some() && (self.scope.app().is_some() || self.domain_shelves().is_none())
     }
 
     /// What the links stand under in the index of tags that are asked for; empty: they are found by their dates.
     pub fn shelves(&self) -> Vec<String> {
-        match &self.scope {
-            Scope::All => self.tags.clone(),
-            Scope::App(app) if self.tags.is_empty() => vec![app_shelf(app.as_str(), None)],
-            Scope::App(app) => self.tags.iter().map(|tag| app_shelf(app.as_str(), Some(tag))).collect(),
+        let owners = match self.scope.app() {
+            Some(app) => vec![app_shelf(app.as_str())],
+            None => self.domain_shelves().unwrap_or_default(),
+        };
+        match (owners.is_empty(), self.tags.is_empty()) {
+            (true, _) => self.tags.clone(),
+            (false, true) => owners,
+            (false, false) => {
+                let with_tags = |owner: &String| self.tags.iter().map(|tag| with_tag(owner, tag)).collect::<Vec<_>>();
+                owners.iter().flat_map(with_tags).collect()
+            }
         }
+    }
+
+    /// The shelves that have the links of the domains and no others, if there are such: not of the default domain.
+    fn domain_shelves(&self) -> Option<Vec<String>> {
+        let domains = self.scope.domains().filter(|domains| !domains.is_empty())?;
+        // Who must have several tags must have them on one shelf each.
+        let domains = Some(domains).filter(|domains| domains.len() == 1 || !self.has_all())?;
+        domains.iter().map(|domain| domain.map(domain_shelf)).collect()
     }
 
     /// Whether a link must have several tags.
@@ -220,7 +249,7 @@ impl Cursor {
             }
             Behind::Code(code) => {
                 bytes.push(b'c');
-                bytes.extend_from_slice(code.ascii(&mut [0; CODE_LEN_MAX]));
+                bytes.extend_from_slice(code.key(&mut [0; CODE_KEY_LEN_MAX]));
             }
             Behind::Count(count) => {
                 bytes.push(b'n');
@@ -240,7 +269,7 @@ impl Cursor {
         let (&kind, rest) = rest.split_first()?;
         let behind = match (kind, field) {
             (b'p', OrderField::DateCreated) => Behind::Place(Place::from_bytes(rest)?),
-            (b'c', OrderField::ShortCode) => Behind::Code(Code::parse(rest).ok()?),
+            (b'c', OrderField::ShortCode) => Behind::Code(Code::from_key(rest).ok()?),
             (b'n', field) if field != OrderField::DateCreated => {
                 Behind::Count(number(rest).filter(|(_, rest)| rest.is_empty())?.0)
             }
@@ -327,7 +356,7 @@ pub enum ListRequest {
     /// A page of tags.
     Tags(Box<TagQuery>),
     /// The codes of links that crawlers may follow.
-    Crawlable,
+    Crawlable(Option<DomainId>),
 }
 
 impl ListRequest {
@@ -336,7 +365,7 @@ impl ListRequest {
         match self {
             ListRequest::Links(query) => !query.is_by_index(),
             ListRequest::Tags(query) => query.with_visits,
-            ListRequest::Crawlable => false,
+            ListRequest::Crawlable(_) => false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A node from start to end: everything is made in the order in which it depends on each other, runs until it is told to
 //! stop, and is taken down in the opposite order, so that nothing acknowledged is left undone.
 
+mod domains;
 mod fleet;
 mod lists;
 
@@ -34,9 +35,9 @@ use crate::control::{self, indexes, loader, pages, readers, writer};
 use crate::core::listen::{self, Socket};
 use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, Share};
 use crate::desk::{Codes, Counters};
+use crate::domains::Domains;
 use crate::exit::{Exit, Reason};
 use crate::limits::{ADMIN_DRAIN_TIME_MAX, DRAIN_TIME_MAX};
-use crate::long_url::Authority;
 use crate::mail::{Mailbox, Post, ToCore};
 use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::IdTable;
@@ -44,6 +45,8 @@ use crate::store::links::{Links, StoreError};
 use crate::store::lock::{DataLock, LockError};
 use crate::visits::VisitSender;
 use crate::{preflight, space_key};
+
+pub use self::domains::{domains_of, own_authorities};
 
 /// What the thread that started the node waits for.
 #[derive(Debug)]
@@ -287,7 +290,9 @@ impl Node {
             stats: Arc::clone(&stats),
         })
         .map_err(|error| thread_exit("the keeper of API keys", &error))?;
+        let domains = Arc::new(domains_of(settings, listening[0]));
         let counters = Counters {
+            domains: Arc::clone(&domains),
             writer: gateway,
             look_ups,
             allowances: allowance_queue,
@@ -301,10 +306,8 @@ impl Node {
             cores: Arc::clone(&core_stats),
             node: Arc::clone(&stats),
         };
-        let base_url = base_url(settings, listening[0]);
         let site = Arc::new(Site {
-            own: own_authorities(&base_url, &listening),
-            base_url: base_url.clone(),
+            own: own_authorities(&domains, &listening),
             default_ttl: settings.default_ttl,
             app_creates: settings.limits.creates_per_second,
             trusts_admin: config::check::on_loopback(settings.admin_listen),
@@ -333,7 +336,7 @@ impl Node {
             fleet: fleet_expiry,
         })
         .map_err(|error| thread_exit("the removal of expired links", &error))?;
-        let announcement = announce(settings, &listening, admin_address, &base_url);
+        let announcement = announce(settings, &listening, admin_address, &domains);
         Ok(Node {
             cores,
             post,
@@ -634,28 +637,16 @@ fn load(links: &Links, post: &Post, hasher: CodeHasher, cores: CoreCount, stats:
     Ok(())
 }
 
-/// What short URLs start with, without a slash at the end.
-fn base_url(settings: &Settings, first: SocketAddr) -> String {
-    let given = settings.base_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
-    given.unwrap_or_else(|| format!("http://{first}"))
-}
+/// Most domains that are named when clients are let in.
+const ANNOUNCED_MAX: usize = 5;
 
-/// The hosts and ports that lead to this service.
-pub fn own_authorities(base_url: &str, listening: &[SocketAddr]) -> Vec<Authority> {
-    let mut urls = vec![base_url.to_owned()];
-    for address in listening {
-        urls.push(format!("http://{address}"));
-        if address.ip().is_loopback() || address.ip().is_unspecified() {
-            urls.extend(["localhost", "127.0.0.1", "[::1]"].map(|host| format!("http://{host}:{}", address.port())));
-        }
-    }
-    urls.iter().filter_map(|url| Authority::of(url)).collect()
-}
-
-fn announce(settings: &Settings, listening: &[SocketAddr], admin: SocketAddr, base_url: &str) -> String {
+fn announce(settings: &Settings, listening: &[SocketAddr], admin: SocketAddr, domains: &Domains) -> String {
     let listening: Vec<String> = listening.iter().map(|address| format!("http://{address}")).collect();
+    let base_urls: Vec<&str> = domains.all().iter().map(|domain| &*domain.base_url).take(ANNOUNCED_MAX).collect();
+    let others = if domains.all().len() > ANNOUNCED_MAX { " and others" } else { "" };
+    let base_urls = base_urls.join(", ") + others;
     format!(
-        "carom {} serves {} (short URLs start with {base_url}), status at http://{admin}/status, {} cores, data in {}",
+        "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, {} cores, data in {}",
         env!("CARGO_PKG_VERSION"),
         listening.join(", "),
         settings.cores.cpus.len(),

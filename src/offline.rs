@@ -12,7 +12,7 @@ use crate::control::export::{self, ExportError};
 use crate::control::import::{self, ImportError, ImportSetup};
 use crate::control::indexes;
 use crate::exit::{Exit, Reason};
-use crate::node::{api_keys, lock, open_store, own_authorities, store_exit};
+use crate::node::{api_keys, domains_of, lock, open_store, own_authorities, store_exit};
 use crate::{logging, preflight, space_key};
 
 /// Reads links into a data directory.
@@ -20,21 +20,22 @@ use crate::{logging, preflight, space_key};
 /// # Errors
 /// When it could not go on, or lines were left out.
 pub fn import(data_dir: String, file: &Source) -> Result<(), Exit> {
-    let settings = settings_of(Some(data_dir))?;
+    let settings = settings_of(Some(data_dir), None)?;
     preflight::data_dir(&settings.data_dir)?;
     let _lock = lock(&settings.data_dir)?;
     let (mut input, total_bytes) = open_input(file)?;
     let (links, key) = open_store(&settings)?;
     indexes::ensure(&links).map_err(|error| store_exit(&error))?;
     let of_fleet = links.is_of_fleet().map_err(|error| store_exit(&error))?;
-    let base_url = settings.base_url.as_ref().map(|url| url.as_str().to_owned());
+    let domains = domains_of(&settings, settings.listen[0]);
     let setup = ImportSetup {
         links,
         data_dir: settings.data_dir.clone(),
         space: CodeSpace::new(&key),
         of_fleet,
         length: settings.code_length,
-        own: own_authorities(base_url.as_deref().unwrap_or_default(), &settings.listen),
+        own: own_authorities(&domains, &settings.listen),
+        domains,
         threads: settings.cores.cpus.len(),
         total_bytes,
         terminal: io::stderr().is_terminal(),
@@ -52,7 +53,7 @@ pub fn import(data_dir: String, file: &Source) -> Result<(), Exit> {
 /// # Errors
 /// When it could not go on, or records could not be read.
 pub fn export(data_dir: String, file: &Source) -> Result<(), Exit> {
-    let settings = settings_of(Some(data_dir))?;
+    let settings = settings_of(Some(data_dir), None)?;
     let folder = settings.data_dir.join("links");
     if !folder.is_dir() {
         let what = format!("there are no links in {}", settings.data_dir.display());
@@ -110,9 +111,9 @@ pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
 }
 
 /// The settings of a command that listens nowhere: a data directory, the rest from the environment.
-pub(crate) fn settings_of(data_dir: Option<String>) -> Result<Settings, Exit> {
+pub(crate) fn settings_of(data_dir: Option<String>, file: Option<&Path>) -> Result<Settings, Exit> {
     let flags = Flags { data_dir, ..Flags::default() };
-    let (settings, warnings) = Settings::load(None, environment(), flags)?;
+    let (settings, warnings) = Settings::load(file, environment(), flags)?;
     logging::start(settings.log_level.as_str());
     for warning in warnings {
         tracing::warn!("{warning}");

@@ -123,8 +123,8 @@ mod tests {
                 tags: Some(other.labels.tags.clone()),
             };
             let Link { code, created_ms, origin, version, .. } = link;
-            let Labels { app, app_version, .. } = link.labels.clone();
-            let labels = Labels { default_end: false, app, app_version, ..other.labels.clone() };
+            let Labels { app, app_version, domain, .. } = link.labels.clone();
+            let labels = Labels { default_end: false, app, app_version, domain, ..other.labels.clone() };
             prop_assert_eq!(all.apply(&link), Ok(Link { code, created_ms, origin, version, labels, ..other }));
         }
     }

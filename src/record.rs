@@ -8,12 +8,13 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::apps::{AppName, is_app_version};
+use crate::domains::DomainName;
 use crate::labels::{Labels, Tags};
 use crate::link::{Link, Origin, Version};
 
@@ -54,6 +55,7 @@ mod tag {
     pub(super) const DEFAULT_END: u8 = 18;
     pub(super) const APP: u8 = 19;
     pub(super) const APP_VERSION: u8 = 20;
+    pub(super) const DOMAIN: u8 = 21;
 }
 
 /// A record, borrowed from its stored form.
@@ -102,6 +104,8 @@ pub struct LinkRef<'a> {
     pub app: Option<&'a str>,
     /// As [`Labels::app_version`].
     pub app_version: Option<&'a str>,
+    /// The name of the domain of its code.
+    pub domain: Option<&'a str>,
 }
 
 impl LinkRef<'_> {
@@ -127,6 +131,7 @@ impl LinkRef<'_> {
             default_end: self.default_end,
             app: self.app.and_then(|name| AppName::parse(name).ok()),
             app_version: self.app_version.map(str::to_owned),
+            domain: self.domain.and_then(DomainName::from_normal),
         }
     }
 
@@ -143,6 +148,7 @@ impl LinkRef<'_> {
             && self.default_end == link.labels.default_end
             && self.app == link.labels.app.as_ref().map(AppName::as_str)
             && self.app_version == link.labels.app_version.as_deref()
+            && self.domain == link.labels.domain.as_ref().map(DomainName::as_str)
     }
 }
 
@@ -227,6 +233,9 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     }
     if let Some(version) = &link.labels.app_version {
         writer.field(tag::APP_VERSION, version.as_bytes());
+    }
+    if let Some(domain) = &link.labels.domain {
+        writer.field(tag::DOMAIN, domain.as_str().as_bytes());
     }
     if let Some(title) = &link.labels.title {
         writer.field(tag::TITLE, title.as_bytes());
@@ -355,6 +364,7 @@ struct Fields<'a> {
     default_end: Option<()>,
     app: Option<&'a str>,
     app_version: Option<&'a str>,
+    domain: Option<&'a str>,
 }
 
 impl<'a> Fields<'a> {
@@ -388,6 +398,10 @@ impl<'a> Fields<'a> {
             tag::APP => once(&mut self.app, std::str::from_utf8(bytes).ok().filter(|name| AppName::is_name(name))),
             tag::APP_VERSION => {
                 once(&mut self.app_version, std::str::from_utf8(bytes).ok().filter(|text| is_app_version(text)))
+            }
+            tag::DOMAIN => {
+                let is_name = |text: &&str| DomainName::from_normal(text).is_some();
+                once(&mut self.domain, std::str::from_utf8(bytes).ok().filter(is_name))
             }
             tag::TARGET => None,
             _ => Some(()),
@@ -428,6 +442,7 @@ impl<'a> Fields<'a> {
                     default_end,
                     app: self.app,
                     app_version: self.app_version,
+                    domain: self.domain,
                 }))
             }
             _ => Err(RecordError::Incomplete),
@@ -468,8 +483,8 @@ pub struct DamagedRange {
 impl DamagedRange {
     /// Whether the record of this code may be one of those.
     pub fn may_hold(&self, code: &Code) -> bool {
-        let mut ascii = [0; CODE_LEN_MAX];
-        let (key, after) = (code.ascii(&mut ascii), self.after.as_bytes());
+        let mut ascii = [0; CODE_KEY_LEN_MAX];
+        let (key, after) = (code.key(&mut ascii), self.after.as_bytes());
         let ends_behind = match &self.before {
             Some(before) => key < before.as_bytes(),
             None => key.first() == after.first(),
@@ -511,7 +526,7 @@ pub(crate) mod tests {
         let version = prop_oneof![Just(Version::default()), version];
         ("[0-9A-Za-z_-]{1,64}", policy, "[!-~]{1,2048}", any::<u64>(), any::<bool>(), version, any_labels()).prop_map(
             |(code, policy, target, created_ms, issued, version, labels)| Link {
-                code: Code::parse(code.as_bytes()).expect("a slug"),
+                code: Code::parse(code.as_bytes()).expect("a slug").within(labels.domain_id()),
                 policy,
                 target,
                 created_ms,

@@ -17,6 +17,7 @@ const LINES_MAX: usize = 700;
 const LEAVES: &[&str] = &[
     "allowance",
     "apps",
+    "domains",
     "guard",
     "visits",
     "limits",
@@ -41,7 +42,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("main", &["app_commands", "cli", "config", "logging", "node", "offline"]),
     ("node", &["config", "preflight", "space_key", "control", "core", "api", "store"]),
     ("offline", &["cli", "config", "logging", "node", "preflight", "space_key", "control"]),
-    ("app_commands", &["cli", "node", "offline", "preflight", "control"]),
+    ("app_commands", &["cli", "config", "node", "offline", "preflight", "control"]),
     ("logging", &[]),
     ("cli", &["config"]),
     ("config", &[]),

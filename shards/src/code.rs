@@ -1,8 +1,9 @@
 //! The code type: what stands behind the slash of a short URL, packed to six bits a character.
 //!
-//! Generated codes and custom slugs are one namespace, 1 to 64 characters of `0-9A-Za-z-_`. Parsing is total and
-//! allocates nothing, so the hot path may call it on any bytes. Whether a slug may be *given out* (reserved names) is
-//! asked of [`Code::is_reserved`]; whether it exists is the map's business.
+//! Generated codes and custom slugs are one namespace, 1 to 64 characters of `0-9A-Za-z-_`. Each domain of a service has one
+//! of its own, so a code is its characters and a domain. Parsing is total and allocates nothing, so the hot path may call it
+//! on any bytes. Whether a slug may be *given out* (reserved names) is asked of [`Code::is_reserved`]; whether it exists is
+//! the map's business.
 
 use std::fmt;
 
@@ -13,6 +14,18 @@ pub const CODE_LEN_MAX: usize = 64;
 
 /// Bytes that the longest code takes when packed: 64 characters of six bits.
 const PACKED_LEN_MAX: usize = CODE_LEN_MAX * 6 / 8;
+
+/// The longest key of a code ([`Code::key`]), in bytes.
+pub const CODE_KEY_LEN_MAX: usize = CODE_LEN_MAX + 1 + DOMAIN_CHARS;
+
+/// Bytes of a [`DomainId`].
+pub const DOMAIN_ID_LEN: usize = 6;
+
+/// Characters of one in a key: six bits each.
+const DOMAIN_CHARS: usize = DOMAIN_ID_LEN * 8 / 6;
+
+/// Stands between slug and domain in a key. No slug has it.
+const DOMAIN_MARK: u8 = b'.';
 
 /// The characters of a code in the order of their six-bit values. The first 62 are those of generated codes.
 pub const ALPHABET: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
@@ -53,13 +66,35 @@ const RESERVED: &[&str] = &[
     "v4",
 ];
 
-/// A short code or custom slug: 1 to 64 characters, six bits each. `Copy`, 49 bytes.
+/// What stands for the name of a domain that is not the default one: never zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct DomainId([u8; DOMAIN_ID_LEN]);
+
+impl DomainId {
+    /// The id of those bytes; `None` for zeros, which stand for the default domain.
+    #[inline]
+    pub fn from_bytes(bytes: [u8; DOMAIN_ID_LEN]) -> Option<DomainId> {
+        (bytes != NO_DOMAIN).then_some(DomainId(bytes))
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn to_bytes(self) -> [u8; DOMAIN_ID_LEN] {
+        self.0
+    }
+}
+
+const NO_DOMAIN: [u8; DOMAIN_ID_LEN] = [0; DOMAIN_ID_LEN];
+
+/// A short code or custom slug: 1 to 64 characters, six bits each, of the default domain or of another. `Copy`, 55 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code {
     /// Characters, 1 to 64.
     len: u8,
     /// Characters from the most significant bit on; bits behind the last one are zero.
     packed: [u8; PACKED_LEN_MAX],
+    /// Zeros: the default domain.
+    domain: [u8; DOMAIN_ID_LEN],
 }
 
 /// Why some bytes are no code. The caller's fault; trying again does not help.
@@ -95,9 +130,9 @@ impl std::error::Error for CodeError {}
 
 impl Code {
     /// The first of all codes in their order.
-    pub const FIRST: Code = Code { len: 1, packed: [0; PACKED_LEN_MAX] };
+    pub const FIRST: Code = Code { len: 1, packed: [0; PACKED_LEN_MAX], domain: NO_DOMAIN };
 
-    /// Reads a code from its ASCII form.
+    /// Reads a code of the default domain from its characters.
     ///
     /// # Errors
     /// [`CodeError`] for anything that is not 1 to 64 characters of `0-9A-Za-z-_`.
@@ -126,23 +161,36 @@ impl Code {
             bits <<= 6 * (4 - chars.len());
             out.copy_from_slice(&bits.to_be_bytes()[1..]);
         }
-        Ok(Code { len: text.len() as u8, packed })
+        Ok(Code { len: text.len() as u8, packed, domain: NO_DOMAIN })
     }
 
-    /// How many characters it has, 1 to 64.
+    /// The code of the same characters in a domain; `None`: in the default one.
+    #[inline]
+    #[must_use]
+    pub fn within(self, domain: Option<DomainId>) -> Code {
+        Code { domain: domain.map_or(NO_DOMAIN, DomainId::to_bytes), ..self }
+    }
+
+    /// Its domain; `None`: the default one.
+    #[inline]
+    pub fn domain(&self) -> Option<DomainId> {
+        DomainId::from_bytes(self.domain)
+    }
+
+    /// How many characters it has, 1 to 64. The domain does not count.
     #[expect(clippy::len_without_is_empty, reason = "a code is never empty")]
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// The packed bytes, `ceil(6 * len / 8)` of them. Two codes are equal when these and their lengths are.
+    /// The packed characters, `ceil(6 * len / 8)` bytes. Two codes are equal when these, their lengths and their domains are.
     #[inline]
     pub fn packed(&self) -> &[u8] {
         &self.packed[..packed_len(self.len())]
     }
 
-    /// The code of `len` characters whose packed form is `packed`; `None` where the two do not fit each other or bits
+    /// The code of the default domain of `len` characters whose packed form is `packed`; `None` where the two do not fit each other or bits
     /// behind the last character are set.
     pub fn from_packed(len: usize, packed: &[u8]) -> Option<Code> {
         if !(1..=CODE_LEN_MAX).contains(&len) || packed.len() != packed_len(len) {
@@ -152,20 +200,49 @@ impl Code {
         if packed[packed.len() - 1] & ((1u16 << unused_bits) - 1) as u8 != 0 {
             return None;
         }
-        let mut code = Code { len: len as u8, packed: [0; PACKED_LEN_MAX] };
+        let mut code = Code { len: len as u8, packed: [0; PACKED_LEN_MAX], domain: NO_DOMAIN };
         code.packed[..packed.len()].copy_from_slice(packed);
         Some(code)
     }
 
-    /// Writes the ASCII form into `buffer` and returns the part of it that was written.
-    pub fn ascii<'b>(&self, buffer: &'b mut [u8; CODE_LEN_MAX]) -> &'b [u8] {
-        for (out, packed) in buffer.chunks_exact_mut(4).zip(self.packed.chunks_exact(3)) {
-            let bits = u32::from_be_bytes([0, packed[0], packed[1], packed[2]]);
-            for (place, out) in out.iter_mut().enumerate() {
-                *out = ALPHABET[(bits >> (18 - 6 * place)) as usize & 0x3f];
-            }
-        }
+    /// Its characters, to be shown.
+    pub fn as_slug(&self) -> Slug {
+        Slug(*self)
+    }
+
+    /// Writes the characters into `buffer` and returns the part of it that was written. Codes of several domains may have
+    /// the same: see [`Code::key`].
+    pub fn slug<'b>(&self, buffer: &'b mut [u8; CODE_LEN_MAX]) -> &'b [u8] {
+        unpack(&self.packed, buffer);
         &buffer[..self.len()]
+    }
+
+    /// Writes what no other code has into `buffer`, and returns the part of it that was written: the characters, and
+    /// behind a dot what stands for the domain, if that is not the default one. Stores have links under it.
+    pub fn key<'b>(&self, buffer: &'b mut [u8; CODE_KEY_LEN_MAX]) -> &'b [u8] {
+        unpack(&self.packed, buffer);
+        let mut end = self.len();
+        if self.domain != NO_DOMAIN {
+            let (mark, chars) = buffer[end..].split_first_mut().expect("there is room behind the longest code");
+            *mark = DOMAIN_MARK;
+            unpack(&self.domain, &mut chars[..DOMAIN_CHARS]);
+            end += 1 + DOMAIN_CHARS;
+        }
+        &buffer[..end]
+    }
+
+    /// Reads what [`Code::key`] wrote.
+    ///
+    /// # Errors
+    /// [`CodeError`] for anything else.
+    pub fn from_key(key: &[u8]) -> Result<Code, CodeError> {
+        let Some(at) = key.len().checked_sub(1 + DOMAIN_CHARS).filter(|&at| key[at] == DOMAIN_MARK) else {
+            return Code::parse(key);
+        };
+        let (slug, domain) = (Code::parse(&key[..at])?, Code::parse(&key[at + 1..]));
+        let bytes = domain.ok().and_then(|code| code.packed.first_chunk().copied());
+        let domain = bytes.and_then(DomainId::from_bytes).ok_or(CodeError::BadByte { at: at + 1 })?;
+        Ok(slug.within(Some(domain)))
     }
 
     /// Whether the service keeps this name for itself, so that no link may have it, in any case of its letters.
@@ -177,8 +254,18 @@ impl Code {
         let may_be = |name: &&str| name.len() == self.len() && name.as_bytes()[0] == first;
         RESERVED.iter().copied().filter(may_be).any(|name| {
             let mut buffer = [0; CODE_LEN_MAX];
-            name.as_bytes().eq_ignore_ascii_case(self.ascii(&mut buffer))
+            name.as_bytes().eq_ignore_ascii_case(self.slug(&mut buffer))
         })
+    }
+}
+
+/// Writes as many characters as there is room for.
+fn unpack(packed: &[u8], out: &mut [u8]) {
+    for (out, packed) in out.chunks_exact_mut(4).zip(packed.chunks_exact(3)) {
+        let bits = u32::from_be_bytes([0, packed[0], packed[1], packed[2]]);
+        for (place, out) in out.iter_mut().enumerate() {
+            *out = ALPHABET[(bits >> (18 - 6 * place)) as usize & 0x3f];
+        }
     }
 }
 
@@ -188,10 +275,22 @@ pub(crate) const fn packed_len(len: usize) -> usize {
     (len * 6).div_ceil(8)
 }
 
-impl fmt::Display for Code {
+/// The slug alone, as it stands in a URL.
+#[derive(Clone, Copy, Debug)]
+pub struct Slug(Code);
+
+impl fmt::Display for Slug {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut buffer = [0; CODE_LEN_MAX];
-        f.write_str(std::str::from_utf8(self.ascii(&mut buffer)).expect("the alphabet is ASCII"))
+        f.write_str(std::str::from_utf8(self.0.slug(&mut buffer)).expect("the alphabet is ASCII"))
+    }
+}
+
+/// Its key: see [`Code::key`], and [`Code::as_slug`] for what people are shown.
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut buffer = [0; CODE_KEY_LEN_MAX];
+        f.write_str(std::str::from_utf8(self.key(&mut buffer)).expect("the alphabet is ASCII"))
     }
 }
 
@@ -235,9 +334,10 @@ impl GeneratedCode {
         generated.digits().all(|sextet| sextet < 62).then_some(generated)
     }
 
-    /// The same code as it was generated; `None` for one that no permutation gives.
+    /// The same code as it was generated; `None` for one that no permutation gives, and for one of another domain than the
+    /// default one: that is more than a number says.
     pub fn from_code(code: &Code) -> Option<GeneratedCode> {
-        if code.len() > Self::LEN_MAX {
+        if code.len() > Self::LEN_MAX || code.domain != NO_DOMAIN {
             return None;
         }
         let packed = code.packed.first_chunk::<8>().map_or(0, |front| u64::from_be_bytes(*front));
@@ -261,7 +361,7 @@ impl GeneratedCode {
     pub fn to_code(self) -> Code {
         // A digit is the six-bit value of its character, so only the place of the bits changes: they move to the front.
         let bits = (self.0 << 4) << (60 - 6 * self.len());
-        let mut code = Code { len: self.len() as u8, packed: [0; PACKED_LEN_MAX] };
+        let mut code = Code { len: self.len() as u8, packed: [0; PACKED_LEN_MAX], domain: NO_DOMAIN };
         code.packed[..8].copy_from_slice(&bits.to_be_bytes());
         code
     }
@@ -287,8 +387,10 @@ impl CodeHasher {
     /// The hash of a code.
     #[inline]
     pub fn hash(&self, code: &Code) -> CodeHash {
-        // The length is part of the identity: "000" and "0000" pack to the same bytes.
-        CodeHash(xxh3_64_with_seed(code.packed(), self.seed ^ u64::from(code.len).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        // The length is part of the identity: "000" and "0000" pack to the same bytes. So is the domain.
+        let [a, b, c, d, e, f] = code.domain;
+        let apart = u64::from_le_bytes([code.len, a, b, c, d, e, f, 0]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        CodeHash(xxh3_64_with_seed(code.packed(), self.seed ^ apart))
     }
 }
 
@@ -301,8 +403,8 @@ mod tests {
         #[test]
         fn parse_is_total_and_round_trips(text in proptest::collection::vec(any::<u8>(), 0..80)) {
             if let Ok(code) = Code::parse(&text) {
-                let mut buffer = [0; CODE_LEN_MAX];
-                prop_assert_eq!(code.ascii(&mut buffer), &text[..]);
+                prop_assert_eq!(code.slug(&mut [0; CODE_LEN_MAX]).to_vec(), text.clone());
+                prop_assert_eq!(code.key(&mut [0; CODE_KEY_LEN_MAX]).to_vec(), text);
                 prop_assert_eq!(Code::from_packed(code.len(), code.packed()), Some(code));
             }
         }
@@ -315,6 +417,30 @@ mod tests {
             prop_assert_eq!(generated.map(GeneratedCode::to_code), could_be.then_some(code));
             prop_assert_eq!(code.to_string(), text);
             prop_assert_eq!(code.packed().len(), (code.len() * 6).div_ceil(8));
+        }
+
+        #[test]
+        fn keys_tell_domains_apart(text in "[0-9A-Za-z_-]{1,64}", domain in any::<[u8; DOMAIN_ID_LEN]>()) {
+            let plain = Code::parse(text.as_bytes()).unwrap();
+            let code = plain.within(DomainId::from_bytes(domain));
+            prop_assert_eq!(code.as_slug().to_string(), text);
+            prop_assert_eq!(code.domain().map(DomainId::to_bytes).unwrap_or_default(), domain);
+            prop_assert_eq!(code.within(None), plain);
+            prop_assert!(GeneratedCode::from_code(&code).is_none() || code == plain);
+            let key = code.to_string();
+            prop_assert_eq!(Code::from_key(key.as_bytes()), Ok(code));
+            prop_assert_eq!(key == plain.to_string(), code == plain);
+            let hasher = CodeHasher::new(7);
+            prop_assert_eq!(hasher.hash(&code) == hasher.hash(&plain), code == plain);
+        }
+
+        #[test]
+        fn reading_keys_is_total(key in proptest::collection::vec(any::<u8>(), 0..80), text in "[0-9A-Za-z_.-]{0,76}") {
+            for key in [&key[..], text.as_bytes()] {
+                if let Ok(code) = Code::from_key(key) {
+                    prop_assert_eq!(code.key(&mut [0; CODE_KEY_LEN_MAX]).to_vec(), key);
+                }
+            }
         }
 
         #[test]

@@ -16,7 +16,7 @@ pub mod permutation;
 pub mod segment;
 pub mod space;
 
-pub use code::{CODE_LEN_MAX, Code, CodeError, CodeHash, CodeHasher, GeneratedCode};
+pub use code::{CODE_KEY_LEN_MAX, CODE_LEN_MAX, Code, CodeError, CodeHash, CodeHasher, DomainId, GeneratedCode};
 pub use filter::CodeFilter;
 pub use link::{Entry, Phase, Policy, RedirectStatus};
 pub use map::{CachedLinks, LinkMap, MapFull, Put};

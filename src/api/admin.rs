@@ -46,7 +46,7 @@ impl Context {
         match self.site.trusts_admin {
             true => Ok(()),
             false if self.desk.keys().is_empty() => Err(Problem::no_key()),
-            false => self.authenticate(request)?.caller.needs(Role::Admin),
+            false => self.authenticate(request)?.caller.needs_all(Role::Admin),
         }
     }
 }

@@ -17,8 +17,9 @@ use super::short_urls::read_object;
 use super::{Answer, Context, is_read, json as json_answer};
 use crate::apps::registry::{Grant, Refusal};
 use crate::apps::usage::App;
-use crate::apps::{AppName, Role};
+use crate::apps::{AppName, KeyDomains, Role};
 use crate::dates;
+use crate::domains::Domains;
 use crate::limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use crate::mail::{AppsAnswer, AppsRequest};
 use crate::stats::unix_ms;
@@ -56,7 +57,10 @@ async fn try_serve(
     let app = names.first().map(|name| app_named(name)).transpose()?;
     let wanted = match (app, &names[names.len().min(1)..]) {
         (None, _) if is_read(&method) => return Ok((StatusCode::OK, list(context))),
-        (None, _) => AppsRequest::Add(read_grant(&read_object(request).await?).map_err(|it| Problem::invalid(&it))?),
+        (None, _) => {
+            let fields = read_object(request).await?;
+            AppsRequest::Add(read_grant(&fields, context.domains()).map_err(|it| Problem::invalid(&it))?)
+        }
         (Some(app), []) => AppsRequest::Revoke { app, id: None },
         (Some(app), [_, id]) => AppsRequest::Revoke { app, id: Some(id.clone()) },
         (Some(app), [..]) => {
@@ -131,10 +135,10 @@ pub(super) fn describe(app: &App) -> Value {
 }
 
 /// Reads what a new key is to be.
-fn read_grant(fields: &Map<String, Value>) -> Result<Grant, Vec<Invalid>> {
+fn read_grant(fields: &Map<String, Value>, served: &Domains) -> Result<Grant, Vec<Invalid>> {
     let mut invalid = Vec::new();
     let mut take = |name: &str, reason: String| invalid.push(Invalid::new(name, reason));
-    let (mut app, mut role, mut expires_ms, mut creates) = (None, Role::WriteOwn, None, None);
+    let (mut app, mut role, mut expires_ms, mut creates, mut domains) = (None, Role::WriteOwn, None, None, None);
     for (name, value) in fields {
         match name.as_str() {
             "app" => match value.as_str().map(AppName::parse) {
@@ -142,7 +146,7 @@ fn read_grant(fields: &Map<String, Value>) -> Result<Grant, Vec<Invalid>> {
                 Some(Err(error)) => take(name, error.to_string()),
                 None => take(name, "must be a string".to_owned()),
             },
-            _ if value.is_null() && matches!(&**name, "role" | "expires" | "createsPerSecond") => {}
+            _ if value.is_null() && matches!(&**name, "role" | "expires" | "createsPerSecond" | "domains") => {}
             "role" => match value.as_str().and_then(Role::parse) {
                 Some(said) => role = said,
                 None => take(name, format!("must be one of {}", Role::names())),
@@ -158,6 +162,15 @@ fn read_grant(fields: &Map<String, Value>) -> Result<Grant, Vec<Invalid>> {
                     None => take(name, format!("must be a whole number from 1 to {APP_CREATES_MAX}")),
                 }
             }
+            "domains" => {
+                match value.as_array().and_then(|all| all.iter().map(Value::as_str).collect::<Option<Vec<_>>>()) {
+                    Some(names) => match KeyDomains::read(names, served) {
+                        Ok(named) => domains = Some(named),
+                        Err(reason) => take(name, reason),
+                    },
+                    None => take(name, "must be a list of strings".to_owned()),
+                }
+            }
             _ => take(name, "is not a field of this request".to_owned()),
         }
     }
@@ -165,7 +178,7 @@ fn read_grant(fields: &Map<String, Value>) -> Result<Grant, Vec<Invalid>> {
         take("app", "is missing; give the name of the app".to_owned());
     }
     match app {
-        Some(app) if invalid.is_empty() => Ok(Grant { app, role, expires_ms, creates }),
+        Some(app) if invalid.is_empty() => Ok(Grant { app, role, expires_ms, creates, domains }),
         _ => Err(invalid),
     }
 }
@@ -201,25 +214,34 @@ fn read_rotation(fields: &Map<String, Value>) -> Result<(Option<String>, Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domains::tests::some_domains;
 
     fn grant(value: &Value) -> Result<Grant, Vec<String>> {
-        read_grant(value.as_object().unwrap()).map_err(|all| all.into_iter().map(|one| one.field).collect())
+        read_grant(value.as_object().unwrap(), &some_domains())
+            .map_err(|all| all.into_iter().map(|one| one.field).collect())
     }
 
     #[test]
     fn grants_are_read_strictly() {
         let app = AppName::parse("shop").unwrap();
-        let plain = Grant { app: app.clone(), role: Role::WriteOwn, expires_ms: None, creates: None };
+        let plain = Grant { app: app.clone(), role: Role::WriteOwn, expires_ms: None, creates: None, domains: None };
         assert_eq!(grant(&json!({"app": "shop", "role": null})), Ok(plain));
-        let full = json!({"app": "shop", "role": "admin", "expires": "9000-01-01T00:00:00Z", "createsPerSecond": 5});
+        let full = json!({"app": "shop", "role": "admin", "expires": "9000-01-01T00:00:00Z", "createsPerSecond": 5, "domains": ["go.test"]});
+        let domains = KeyDomains::from_names(["go.test"]);
         let creates = NonZeroU32::new(5);
         let expires_ms = Some(221_845_392_000_000);
-        assert_eq!(grant(&full), Ok(Grant { app, role: Role::Admin, expires_ms, creates }));
-        let wrong =
-            json!({"app": "A B", "role": "root", "expires": "2020-01-01T00:00:00Z", "createsPerSecond": 0, "x": 1});
+        assert_eq!(grant(&full), Ok(Grant { app, role: Role::Admin, expires_ms, creates, domains }));
+        let wrong = json!({"app": "A B", "role": "root", "expires": "2020-01-01T00:00:00Z", "createsPerSecond": 0, "domains": ["other.test"], "x": 1});
         let mut fields = grant(&wrong).unwrap_err();
         fields.sort();
-        assert_eq!(fields, ["app", "createsPerSecond", "expires", "role", "x"]);
+        assert_eq!(fields, ["app", "createsPerSecond", "domains", "expires", "role", "x"]);
+        for domains in [json!("go.test"), json!([]), json!([1]), json!(["a b"])] {
+            assert_eq!(
+                grant(&json!({"app": "shop", "domains": domains})),
+                Err(vec!["domains".to_owned()]),
+                "{domains}"
+            );
+        }
         assert_eq!(grant(&json!({})), Err(vec!["app".to_owned()]));
         assert_eq!(grant(&json!({"app": 1, "expires": "1969-01-01T00:00:00Z"})).unwrap_err().len(), 2);
     }

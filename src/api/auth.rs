@@ -12,7 +12,8 @@ use super::problem::Problem;
 use super::{Answer, Context, status, with};
 use crate::apps::key::KeyHash;
 use crate::apps::usage::{App, Quota};
-use crate::apps::{AppName, Role, Scope, is_app_version};
+use crate::apps::{AppName, KeyDomains, Role, Scope, is_app_version};
+use crate::domains::DomainName;
 use crate::guard::Source;
 use crate::stats::unix_ms;
 
@@ -40,6 +41,10 @@ pub(super) struct Caller {
     role: Role,
     /// Links that the app may make a second; 0: any number.
     creates: u32,
+    /// The domains whose links it may see; `None`: all.
+    domains: Option<KeyDomains>,
+    /// The domain that is meant where none is named; `None`: the default one.
+    meant: Option<DomainName>,
     /// The key that it has shown.
     key: Option<KeyHash>,
     /// What it says of its own version.
@@ -49,20 +54,58 @@ pub(super) struct Caller {
 impl Caller {
     /// Whoever it is, may do everything: where nobody has a key.
     pub(super) fn everybody() -> Caller {
-        Caller { app: None, role: Role::Admin, creates: 0, key: None, version: None }
+        Caller { app: None, role: Role::Admin, creates: 0, domains: None, meant: None, key: None, version: None }
     }
 
     /// Whose links it may see.
     pub(super) fn scope(&self) -> Scope {
-        match &self.app {
-            Some(app) if self.role < Role::WriteAll => Scope::App(app.name.clone()),
-            _ => Scope::All,
+        let scope = match &self.app {
+            Some(app) if self.role < Role::WriteAll => Scope::of_app(app.name.clone()),
+            _ => Scope::ALL,
+        };
+        match &self.domains {
+            Some(domains) => scope.within_key(domains),
+            None => scope,
         }
+    }
+
+    /// The domains whose links it may see; `None`: all.
+    pub(super) fn domains(&self) -> Option<&KeyDomains> {
+        self.domains.as_ref()
+    }
+
+    /// The domain that is meant where none is named; `None`: the default one.
+    pub(super) fn domain_meant(&self) -> Option<&DomainName> {
+        self.meant.as_ref()
     }
 
     /// The name of the app.
     pub(super) fn name(&self) -> Option<&AppName> {
         self.app.as_ref().map(|app| &app.name)
+    }
+
+    /// The same caller, who means that domain where none is named, if it may use it.
+    pub(super) fn meaning(&self, domain: Option<DomainName>) -> Caller {
+        let may = self.domains.as_ref().is_none_or(|domains| domains.has(domain.as_ref()));
+        let meant = if may { domain } else { self.meant.clone() };
+        Caller { meant, ..self.clone() }
+    }
+
+    /// Whether it may do what concerns the links of all apps and domains.
+    ///
+    /// # Errors
+    /// 403.
+    pub(super) fn needs_all(&self, role: Role) -> Result<(), Problem> {
+        self.needs(role)?;
+        match &self.domains {
+            None => Ok(()),
+            Some(_) => {
+                if let Some(app) = &self.app {
+                    app.forbidden.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(Problem::forbidden("This API key is limited to some domains; one for all of them is needed here."))
+            }
+        }
     }
 
     /// Whether it may do what needs a role.
@@ -133,7 +176,9 @@ impl Context {
         app.note(now_ms, version.as_deref());
         let creates = entry.creates.map_or(self.site.app_creates, std::num::NonZeroU32::get);
         let key = Some(entry.hash);
-        let caller = Caller { app: Some(Arc::clone(app)), role: entry.role, creates, key, version };
+        let (app, role, domains) = (Some(Arc::clone(app)), entry.role, entry.domains.clone());
+        let meant = domains.as_ref().and_then(KeyDomains::meant).cloned();
+        let caller = Caller { app, role, creates, domains, meant, key, version };
         Ok(Context { caller: Rc::new(caller), ..self.clone() })
     }
 }

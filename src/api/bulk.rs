@@ -196,7 +196,7 @@ impl Context {
 
     /// Whether a slug can be had: what a create would be told, as far as this node knows.
     fn judge_slug(&self, wanted: &Wanted, answer: &StoreAnswer) -> Option<Problem> {
-        let slug = wanted.link.code.to_string();
+        let slug = wanted.link.code.as_slug().to_string();
         match answer {
             StoreAnswer::NotFound => None,
             StoreAnswer::Found(link, _)
@@ -397,9 +397,9 @@ impl Bulk {
     fn write(&self, line: u64, told: &Told, out: &mut Vec<u8>) {
         match told {
             Ok(shown) => {
-                let base_url = &self.context.site.base_url;
+                let domains = self.context.domains();
                 let short_url =
-                    shown.as_ref().map(|(link, counts)| describe(link, counts.unwrap_or_default(), base_url));
+                    shown.as_ref().map(|(link, counts)| describe(link, counts.unwrap_or_default(), domains));
                 push_line(&Entry { line, status: 200, short_url, error: None, ended: false }, out);
             }
             Err(problem) => push_problem(line, problem.clone(), false, out),

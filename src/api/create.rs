@@ -6,8 +6,9 @@ use carom_shards::{Code, Policy, RedirectStatus};
 use serde_json::{Map, Value};
 
 use super::problem::Invalid;
-use crate::apps::{APP_VERSION_LEN_MAX, is_app_version};
+use crate::apps::{APP_VERSION_LEN_MAX, KeyDomains, is_app_version};
 use crate::dates;
+use crate::domains::{DomainName, Domains};
 use crate::hosts::Hosts;
 use crate::labels::{self, Labels, Tags};
 use crate::long_url::{Authority, LongUrl};
@@ -18,8 +19,7 @@ const CACHE_SECONDS_MAX: u64 = 2_147_483_647;
 
 /// Fields of Shlink's API that this version does not act on. They may be sent with the value that asks for nothing; any
 /// other is refused rather than ignored.
-const NEUTRAL: &[(&str, &[&str])] =
-    &[("domain", &["null", "\"\""]), ("validateUrl", &["null", "false"]), ("shortCodeLength", &["null"])];
+const NEUTRAL: &[(&str, &[&str])] = &[("validateUrl", &["null", "false"]), ("shortCodeLength", &["null"])];
 
 /// Fields that may be left out, for which `null` is the same.
 const FIELDS: &[&str] = &[
@@ -37,6 +37,7 @@ const FIELDS: &[&str] = &[
     "private",
     "findIfExists",
     "appVersion",
+    "domain",
 ];
 
 /// What a long URL is checked against.
@@ -48,6 +49,12 @@ pub(super) struct Bounds<'a> {
     pub(super) allowed: Option<&'a Hosts>,
     /// The hosts that no link leads to.
     pub(super) blocked: Option<&'a Hosts>,
+    /// The domains of the service.
+    pub(super) domains: Option<&'a Domains>,
+    /// Those that the caller may use; `None`: all.
+    pub(super) limited: Option<&'a KeyDomains>,
+    /// The one that is meant where none is named; `None`: the default one.
+    pub(super) meant: Option<&'a DomainName>,
 }
 
 /// A request to shorten, checked.
@@ -73,7 +80,7 @@ impl Create {
         let mut target = None;
         let mut slug = None;
         let mut policy = Policy { forward_query: true, ..Policy::default() };
-        let mut labels = Labels::default();
+        let mut labels = Labels { domain: bounds.meant.cloned(), ..Labels::default() };
         let (mut find, mut private) = (false, false);
         let mut take = |field: &str, result: Result<(), String>| {
             if let Err(reason) = result {
@@ -86,7 +93,7 @@ impl Create {
                 "longUrl" => {}
                 _ if value.is_null() && is_known(name) => {}
                 // What the forms of Shlink's clients send for a field that was left empty.
-                "customSlug" | "validSince" | "validUntil" | "maxVisits" if value == "" => {}
+                "customSlug" | "validSince" | "validUntil" | "maxVisits" | "domain" if value == "" => {}
                 "customSlug" => take(name, custom_slug(value).map(|code| slug = Some(code))),
                 "validSince" => take(name, instant(value).map(|ms| policy.valid_since_ms = Some(ms))),
                 "validUntil" => take(name, instant(value).map(|ms| policy.valid_until_ms = Some(ms))),
@@ -102,6 +109,7 @@ impl Create {
                 "appVersion" => {
                     take(name, app_version(value).map(|version| labels.app_version = Some(version)));
                 }
+                "domain" => take(name, domain(value, bounds).map(|domain| labels.domain = domain)),
                 "findIfExists" => take(name, flag(value).map(|wanted| find = wanted)),
                 _ => take(name, neutral(name, value)),
             }
@@ -139,6 +147,23 @@ pub(super) fn long_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Lon
             }
         }
         Some(_) => Err("must be a string".to_owned()),
+    }
+}
+
+/// The domain of that name, which the caller may use; `None`: the default one.
+fn domain(value: &Value, bounds: &Bounds<'_>) -> Result<Option<DomainName>, String> {
+    let text = value.as_str().ok_or("must be a string such as \"go.example\"")?;
+    let found = bounds.domains.and_then(|domains| domains.named(text).map(|place| domains.label_at(place)));
+    match (found, bounds.limited) {
+        (Some(domain), Some(limited)) if !limited.has(domain.as_ref()) => {
+            Err(format!("is none that this API key may use: {}", limited.names().join(", ")))
+        }
+        (Some(domain), _) => Ok(domain),
+        (None, Some(limited)) => Err(format!("is none that this API key may use: {}", limited.names().join(", "))),
+        (None, None) => {
+            let served = bounds.domains.map(Domains::names).unwrap_or_default();
+            Err(format!("is none of the domains of this service: {served}"))
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::apps::AppName;
 use crate::dates;
+use crate::domains::{DomainName, Domains};
 use crate::link::Link;
 use crate::visits::tally::Counts;
 
@@ -54,11 +55,12 @@ struct Meta {
     max_visits: Option<NonZeroU32>,
 }
 
-/// What there is to say of a link that was followed so often; its short URL starts with `base_url`.
-pub(super) fn describe<'a>(link: &'a Link, visits: Counts, base_url: &str) -> ShortUrl<'a> {
-    let short_code = link.code.to_string();
+/// What there is to say of a link that was followed so often.
+pub(super) fn describe<'a>(link: &'a Link, visits: Counts, domains: &Domains) -> ShortUrl<'a> {
+    let short_code = link.code.as_slug().to_string();
+    let domain = link.labels.domain.as_ref();
     ShortUrl {
-        short_url: [base_url, "/", &short_code].concat(),
+        short_url: [&*domains.base_url_of(domain), "/", &short_code].concat(),
         short_code,
         long_url: &link.target,
         date_created: dates::format(link.created_ms),
@@ -69,7 +71,7 @@ pub(super) fn describe<'a>(link: &'a Link, visits: Counts, base_url: &str) -> Sh
             valid_until: link.policy.valid_until_ms.map(dates::format),
             max_visits: link.policy.max_visits,
         },
-        domain: None,
+        domain: domain.map(DomainName::as_str),
         title: link.labels.title.as_deref(),
         crawlable: link.labels.crawlable,
         forward_query: link.policy.forward_query,

@@ -9,8 +9,10 @@ use serde_json::json;
 
 use super::bulk::NDJSON;
 use super::problem::Problem;
+use super::query::Params;
 use super::streaming::{Outlet, stream};
 use super::{Answer, Context, answer, answer_with};
+use crate::apps::Scope;
 use crate::desk::LongRequest;
 use crate::limits::EXPORT_REPORTS_MAX;
 use crate::mail::Page;
@@ -31,23 +33,31 @@ impl Missing {
 
 impl Context {
     /// `GET /rest/v3/short-urls/export`
-    pub(super) fn export(&self, method: &Method) -> Answer {
+    pub(super) fn export(&self, method: &Method, query: Option<&str>) -> Answer {
         if *method == Method::HEAD {
             return answer(StatusCode::OK, NDJSON, "");
         }
         let Some(request) = self.desk.begin_long() else { return Problem::too_many_long().into_answer() };
+        let scope = match Params::of(query).text("domain") {
+            Some(name) => self.narrowed(self.caller.scope(), name),
+            None => self.caller.scope(),
+        };
         let context = self.clone();
-        answer_with(StatusCode::OK, NDJSON, stream(|outlet| async move { context.send_all(&request, &outlet).await }))
+        answer_with(
+            StatusCode::OK,
+            NDJSON,
+            stream(|outlet| async move { context.send_all(scope, &request, &outlet).await }),
+        )
     }
 
-    async fn send_all(&self, request: &LongRequest, outlet: &Outlet) {
+    async fn send_all(&self, scope: Scope, request: &LongRequest, outlet: &Outlet) {
         let mut missing = Missing::default();
         let mut behind = Vec::new();
         loop {
             if !self.still_holds() {
                 return send_problem(Problem::wrong_key(), outlet).await;
             }
-            let early = match self.next_page(request, behind).await {
+            let early = match self.next_page(request, scope.clone(), behind).await {
                 Some(page) => {
                     missing.add(page.damaged);
                     outlet.send(page.lines).await;
@@ -74,8 +84,8 @@ impl Context {
     }
 
     /// The next page; `None` where there is none to be had, or the node is on its way out.
-    async fn next_page(&self, request: &LongRequest, behind: Vec<u8>) -> Option<Page> {
-        let mut page = pin!(self.desk.page(behind, self.caller.scope()));
+    async fn next_page(&self, request: &LongRequest, scope: Scope, behind: Vec<u8>) -> Option<Page> {
+        let mut page = pin!(self.desk.page(behind, scope));
         poll_fn(|context| match request.must_end(context) {
             true => Poll::Ready(None),
             false => page.as_mut().poll(context),

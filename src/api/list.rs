@@ -1,6 +1,6 @@
 //! `GET /rest/v3/short-urls`, and `robots.txt`: what a list of links may be asked for, and the answer in Shlink's shape.
 
-use hyper::StatusCode;
+use hyper::{Request, StatusCode};
 use serde::Serialize;
 
 use super::describe::{ShortUrl, describe};
@@ -14,9 +14,7 @@ use crate::limits::{
     SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
 };
 use crate::listing::{Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
-
-/// What Shlink calls the domain that links have where none is named.
-const DEFAULT_DOMAIN: &str = "DEFAULT";
+use crate::wire::pages;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,12 +64,12 @@ impl Pagination {
 impl Context {
     /// `GET /rest/v3/short-urls`
     pub(super) async fn list(&self, query: Option<&str>) -> Answer {
-        let query = match read(query, &self.caller.scope(), &self.site.domain()) {
+        let query = match read(query, &self.caller.scope(), |name, scope| self.narrowed(scope, name)) {
             Ok(query) => query,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
         let Some(asked) = query.asked else {
-            // Links of another domain.
+            // Links of a domain that there is not, or that the caller may not see.
             let nothing = ListPage {
                 links: Vec::new(),
                 visits: Vec::new(),
@@ -91,12 +89,8 @@ impl Context {
     }
 
     fn show_page(&self, page: &ListPage, per_page: usize, key: u64) -> Answer {
-        let data: Vec<ShortUrl<'_>> = page
-            .links
-            .iter()
-            .zip(&page.visits)
-            .map(|(link, visits)| describe(link, *visits, &self.site.base_url))
-            .collect();
+        let data: Vec<ShortUrl<'_>> =
+            page.links.iter().zip(&page.visits).map(|(link, visits)| describe(link, *visits, self.domains())).collect();
         let mut pagination = Pagination::of(page.page, per_page, data.len(), page.total);
         let cursor = page.next.as_ref().map(|next| next.to_text(key));
         if cursor.is_some() {
@@ -108,8 +102,9 @@ impl Context {
     }
 
     /// `GET /robots.txt`
-    pub(super) async fn robots(&self) -> Answer {
-        match self.desk.list(ListRequest::Crawlable).await {
+    pub(super) async fn robots<B>(&self, request: &Request<B>) -> Answer {
+        let Some(place) = self.domain_of(request) else { return self.lost(request, None, &pages::NOT_FOUND) };
+        match self.desk.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
             Ok(ListAnswer::Crawlable(allowed)) => {
                 let text = format!("User-agent: *\n{allowed}Disallow: /\n");
                 answer(StatusCode::OK, "text/plain; charset=utf-8", text)
@@ -167,14 +162,15 @@ struct Asked {
     per_page: usize,
 }
 
-fn read(query: Option<&str>, scope: &Scope, domain: &str) -> Result<Asked, Vec<Invalid>> {
+fn read(query: Option<&str>, scope: &Scope, narrowed: impl Fn(&str, Scope) -> Scope) -> Result<Asked, Vec<Invalid>> {
     let mut params = Params::of(query);
     let page = params.number("page", 1, u64::MAX).unwrap_or(1);
     let per_page =
         params.number("itemsPerPage", 1, LIST_PER_PAGE_MAX as u64).map_or(LIST_PER_PAGE, |count| count as usize);
     let order = params.read("orderBy", order).unwrap_or(Order { field: OrderField::DateCreated, descending: true });
-    let filter = Filter { scope: scope.clone(), ..filter(&mut params) };
-    let is_here = params.text("domain").is_none_or(|of| of == DEFAULT_DOMAIN || of.eq_ignore_ascii_case(domain));
+    let scope = params.text("domain").map_or_else(|| scope.clone(), |name| narrowed(name, scope.clone()));
+    let has_any = scope.domains().is_none_or(|domains| !domains.is_empty());
+    let filter = Filter { scope, ..filter(&mut params) };
     let mut asked = ListQuery { filter, order, page, per_page, cursor: None };
     let key = asked.key();
     asked.cursor = params.read("cursor", |text| {
@@ -182,7 +178,7 @@ fn read(query: Option<&str>, scope: &Scope, domain: &str) -> Result<Asked, Vec<I
         Cursor::from_text(text, key, order.field).ok_or_else(|| no_cursor.to_owned())
     });
     params.finish()?;
-    Ok(Asked { asked: is_here.then_some(asked), page, per_page })
+    Ok(Asked { asked: has_any.then_some(asked), page, per_page })
 }
 
 fn filter(params: &mut Params) -> Filter {
@@ -198,7 +194,7 @@ fn filter(params: &mut Params) -> Filter {
         _ => Err("must be any or all".to_owned()),
     });
     Filter {
-        scope: Scope::All,
+        scope: Scope::ALL,
         term: term.flatten(),
         // How one tag must be there makes no difference.
         all_tags: all_tags.unwrap_or(false) && tags.len() > 1,
@@ -248,9 +244,13 @@ fn order(text: &str) -> Result<Order, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domains::tests::some_domains;
 
     fn asked(query: &str) -> Result<Asked, Vec<String>> {
-        read(Some(query), &Scope::All, "s.test:8080").map_err(|wrong| wrong.into_iter().map(|one| one.field).collect())
+        let domains = some_domains();
+        let named = |name: &str| domains.named(name).map(|place| domains.id_at(place));
+        read(Some(query), &Scope::ALL, |name, scope| scope.within(named(name)))
+            .map_err(|wrong| wrong.into_iter().map(|one| one.field).collect())
     }
 
     fn list(query: &str) -> ListQuery {
@@ -265,10 +265,11 @@ mod tests {
         let full = list(
             "page=3&itemsPerPage=500&searchTerm=+F%C3%9C+x+&tags[]=B&tags%5B%5D=a+c&tags[]=b&tagsMode=all&orderBy=title-DESC\
              &startDate=2026-01-02T03:04:05+00:00&endDate=2026-01-02&excludeMaxVisitsReached=true&excludePastValidUntil=true\
-             &unknown=1&domain=S.test:8080",
+             &unknown=1&domain=GO.test",
         );
+        let go = crate::domains::DomainName::parse("go.test").unwrap();
         let filter = Filter {
-            scope: Scope::All,
+            scope: Scope::ALL.within([Some(go.id())]),
             term: Some("fü x".to_owned()),
             tags: vec!["a-c".to_owned(), "b".to_owned()],
             all_tags: true,

@@ -3,7 +3,7 @@
 //! `auth` says who asks, `apps` manages who may. `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
 //! `short_urls` the API of links, `list` and `tags` that of lists; `create` what a request to shorten may say; `bulk` and
 //! `export` many links at once, as `lines`, with answers that are `streaming`; `visits` how often links were followed;
-//! `preview` where a link leads; `shims` the interfaces of other shorteners; `status` what the admin listener tells; `problem` every error; `page` the pages for people. Handlers ask the
+//! `domains` which domain a request means; `preview` where a link leads; `shims` the interfaces of other shorteners; `status` what the admin listener tells; `problem` every error; `page` the pages for people. Handlers ask the
 //! [`crate::desk::Desk`] and know nothing of rings, maps or disks.
 
 use std::convert::Infallible;
@@ -28,6 +28,7 @@ mod auth;
 mod bulk;
 mod create;
 mod describe;
+mod domains;
 mod export;
 mod fields;
 mod lines;
@@ -64,8 +65,6 @@ pub fn start_clock() {
 /// What handlers must know of the service that they speak for. The same on all cores.
 #[derive(Debug)]
 pub struct Site {
-    /// What short URLs start with, without a slash at the end.
-    pub base_url: String,
     /// Hosts and ports of this service: no link may lead to them.
     pub own: Vec<Authority>,
     /// How long a link lives that is made without an end.

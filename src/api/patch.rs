@@ -8,7 +8,7 @@ use crate::labels::Tags;
 use crate::patch::Patch;
 
 /// Fields that are decided when a link is made.
-const LASTING: &[&str] = &["customSlug", "shortCode", "private", "findIfExists", "dateCreated"];
+const LASTING: &[&str] = &["customSlug", "shortCode", "private", "findIfExists", "dateCreated", "domain"];
 
 /// Reads the fields of the body.
 ///
@@ -47,6 +47,7 @@ fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &Bounds<'_>) -> Re
         "tags" => patch.tags = Some(tags(value)?),
         "forwardQuery" => patch.forward_query = Some(flag(value)?),
         "archived" => patch.archived = Some(flag(value)?),
+        "domain" if is_empty => {}
         _ if LASTING.contains(&name) => {
             return Err("cannot be changed; make another link".to_owned());
         }

@@ -6,7 +6,7 @@ use carom_shards::{Code, Phase};
 use hyper::header;
 use hyper::{Request, StatusCode};
 
-use super::page::{as_html, escaped, page};
+use super::page::{as_html, escaped};
 use super::{Answer, Context, accepts_html, answer, with};
 use crate::hosts::host_of;
 use crate::link::Link;
@@ -21,8 +21,16 @@ impl Context {
         if self.is_barred(place) {
             return self.too_many(request);
         }
-        let Ok(code) = Code::parse(code.as_bytes()) else { return page(request, &pages::NOT_FOUND) };
-        let found = match self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await {
+        let domain = self.domain_of(request);
+        let (Ok(code), Some(at)) = (Code::parse(code.as_bytes()), domain) else {
+            return self.lost(request, domain, &pages::NOT_FOUND);
+        };
+        let code = code.within(self.domains().id_at(at));
+        let mut answer = self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await;
+        if let (StoreAnswer::NotFound, Some(code)) = (&answer, self.domains().fallback_of(&code)) {
+            answer = self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await;
+        }
+        let found = match answer {
             StoreAnswer::Found(link, counts) => {
                 let is_spent = link.policy.max_visits.is_some_and(|most| counts.total >= u64::from(most.get()));
                 match link.policy.phase(unix_ms()) {
@@ -41,7 +49,7 @@ impl Context {
             Ok(link) => show(&link, request),
             // Else previews would be the way to guess.
             Err(&pages::NOT_FOUND) if self.misses_too_often(place) => self.too_many(request),
-            Err(other) => page(request, other),
+            Err(other) => self.lost(request, domain, other),
         }
     }
 }

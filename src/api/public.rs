@@ -35,10 +35,10 @@ impl Context {
         let methods = routes::methods_at(&path);
         match segments[..] {
             ["rest", ..] if methods.is_empty() => Problem::no_route().into_answer(),
-            _ if methods.is_empty() => page(&request, &pages::NOT_FOUND),
+            _ if methods.is_empty() => self.lost(&request, self.domain_of(&request), &pages::NOT_FOUND),
             _ if !methods.contains(&method.as_str()) => Problem::method(&method, methods.join(", ")).into_answer(),
-            [""] => page(&request, &pages::HOME),
-            ["robots.txt"] => self.robots().await,
+            [""] => self.home(&request),
+            ["robots.txt"] => self.robots(&request).await,
             ["v4", "shorten"] => self.bitly_shorten(request).await,
             ["v4", "expand"] => self.bitly_expand(request).await,
             ["yourls-api.php"] => self.yourls(request).await,
@@ -52,7 +52,7 @@ impl Context {
                 Some(code) => self.preview(code, &request).await,
                 None => self.redirect(code, &request).await,
             },
-            _ => page(&request, &pages::NOT_FOUND),
+            _ => self.lost(&request, self.domain_of(&request), &pages::NOT_FOUND),
         }
     }
 
@@ -70,18 +70,18 @@ impl Context {
             ["v3", "short-urls"] => self.list(query).await,
             ["v3", "tags"] => self.tags(query).await,
             ["v3", "tags", "stats"] => self.tag_stats(query).await,
-            ["v3", "domains"] => self.domains(),
+            ["v3", "domains"] => self.list_domains(),
             ["v3", "visits"] => self.all_visits().await,
             ["v3", "short-urls", code, "visits"] => self.visits_of(&percent_decoded(code), query).await,
             ["v3", "short-urls", "bulk"] if method == Method::POST => self.create_bulk(request).await,
             // A link with this slug is read under `%65xport`.
-            ["v3", "short-urls", "export"] if is_read(&method) => self.export(&method),
+            ["v3", "short-urls", "export"] if is_read(&method) => self.export(&method, query),
             ["v3", "short-urls", code] => {
                 let code = percent_decoded(code);
                 match method {
                     Method::PATCH => self.change(&code, request).await,
-                    Method::DELETE => self.delete(&code).await,
-                    _ => self.read(&code).await,
+                    Method::DELETE => self.delete(&code, query).await,
+                    _ => self.read(&code, query).await,
                 }
             }
             _ => Problem::no_route().into_answer(),
@@ -93,18 +93,32 @@ impl Context {
         node.ready.load(Ordering::Relaxed) && !node.draining.load(Ordering::Relaxed)
     }
 
+    /// What there is of a code at a domain, and of which code that is: another one may stand in.
+    async fn look_up_at(&self, code: Code, domain: Option<crate::domains::Place>) -> (Code, Option<Looked>) {
+        let Some(domain) = domain else { return (code, Some(Looked::Missing)) };
+        let code = code.within(self.domains().id_at(domain));
+        let looked = self.desk.look_up(code).await;
+        match (&looked, self.domains().fallback_of(&code)) {
+            (Some(Looked::Missing), Some(other)) => (other, self.desk.look_up(other).await),
+            _ => (code, looked),
+        }
+    }
+
     /// A redirect over a connection that hyper drives.
     async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
-        let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else { return page(request, &pages::NOT_FOUND) };
+        let domain = self.domain_of(request);
+        let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
+            return self.lost(request, domain, &pages::NOT_FOUND);
+        };
         let place = self.place_of(request);
         if self.is_barred(place) {
             return self.too_many(request);
         }
-        let looked = self.desk.look_up(code).await;
+        let (code, looked) = self.look_up_at(code, domain).await;
         match &looked {
             Some(Looked::Link { target, .. }) if self.desk.blocks(target) => return page(request, &pages::BLOCKED),
             Some(Looked::Link { .. }) if self.is_barred(place) => return self.too_many(request),
-            Some(Looked::Missing) if self.misses_too_often(place) => return self.too_many(request),
+            Some(Looked::Missing | Looked::Early) if self.misses_too_often(place) => return self.too_many(request),
             _ => {}
         }
         self.tell_visit(code, looked.as_ref(), request);
@@ -121,8 +135,8 @@ impl Context {
                 forward::push(&mut location, &target, query.unwrap_or_default().as_bytes());
                 with(answer, header::LOCATION, std::str::from_utf8(&location).unwrap_or_default())
             }
-            Some(Looked::Missing) => page(request, &pages::NOT_FOUND),
-            Some(Looked::Gone) => page(request, &pages::GONE),
+            Some(Looked::Missing | Looked::Early) => self.lost(request, domain, &pages::NOT_FOUND),
+            Some(Looked::Gone) => self.lost(request, domain, &pages::GONE),
             Some(Looked::Damaged) => page(request, &pages::DAMAGED),
             Some(Looked::Unavailable) | None => page(request, &pages::UNAVAILABLE),
         }
@@ -159,7 +173,7 @@ impl Context {
         match looked {
             _ if request.method() != Method::GET => {}
             Some(Looked::Link { .. }) => self.desk.tell_visit(Some(code), visitor()),
-            Some(Looked::Missing) => self.desk.tell_visit(None, visitor()),
+            Some(Looked::Missing | Looked::Early) => self.desk.tell_visit(None, visitor()),
             Some(Looked::Gone | Looked::Damaged | Looked::Unavailable) | None => {}
         }
     }

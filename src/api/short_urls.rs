@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carom_shards::Code;
+use carom_shards::{Code, DomainId};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header;
@@ -15,10 +15,12 @@ use super::describe::describe;
 use super::fields;
 use super::patch;
 use super::problem::{Invalid, Problem};
+use super::query::Params;
 use super::{Answer, Context, empty, json as json_answer};
 use crate::apps::Scope;
 use crate::apps::usage::Quota;
 use crate::dates::INSTANT_MS_MAX;
+use crate::domains::DomainName;
 use crate::limits::{BODY_LEN_MAX, REUSES_TRIED_MAX};
 use crate::link::{Link, Origin, Reuse, Version};
 use crate::mail::{StoreAnswer, StoreRequest};
@@ -67,7 +69,14 @@ impl Context {
     /// What `read` makes of a request, with what its long URL is checked against.
     pub(super) fn bounded<T>(&self, read: impl FnOnce(&Bounds<'_>) -> T) -> T {
         let (allowed, blocked) = (self.desk.allowed(), self.desk.blocked());
-        read(&Bounds { own: &self.site.own, allowed: allowed.as_deref(), blocked: blocked.as_deref() })
+        read(&Bounds {
+            own: &self.site.own,
+            allowed: allowed.as_deref(),
+            blocked: blocked.as_deref(),
+            domains: Some(self.domains()),
+            limited: self.caller.domains(),
+            meant: self.caller.domain_meant(),
+        })
     }
 
     async fn try_create(&self, request: Request<Incoming>) -> Result<Made, Problem> {
@@ -104,20 +113,20 @@ impl Context {
                 }
                 StoreAnswer::Existing { link: existing, spare } => {
                     if spare {
-                        self.desk.give_code_back(wanted.link.code);
+                        self.desk.give_code_back(wanted.link.code.within(None));
                     }
                     return Ok((existing, None));
                 }
                 StoreAnswer::Taken if tried == CODES_TRIED_MAX => break,
                 StoreAnswer::Taken => {}
-                other => return Err(failed(&other, &wanted.link.code.to_string())),
+                other => return Err(failed(&other, &wanted.link.code.as_slug().to_string())),
             }
             match wanted.link.origin {
                 // What was found may have been deleted before it was given as the answer.
                 Origin::Custom if wanted.reuse == Reuse::Any => wanted.reuse = Reuse::Never,
-                Origin::Custom => return Err(Problem::slug_taken(&wanted.link.code.to_string())),
+                Origin::Custom => return Err(Problem::slug_taken(&wanted.link.code.as_slug().to_string())),
                 Origin::Issued => {
-                    let code = self.fresh_code(wanted.link.is_private()).await?;
+                    let code = self.fresh_code(wanted.link.is_private()).await?.within(wanted.link.code.domain());
                     wanted.link = Arc::new(Link { code, ..Link::clone(&wanted.link) });
                     if tried >= REUSES_TRIED_MAX {
                         wanted.reuse = Reuse::Never;
@@ -143,29 +152,64 @@ impl Context {
     }
 
     /// `GET /rest/v3/short-urls/{shortCode}`
-    pub(super) async fn read(&self, code: &str) -> Answer {
-        match self.find(code).await {
+    pub(super) async fn read(&self, code: &str, query: Option<&str>) -> Answer {
+        match self.find_in(code, query).await {
             Ok((link, counts)) => self.show(&link, Some(counts)).await,
             Err(problem) => problem.into_answer(),
         }
     }
 
-    /// A link that the caller may see, and how often it was followed.
-    pub(super) async fn find(&self, code: &str) -> Result<(Arc<Link>, Counts), Problem> {
+    /// The code that is meant: in the domain that the query names, or else in the one that the caller means.
+    ///
+    /// # Errors
+    /// 404 where it is no code, or the domain is none.
+    pub(super) fn code_in(&self, code: &str, query: Option<&str>) -> Result<Code, Problem> {
         let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
+        let domain = match Params::of(query).text("domain") {
+            Some(name) => self.domain_named(name).ok_or_else(|| Problem::no_link(code))?,
+            None => self.caller.domain_meant().map(DomainName::id),
+        };
+        Ok(parsed.within(domain))
+    }
+
+    /// Of these links those of the domain of that name; none where that is no domain.
+    pub(super) fn narrowed(&self, scope: Scope, name: &str) -> Scope {
+        match self.domain_named(name) {
+            // All links are of that one, and are listed faster as what they are.
+            Some(None) if !self.domains().is_strict() => scope,
+            domain => scope.within(domain),
+        }
+    }
+
+    /// What stands for the domain of that name, which may be one that is served no more.
+    pub(super) fn domain_named(&self, name: &str) -> Option<Option<DomainId>> {
+        match self.domains().named(name) {
+            Some(place) => Some(self.domains().id_at(place)),
+            None => DomainName::parse(name).ok().map(|name| Some(name.id())),
+        }
+    }
+
+    /// A link that the caller may see, and how often it was followed.
+    pub(super) async fn find_in(&self, code: &str, query: Option<&str>) -> Result<(Arc<Link>, Counts), Problem> {
+        self.find(self.code_in(code, query)?).await
+    }
+
+    /// The same of a code whose domain is known.
+    pub(super) async fn find(&self, parsed: Code) -> Result<(Arc<Link>, Counts), Problem> {
+        let code = &parsed.as_slug().to_string();
         let scope = self.caller.scope();
         match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
             StoreAnswer::Found(link, counts) if scope.has(&link) => Ok((link, counts)),
             // Whether somebody else has one is not told, nor whether a damaged one is somebody else's.
             StoreAnswer::Found(..) => Err(Problem::no_link(code)),
-            StoreAnswer::Damaged if scope != Scope::All => Err(Problem::no_link(code)),
+            StoreAnswer::Damaged if !scope.is_all() => Err(Problem::no_link(code)),
             other => Err(failed(&other, code)),
         }
     }
 
     /// The short URL of a link.
     pub(super) fn short_url(&self, link: &Link) -> String {
-        format!("{}/{}", self.site.base_url, link.code)
+        format!("{}/{}", self.domains().base_url_of(link.labels.domain.as_ref()), link.code.as_slug())
     }
 
     /// `PATCH /rest/v3/short-urls/{shortCode}`
@@ -177,10 +221,10 @@ impl Context {
     }
 
     async fn try_change(&self, code: &str, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
+        let parsed = self.code_in(code, request.uri().query())?;
         let fields = read_object(request).await?;
         let patch =
             self.bounded(|bounds| patch::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
-        let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
         let patch = Box::new(patch);
         let by = self.caller.scope();
         match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, by, ticket }).await {
@@ -197,8 +241,11 @@ impl Context {
     }
 
     /// `DELETE /rest/v3/short-urls/{shortCode}`
-    pub(super) async fn delete(&self, code: &str) -> Answer {
-        let Ok(parsed) = Code::parse(code.as_bytes()) else { return Problem::no_link(code).into_answer() };
+    pub(super) async fn delete(&self, code: &str, query: Option<&str>) -> Answer {
+        let parsed = match self.code_in(code, query) {
+            Ok(parsed) => parsed,
+            Err(problem) => return problem.into_answer(),
+        };
         let by = self.caller.scope();
         match self.desk.store(|ticket| StoreRequest::Delete { code: parsed, by, ticket }).await {
             StoreAnswer::Deleted => empty(StatusCode::NO_CONTENT),
@@ -230,7 +277,7 @@ impl Context {
             policy.valid_until_ms = Some((begin_ms + ttl.as_millis() as u64).min(INSTANT_MS_MAX));
             labels.default_end = true;
         }
-        let version = Version::default();
+        let (version, code) = (Version::default(), code.within(labels.domain_id()));
         Link { code, policy, target: target.into(), created_ms, origin, version, labels }
     }
 
@@ -246,7 +293,7 @@ impl Context {
                 }
             }
         };
-        json_answer(StatusCode::OK, &describe(link, counts, &self.site.base_url))
+        json_answer(StatusCode::OK, &describe(link, counts, self.domains()))
     }
 }
 

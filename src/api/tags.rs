@@ -1,4 +1,4 @@
-//! `GET /rest/v3/tags`, `/rest/v3/tags/stats` and `/rest/v3/domains`, in Shlink's shape.
+//! `GET /rest/v3/tags` and `/rest/v3/tags/stats`, in Shlink's shape.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -7,18 +7,10 @@ use super::describe::VisitsSummary;
 use super::list::{Pagination, direction, failed, search_term};
 use super::problem::{Invalid, Problem};
 use super::query::Params;
-use super::{Answer, Context, Site, json as json_answer};
+use super::{Answer, Context, json as json_answer};
 use crate::apps::Scope;
 use crate::limits::TAGS_PER_PAGE_MAX;
 use crate::listing::{ListAnswer, ListRequest, TagField, TagQuery};
-
-impl Site {
-    /// The host, and port if there is one, that short URLs name: the one domain that there is.
-    pub(super) fn domain(&self) -> String {
-        let behind_scheme = self.base_url.split_once("://").map_or(&*self.base_url, |(_, rest)| rest);
-        behind_scheme.split('/').next().unwrap_or_default().to_owned()
-    }
-}
 
 impl Context {
     /// `GET /rest/v3/tags`
@@ -62,16 +54,6 @@ impl Context {
             Err(reason) => Problem::unavailable(format!("There is no list now: {reason}.")).into_answer(),
         }
     }
-
-    /// `GET /rest/v3/domains`
-    pub(super) fn domains(&self) -> Answer {
-        // Nothing else is done where a client asks for what does not exist.
-        let redirects = json!({
-            "baseUrlRedirect": null, "regular404Redirect": null, "invalidShortUrlRedirect": null,
-        });
-        let only = json!({"domain": self.site.domain(), "isDefault": true, "redirects": redirects});
-        json_answer(StatusCode::OK, &json!({"domains": {"data": [only], "defaultRedirects": redirects}}))
-    }
 }
 
 fn read(query: Option<&str>) -> Result<TagQuery, Vec<Invalid>> {
@@ -79,7 +61,7 @@ fn read(query: Option<&str>) -> Result<TagQuery, Vec<Invalid>> {
     let most = TAGS_PER_PAGE_MAX as u64;
     let (field, descending) = params.read("orderBy", order).unwrap_or((TagField::Tag, false));
     let asked = TagQuery {
-        scope: Scope::All,
+        scope: Scope::ALL,
         term: params.read("searchTerm", search_term).flatten(),
         field,
         descending,
@@ -111,28 +93,10 @@ mod tests {
             read(Some("orderBy=shortUrlsCount-DESC&searchTerm=A&page=2&itemsPerPage=5&withStats=true")).unwrap();
         let (term, field) = (Some("a".to_owned()), TagField::Links);
         let expected =
-            TagQuery { scope: Scope::All, term, field, descending: true, page: 2, per_page: 5, with_visits: false };
+            TagQuery { scope: Scope::ALL, term, field, descending: true, page: 2, per_page: 5, with_visits: false };
         assert_eq!(asked, expected);
         let wrong = read(Some("orderBy=visits&page=x&itemsPerPage=10001&withStats=7")).unwrap_err();
         let wrong: Vec<String> = wrong.into_iter().map(|one| one.field).collect();
         assert_eq!(wrong, ["orderBy", "page", "itemsPerPage", "withStats"]);
-    }
-
-    #[test]
-    fn the_domain_is_that_of_short_urls() {
-        for (base_url, domain) in [("https://s.test", "s.test"), ("http://[::1]:8080/go", "[::1]:8080")] {
-            assert_eq!(
-                Site {
-                    base_url: base_url.to_owned(),
-                    own: Vec::new(),
-                    default_ttl: None,
-                    app_creates: 0,
-                    trusts_admin: true,
-                    is_open: false,
-                }
-                .domain(),
-                domain
-            );
-        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use carom_shards::Code;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
@@ -11,7 +10,7 @@ use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::short_urls::failed;
 use super::{Answer, Context, json as json_answer};
-use crate::apps::{Role, Scope};
+use crate::apps::Role;
 use crate::dates;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::visits::history::History;
@@ -30,10 +29,10 @@ impl Context {
 
     async fn try_visits_of(&self, code: &str, query: Option<&str>) -> Result<Value, Problem> {
         let span = Span::read(query).map_err(|invalid| Problem::invalid(&invalid))?;
-        let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
-        if self.caller.scope() != Scope::All {
+        let parsed = self.code_in(code, query)?;
+        if !self.caller.scope().is_all() {
             // Whose the link is, its record says.
-            self.find(code).await?;
+            self.find(parsed).await?;
         }
         let history = self.history(Subject::Link(parsed), code).await?;
         Ok(json!({ "visits": describe(&history, &span) }))
@@ -49,7 +48,7 @@ impl Context {
 
     async fn try_all_visits(&self) -> Result<Value, Problem> {
         // They are counted of all links together.
-        self.caller.needs(Role::WriteAll)?;
+        self.caller.needs_all(Role::WriteAll)?;
         let (links, orphans) = (self.history(Subject::All, "").await?, self.history(Subject::Orphans, "").await?);
         let (links, orphans) = (links.all.counts, orphans.all.counts);
         Ok(json!({ "visits": {

@@ -8,9 +8,13 @@ pub mod key;
 pub mod registry;
 pub mod usage;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use carom_shards::{Code, DomainId};
+
+use crate::domains::{DEFAULT_DOMAIN, DomainName, Domains};
 use crate::link::Link;
 
 /// Longest name of an app, in characters.
@@ -18,6 +22,9 @@ pub const APP_NAME_LEN_MAX: usize = 64;
 
 /// Longest version that an app may tell of itself, in characters.
 pub const APP_VERSION_LEN_MAX: usize = 64;
+
+/// Most domains that a key is limited to.
+pub const KEY_DOMAINS_MAX: usize = 100;
 
 /// The name of an app: 1 to 64 characters of `a-z0-9`, and `.`, `_` and `-` after the first. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -113,36 +120,116 @@ impl fmt::Display for Role {
     }
 }
 
-/// Whose links somebody may see and touch. Others are, to them, not there.
+/// The domains that a key is limited to: at least one, each once; `None` stands for the default one. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct KeyDomains(Arc<[Option<DomainName>]>);
+
+impl KeyDomains {
+    /// Those domains; `None` where there are none, or more than [`KEY_DOMAINS_MAX`].
+    pub fn of(domains: impl IntoIterator<Item = Option<DomainName>>) -> Option<KeyDomains> {
+        let all: BTreeSet<Option<DomainName>> = domains.into_iter().take(2 * KEY_DOMAINS_MAX).collect();
+        (1..=KEY_DOMAINS_MAX).contains(&all.len()).then(|| KeyDomains(all.into_iter().collect()))
+    }
+
+    /// Reads the names of domains that are served.
+    ///
+    /// # Errors
+    /// What is wrong with which.
+    pub fn read<'t>(texts: impl IntoIterator<Item = &'t str>, served: &Domains) -> Result<KeyDomains, String> {
+        let read = |text: &str| match served.named(text) {
+            Some(place) => Ok(served.label_at(place)),
+            None => Err(format!("{:?} is none of the domains that are served: {}", shown(text), served.names())),
+        };
+        let domains = texts.into_iter().take(2 * KEY_DOMAINS_MAX).map(read).collect::<Result<Vec<_>, String>>()?;
+        KeyDomains::of(domains).ok_or_else(|| format!("must name 1 to {KEY_DOMAINS_MAX} domains"))
+    }
+
+    /// What [`KeyDomains::names`] gave.
+    pub fn from_names<'t>(names: impl IntoIterator<Item = &'t str>) -> Option<KeyDomains> {
+        let read = |name| if name == DEFAULT_DOMAIN { Some(None) } else { DomainName::from_normal(name).map(Some) };
+        KeyDomains::of(names.into_iter().map(read).collect::<Option<Vec<_>>>()?)
+    }
+
+    /// Their names, the default one's as [`DEFAULT_DOMAIN`].
+    pub fn names(&self) -> Vec<&str> {
+        self.0.iter().map(|domain| domain.as_ref().map_or(DEFAULT_DOMAIN, DomainName::as_str)).collect()
+    }
+
+    /// Whether one is among them.
+    pub fn has(&self, domain: Option<&DomainName>) -> bool {
+        self.0.iter().any(|of_key| of_key.as_ref() == domain)
+    }
+
+    /// The one that is meant where none is named: the default one, if it is among them, else the first.
+    pub fn meant(&self) -> Option<&DomainName> {
+        self.0.first().and_then(Option::as_ref)
+    }
+}
+
+/// The beginning of a text that somebody sent.
+fn shown(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+/// Which links somebody may see and touch. Others are, to them, not there.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Scope {
-    /// Everybody's.
-    #[default]
-    All,
-    /// Those of one app.
-    App(AppName),
+pub struct Scope {
+    /// Those of one app; `None`: everybody's.
+    app: Option<AppName>,
+    /// Those of some domains; `None`: of all.
+    domains: Option<Arc<[Option<DomainId>]>>,
 }
 
 impl Scope {
-    /// Whether a link is within.
-    pub fn has(&self, link: &Link) -> bool {
-        self.has_app(link.labels.app.as_ref().map(AppName::as_str))
+    /// All links.
+    pub const ALL: Scope = Scope { app: None, domains: None };
+
+    /// Those of one app.
+    pub fn of_app(app: AppName) -> Scope {
+        Scope { app: Some(app), domains: None }
     }
 
-    /// Whether the links of an app are within; `None`: those of nobody.
-    pub fn has_app(&self, app: Option<&str>) -> bool {
-        match self {
-            Scope::All => true,
-            Scope::App(own) => app == Some(own.as_str()),
-        }
+    /// Of these links those of some domains; `None` stands for the default one.
+    #[must_use]
+    pub fn within(self, domains: impl IntoIterator<Item = Option<DomainId>>) -> Scope {
+        let within: Arc<[Option<DomainId>]> = domains.into_iter().filter(|domain| self.has_domain(*domain)).collect();
+        Scope { domains: Some(within), ..self }
+    }
+
+    /// Of these links those that a key limited to some domains may see.
+    #[must_use]
+    pub fn within_key(self, domains: &KeyDomains) -> Scope {
+        self.within(domains.0.iter().map(|domain| domain.as_ref().map(DomainName::id)))
+    }
+
+    /// Whether all links are within.
+    pub fn is_all(&self) -> bool {
+        *self == Scope::ALL
+    }
+
+    /// Whether a link is within.
+    pub fn has(&self, link: &Link) -> bool {
+        self.has_link(&link.code, link.labels.app.as_ref().map(AppName::as_str))
+    }
+
+    /// Whether a link of an app is within that has this code; `None`: of nobody.
+    pub fn has_link(&self, code: &Code, app: Option<&str>) -> bool {
+        self.app.as_ref().is_none_or(|own| app == Some(own.as_str())) && self.has_domain(code.domain())
+    }
+
+    /// Whether links of a domain may be within.
+    pub fn has_domain(&self, domain: Option<DomainId>) -> bool {
+        self.domains.as_ref().is_none_or(|domains| domains.contains(&domain))
     }
 
     /// The app, if it is that of one.
     pub fn app(&self) -> Option<&AppName> {
-        match self {
-            Scope::All => None,
-            Scope::App(app) => Some(app),
-        }
+        self.app.as_ref()
+    }
+
+    /// The domains, if not all are within.
+    pub fn domains(&self) -> Option<&[Option<DomainId>]> {
+        self.domains.as_deref()
     }
 }
 
@@ -164,6 +251,28 @@ pub(crate) mod tests {
         for bad in ["", "A", "-a", ".a", "a b", "a/b", "a\"", "a\r\n", "é", "a\u{0}", &"x".repeat(65)] {
             assert_eq!(AppName::parse(bad), Err(NameError), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn keys_of_some_domains_reach_no_others() {
+        let served = crate::domains::tests::some_domains();
+        let domains = KeyDomains::read(["GO.test", "DEFAULT", "go.test"], &served).unwrap();
+        assert_eq!((domains.names(), domains.meant()), (vec!["DEFAULT", "go.test"], None));
+        assert_eq!(KeyDomains::from_names(domains.names()), Some(domains));
+        let go = KeyDomains::read(["go.test"], &served).unwrap();
+        assert_eq!(go.meant().map(DomainName::as_str), Some("go.test"));
+        assert_eq!(KeyDomains::read(["s.test"], &served).unwrap().names(), ["DEFAULT"]);
+        let unknown = KeyDomains::read(["other.test"], &served).unwrap_err();
+        assert!(unknown.contains("\"other.test\" is none") && unknown.contains("go.test"), "{unknown}");
+        assert!(KeyDomains::read([], &served).is_err());
+        assert_eq!(KeyDomains::from_names(["Go.test"]), None);
+        let code = Code::parse(b"a").unwrap();
+        let (in_go, app) = (code.within(go.meant().map(DomainName::id)), AppName::parse("shop").unwrap());
+        let scope = Scope::of_app(app).within_key(&go);
+        assert!(scope.has_link(&in_go, Some("shop")) && !scope.has_link(&code, Some("shop")));
+        assert!(!scope.has_link(&in_go, None) && !scope.is_all());
+        // What is asked for beyond it is not there.
+        assert!(!scope.within([None]).has_link(&code, Some("shop")));
     }
 
     #[test]

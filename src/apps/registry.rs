@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::key::{Key, KeyHash};
-use super::{AppName, Role};
+use super::{AppName, KeyDomains, Role};
 use crate::dates;
 
 /// Most keys that are kept, revoked ones too.
@@ -37,6 +37,8 @@ pub struct Entry {
     pub revoked_ms: Option<u64>,
     /// Links that its app may make a second, where that is not as the settings say.
     pub creates: Option<NonZeroU32>,
+    /// The domains whose links it reaches; `None`: all.
+    pub domains: Option<KeyDomains>,
 }
 
 /// What is asked for with a new key.
@@ -50,6 +52,8 @@ pub struct Grant {
     pub expires_ms: Option<u64>,
     /// Links that the app may make a second, where that is not as the settings say.
     pub creates: Option<NonZeroU32>,
+    /// The domains whose links it is to reach; `None`: all.
+    pub domains: Option<KeyDomains>,
 }
 
 /// Why an account of keys cannot be read.
@@ -120,6 +124,7 @@ impl Entry {
             "expires": self.expires_ms.map(dates::format),
             "revoked": self.revoked_ms.map(dates::format),
             "createsPerSecond": self.creates,
+            "domains": self.domains.as_ref().map(KeyDomains::names),
         })
     }
 
@@ -133,6 +138,7 @@ impl Entry {
             "expiresMs": self.expires_ms,
             "revokedMs": self.revoked_ms,
             "createsPerSecond": self.creates,
+            "domains": self.domains.as_ref().map(KeyDomains::names),
         })
     }
 
@@ -156,8 +162,16 @@ impl Entry {
             expires_ms: number("expiresMs")?,
             revoked_ms: number("revokedMs")?,
             creates: creates.map(|number| number.ok_or_else(|| wrong("createsPerSecond"))).transpose()?,
+            domains: match value.get("domains") {
+                None | Some(Value::Null) => None,
+                Some(domains) => Some(domains_of(domains).ok_or_else(|| wrong("domains"))?),
+            },
         })
     }
+}
+
+fn domains_of(names: &Value) -> Option<KeyDomains> {
+    KeyDomains::from_names(names.as_array()?.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?)
 }
 
 fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
@@ -232,9 +246,9 @@ impl Registry {
             return Err(Refusal::Full);
         }
         let key = Key::draw().map_err(|_| Refusal::NoRandom)?;
-        let Grant { app, role, expires_ms, creates } = grant;
+        let Grant { app, role, expires_ms, creates, domains } = grant;
         let (hash, revoked_ms) = (key.hash(), None);
-        let entry = Entry { app, role, hash, created_ms: now_ms, expires_ms, revoked_ms, creates };
+        let entry = Entry { app, role, hash, created_ms: now_ms, expires_ms, revoked_ms, creates, domains };
         self.entries.insert(hash.to_hex(), entry);
         Ok(key)
     }
@@ -288,7 +302,8 @@ impl Registry {
         let (old, hash) = (meant.id(), meant.hash.to_hex());
         // Where the old key had an end, the new one lives as long as that did.
         let expires_ms = meant.expires_ms.map(|end_ms| now_ms.saturating_add(end_ms.saturating_sub(meant.created_ms)));
-        let grant = Grant { app: app.clone(), role: meant.role, expires_ms, creates: meant.creates };
+        let (role, creates, domains) = (meant.role, meant.creates, meant.domains.clone());
+        let grant = Grant { app: app.clone(), role, expires_ms, creates, domains };
         let key = self.add(grant, now_ms)?;
         if let Some(entry) = self.entries.get_mut(&hash) {
             match until_ms <= now_ms {
@@ -425,7 +440,13 @@ mod tests {
     }
 
     fn grant(name: &str) -> Grant {
-        Grant { app: app(name), role: Role::WriteOwn, expires_ms: None, creates: NonZeroU32::new(7) }
+        Grant {
+            app: app(name),
+            role: Role::WriteOwn,
+            expires_ms: None,
+            creates: NonZeroU32::new(7),
+            domains: KeyDomains::from_names(["DEFAULT", "go.test"]),
+        }
     }
 
     fn keyring(registry: &Registry) -> Keyring<String> {

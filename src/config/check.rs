@@ -9,9 +9,11 @@ use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
 use super::redis_url;
 use super::value::{self, Written};
-use super::{Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings};
+use super::{BaseUrl, Domains, Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings};
+use crate::domains::DOMAINS_MAX;
 use crate::exit::Reason;
 use crate::limits::APP_CREATES_MAX;
+use crate::long_url::Authority;
 
 /// The least memory for links that one core can work with, bytes.
 const MEMORY_LIMIT_MIN: u64 = 512 << 10;
@@ -50,6 +52,7 @@ impl<'a> Checker<'a> {
         let has_redis = fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some());
         let allow = self.hosts((Key::AllowHosts, Key::AllowSource), has_redis);
         let block = self.hosts((Key::BlockHosts, Key::BlockSource), has_redis);
+        let domains = self.domains(base_url.as_ref());
         let connections = self.one(Key::LimitsConnections, |written| value::integer(written, 1, 4_000_000));
         let idle = self.one(Key::LimitsIdleSeconds, |written| value::integer(written, 1, 86_400));
         let head = self.one(Key::LimitsHeadSeconds, |written| value::integer(written, 1, 600));
@@ -81,6 +84,7 @@ impl<'a> Checker<'a> {
             expiry: expiry?,
             allow,
             block,
+            domains: domains?,
             limits: Limits {
                 connections: usize::try_from(connections?).ok()?,
                 idle: Duration::from_secs(idle?),
@@ -224,6 +228,31 @@ impl<'a> Checker<'a> {
         }
         let hosts = self.list(hosts, "name at least one host, or leave it out", value::host);
         Hosts { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
+    }
+
+    /// The domains besides the default one. None of their targets may be an address of the service: whoever finds nothing there
+    /// would be led in circles.
+    fn domains(&mut self, base_url: Option<&BaseUrl>) -> Option<Domains> {
+        let right = "name at least one domain, or leave it out";
+        let listed = self.list(Key::DomainsServe, right, value::domain).unwrap_or_default();
+        let fallback = self.one(Key::DomainsFallback, value::boolean);
+        let unknown_host = self.one(Key::DomainsUnknownHost, value::unknown_host);
+        let urls = listed.iter().map(|(domain, _)| &*domain.base_url).chain(base_url.map(BaseUrl::as_str));
+        let own: Vec<Authority> = urls.filter_map(Authority::of).collect();
+        for (place, (domain, source)) in listed.iter().enumerate() {
+            for wrong in
+                value::wrong_with_domain(domain, listed[..place].iter().map(|(domain, _)| domain), base_url, &own)
+            {
+                self.problems.push(Problem::of(source.clone(), Key::DomainsServe, wrong));
+            }
+        }
+        if listed.len() > DOMAINS_MAX {
+            let wrong =
+                Wrong::new(format!("{} domains are too many", listed.len()), format!("name at most {DOMAINS_MAX}"));
+            self.problems.push(Problem::of(self.sources[Key::DomainsServe as usize].clone(), Key::DomainsServe, wrong));
+        }
+        let serve = listed.into_iter().map(|(domain, _)| domain).collect();
+        Some(Domains { serve, fallback: fallback?, unknown_host: unknown_host? })
     }
 
     fn fleet(&mut self) -> Option<Fleet> {

@@ -4,6 +4,7 @@ use super::cpus::{self, CpuChoice};
 use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
 use super::{Hosts, KeySource, ListSource, Residency, Settings, value};
+use crate::domains::UnknownHost;
 
 pub(super) fn describe(settings: &Settings) -> String {
     let mut text = String::from("# The settings that hold, and where each comes from.\n");
@@ -109,6 +110,17 @@ fn value(settings: &Settings, key: Key) -> Shown {
         Key::AllowSource => return source_of_hosts(&settings.allow),
         Key::BlockHosts => return list_of_hosts(&settings.block),
         Key::BlockSource => return source_of_hosts(&settings.block),
+        Key::DomainsServe if settings.domains.serve.is_empty() => return Shown::Unset,
+        Key::DomainsServe => {
+            let domains: Vec<String> =
+                settings.domains.serve.iter().map(|one| quote(&value::domain_text(one))).collect();
+            format!("[{}]", domains.join(", "))
+        }
+        Key::DomainsFallback => settings.domains.fallback.to_string(),
+        Key::DomainsUnknownHost => quote(match settings.domains.unknown_host {
+            UnknownHost::NotFound => "not_found",
+            UnknownHost::Misdirected => "misdirected",
+        }),
         Key::LimitsConnections => settings.limits.connections.to_string(),
         Key::LimitsIdleSeconds => settings.limits.idle.as_secs().to_string(),
         Key::LimitsHeadSeconds => settings.limits.head.as_secs().to_string(),

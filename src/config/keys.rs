@@ -28,6 +28,9 @@ pub enum Key {
     AllowSource,
     BlockHosts,
     BlockSource,
+    DomainsServe,
+    DomainsFallback,
+    DomainsUnknownHost,
     FleetNode,
     FleetPassword,
     FleetCaFile,
@@ -66,7 +69,7 @@ pub struct Setting {
 }
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 35] = [
+pub static SETTINGS: [Setting; 38] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -276,6 +279,36 @@ pub static SETTINGS: [Setting; 35] = [
         default: None,
         secret: false,
         doc: "Where more such hosts are read every two seconds, as a JSON object {\"id\": \"host\", ...}; in Redis the key {PREFIX}:block.",
+    },
+    Setting {
+        key: Key::DomainsServe,
+        name: "domains.serve",
+        env: "CAROM_DOMAINS_SERVE",
+        flag: None,
+        kind: "one or more of https://go.example, each with any of home=URL, not_found=URL and expired=URL behind it",
+        default: None,
+        secret: false,
+        doc: "Short domains besides that of base_url, and where people are led who find nothing there; for base_url itself name it, too.",
+    },
+    Setting {
+        key: Key::DomainsFallback,
+        name: "domains.fallback",
+        env: "CAROM_DOMAINS_FALLBACK",
+        flag: None,
+        kind: "true or false",
+        default: Some("false"),
+        secret: false,
+        doc: "Whether links of the default domain, that of base_url, answer on the other domains, too.",
+    },
+    Setting {
+        key: Key::DomainsUnknownHost,
+        name: "domains.unknown_host",
+        env: "CAROM_DOMAINS_UNKNOWN_HOST",
+        flag: None,
+        kind: "not_found or misdirected",
+        default: Some("not_found"),
+        secret: false,
+        doc: "What a request for a host that is no domain is told once there are several: as for an unknown link (404), or why (421).",
     },
     Setting {
         key: Key::FleetNode,

@@ -34,6 +34,7 @@ use check::Checker;
 use keys::{Key, SETTINGS};
 use raw::Raw;
 
+use crate::domains::{Domain, UnknownHost};
 use crate::hosts::HostPattern;
 
 /// The settings of a node, each value checked, and all fitting together.
@@ -69,6 +70,8 @@ pub struct Settings {
     pub allow: Hosts,
     /// What no link leads to.
     pub block: Hosts,
+    /// The domains besides the default one.
+    pub domains: Domains,
     /// What an operator may bound.
     pub limits: Limits,
     /// How much is logged.
@@ -108,6 +111,17 @@ pub struct Hosts {
     pub hosts: Vec<HostPattern>,
     /// Where the dynamic part is read.
     pub source: Option<ListSource>,
+}
+
+/// The domains of a service. None configured: the host of a request says nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Domains {
+    /// Each with where it leads who find nothing. That of the base URL may be among them.
+    pub serve: Vec<Domain>,
+    /// Whether links of the default domain answer on the others.
+    pub fallback: bool,
+    /// What a request for another host is told.
+    pub unknown_host: UnknownHost,
 }
 
 /// Where the dynamic part of a list of hosts is read.

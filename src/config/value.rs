@@ -9,7 +9,9 @@ use carom_shards::{CodeLength, SpaceKey};
 
 use super::ListSource;
 use super::problem::{Source, Wrong, quoted};
-use crate::hosts::HostPattern;
+use crate::domains::{Domain, DomainName, Targets, UnknownHost};
+use crate::hosts::{HostPattern, host_of};
+use crate::long_url::{Authority, LongUrl};
 
 /// A value as a source wrote it, before anybody asked what it means.
 #[derive(Clone, PartialEq, Debug)]
@@ -313,6 +315,87 @@ pub(super) fn items(found: &Found) -> Vec<Result<(String, Source), (Wrong, Sourc
             Ok(text) => text.split(',').map(|item| Ok((item.trim().to_owned(), found.source.clone()))).collect(),
             Err(wrong) => vec![Err((wrong, found.source.clone()))],
         },
+    }
+}
+
+/// A domain: its base URL, and behind it where people are led who find nothing.
+pub(super) fn domain(text: &str) -> Result<Domain, Wrong> {
+    const RIGHT: &str = "write https://go.example, and behind it any of home=URL, not_found=URL and expired=URL";
+    let mut words = text.split_ascii_whitespace();
+    let base_url = base_url(&Written::Word(words.next().unwrap_or_default().to_owned()))?;
+    let host = host_of(base_url.as_str().as_bytes());
+    let name = DomainName::parse(host).map_err(|error| Wrong::new(format!("{} {error}", quoted(host)), RIGHT))?;
+    let mut targets = Targets::default();
+    for word in words {
+        let wrong = |reason: String| Wrong::new(format!("{} {reason}", quoted(word)), RIGHT);
+        let (which, url) = word.split_once('=').ok_or_else(|| wrong("is not home=, not_found= or expired=".into()))?;
+        let target = match which {
+            "home" => &mut targets.home,
+            "not_found" => &mut targets.not_found,
+            "expired" => &mut targets.expired,
+            _ => return Err(wrong("is not home=, not_found= or expired=".into())),
+        };
+        let url = LongUrl::parse(url, &[]).map_err(|error| wrong(format!("names a URL that {error}")))?;
+        if target.replace(url.into()).is_some() {
+            return Err(wrong(format!("is the second {which}=")));
+        }
+    }
+    Ok(Domain { name, base_url: base_url.as_str().to_owned(), targets })
+}
+
+/// A domain as [`domain`] reads it.
+pub(super) fn domain_text(domain: &Domain) -> String {
+    let Targets { home, not_found, expired } = &domain.targets;
+    let targets = [("home", home), ("not_found", not_found), ("expired", expired)];
+    let targets = targets.into_iter().filter_map(|(name, url)| Some(format!(" {name}={}", url.as_ref()?)));
+    std::iter::once(domain.base_url.clone()).chain(targets).collect()
+}
+
+/// What is wrong with a domain among others: those before it, the default one, and all addresses of the service.
+pub(super) fn wrong_with_domain<'d>(
+    domain: &'d Domain,
+    mut before: impl Iterator<Item = &'d Domain>,
+    default: Option<&BaseUrl>,
+    own: &[Authority],
+) -> Vec<Wrong> {
+    let mut all = Vec::new();
+    if let Some(other) = before.find(|other| other.name == domain.name || other.name.id() == domain.name.id()) {
+        let reason = match other.name == domain.name {
+            true => format!("{} is named twice", domain.name),
+            false => format!(
+                "{} and {} have the same 48 bits of their hashes, which tell domains apart",
+                domain.name, other.name
+            ),
+        };
+        all.push(Wrong::new(reason, "leave one of the two out"));
+    }
+    if let Some(default) = default
+        && host_of(default.as_str().as_bytes()) == domain.name.as_str()
+        && default.as_str() != domain.base_url
+    {
+        let reason = format!("{} is the host of base_url, which is {default}", domain.base_url);
+        all.push(Wrong::new(reason, "write both alike"));
+    }
+    let Targets { home, not_found, expired } = &domain.targets;
+    for (which, url) in [("home", home), ("not_found", not_found), ("expired", expired)] {
+        if let Some(url) = url.as_ref().filter(|url| Authority::of(url).is_some_and(|of| own.contains(&of))) {
+            let reason =
+                format!("{which}={url} is an address of this service itself, where nothing else would be found");
+            all.push(Wrong::new(reason, "name a page of another server"));
+        }
+    }
+    all
+}
+
+/// What a request for a host that is no domain is told.
+pub(super) fn unknown_host(written: &Written) -> Result<UnknownHost, Wrong> {
+    match text(written)?.trim() {
+        "not_found" => Ok(UnknownHost::NotFound),
+        "misdirected" => Ok(UnknownHost::Misdirected),
+        other => {
+            let wrong = format!("{} is neither not_found nor misdirected", quoted(other));
+            Err(Wrong::new(wrong, "write \"not_found\" or \"misdirected\""))
+        }
     }
 }
 

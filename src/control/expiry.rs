@@ -286,7 +286,7 @@ impl Sweeper {
             graves.retain(|grave| grave.code.len() >= shortest);
             let Some(swept) = self.order(Order::Unearth { graves, until_ms }) else { break };
             self.graves_behind = Some(last);
-            codes.extend(swept.codes.iter().filter_map(GeneratedCode::from_code));
+            codes.extend(swept.codes.iter().filter_map(|code| GeneratedCode::from_code(&code.within(None))));
         }
         codes
     }

@@ -133,9 +133,9 @@ pub fn export(
 /// # Errors
 /// What is damaged.
 pub(super) fn write_line(key: &[u8], value: &[u8], scope: &Scope, lines: &mut Vec<u8>) -> Result<bool, String> {
-    let code = Code::parse(key).map_err(|error| format!("a key that {error}"))?;
+    let code = Code::from_key(key).map_err(|error| format!("a key that {error}"))?;
     match record::decode(key, value).map_err(|error| format!("{code}: {error}"))? {
-        RecordRef::Link(link) if scope.has_app(link.app) => {
+        RecordRef::Link(link) if scope.has_link(&code, link.app) => {
             ndjson::write(&code, &link, lines);
             Ok(true)
         }
@@ -149,7 +149,7 @@ fn read_parts(links: &Links, parts: &[Part], pieces: &SyncSender<Piece>) {
         let mut lines = Vec::with_capacity(BUFFER_BYTES + 4_096);
         let mut count = 0;
         let result = links.scan(part, |key, value| {
-            match write_line(key, value, &Scope::All, &mut lines) {
+            match write_line(key, value, &Scope::ALL, &mut lines) {
                 Ok(is_link) => count += u64::from(is_link),
                 Err(what) => return pieces.send(Piece::Damaged(what)).is_ok(),
             }

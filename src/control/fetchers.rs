@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use super::pool;
@@ -90,7 +90,7 @@ impl FetcherSetup {
             Read::Link(link) => LookedUp::Link(link),
             Read::Nothing => LookedUp::Missing,
             Read::Damaged(why) => {
-                self.stats.report_damaged(code.ascii(&mut [0; CODE_LEN_MAX]), &why);
+                self.stats.report_damaged(code.key(&mut [0; CODE_KEY_LEN_MAX]), &why);
                 LookedUp::Damaged
             }
             Read::Unreadable => LookedUp::Unknown,

@@ -15,13 +15,14 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeLength, CodeSpace, Counter, GeneratedCode, Issuer, Segment};
 
 use super::disk::DiskGuard;
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
 use super::indexes::Entries;
 use super::progress::{Progress, rate};
+use crate::domains::Domains;
 use crate::fleet::Partition;
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use crate::link::Link;
@@ -48,6 +49,8 @@ pub struct ImportSetup {
     pub length: CodeLength,
     /// The authorities that the service answers to.
     pub own: Vec<Authority>,
+    /// The domains of the service.
+    pub domains: Domains,
     /// How many threads parse.
     pub threads: usize,
     /// Bytes of the input, where known.
@@ -256,7 +259,7 @@ impl<'s> Committer<'s> {
         let mut sorted: Vec<_> = self.collected.iter().map(|(code, range)| (SortKey::new(code), range)).collect();
         sorted.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         if !sorted.is_empty() {
-            let records = || sorted.iter().map(|(key, range)| (key.ascii(), &self.records[(*range).clone()]));
+            let records = || sorted.iter().map(|(key, range)| (key.bytes(), &self.records[(*range).clone()]));
             // The indexes come first: whatever happens, no link is without its entry, and entries without a link do no harm.
             let mut entries = Entries::default();
             records().for_each(|(key, record)| entries.add(key, record));
@@ -325,14 +328,14 @@ impl<'s> Committer<'s> {
     fn issue(&mut self, item: &Item) -> Result<(), ImportError> {
         let link = item.link.as_deref().expect("a line without a code keeps its link");
         loop {
-            let code = self.next_code()?;
+            let code = self.next_code()?.within(link.labels.domain_id());
             // A counter that was set back gives codes a second time; so each is looked up.
             if self.collected.contains_key(&code) || self.setup.links.get(&code)?.is_some() {
                 continue;
             }
             let link = Link { code, ..link.clone() };
             let mut record = Vec::with_capacity(link.target.len() + 64);
-            record::encode_link(code.ascii(&mut [0; CODE_LEN_MAX]), &link, &mut record);
+            record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), &link, &mut record);
             self.collect(code, &record);
             return Ok(());
         }
@@ -385,25 +388,25 @@ impl<'s> Committer<'s> {
     }
 }
 
-/// A code in the order of the store, which is that of its ASCII form.
+/// The key of a code, in the order of the store.
 struct SortKey {
-    ascii: [u8; CODE_LEN_MAX],
+    bytes: [u8; CODE_KEY_LEN_MAX],
     len: usize,
 }
 
 impl SortKey {
     fn new(code: &Code) -> SortKey {
-        let mut key = SortKey { ascii: [0; CODE_LEN_MAX], len: code.len() };
-        code.ascii(&mut key.ascii);
-        key
+        let mut bytes = [0; CODE_KEY_LEN_MAX];
+        let len = code.key(&mut bytes).len();
+        SortKey { bytes, len }
     }
 
-    fn ascii(&self) -> &[u8] {
-        &self.ascii[..self.len]
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 
     fn cmp(&self, other: &SortKey) -> std::cmp::Ordering {
-        self.ascii().cmp(other.ascii())
+        self.bytes().cmp(other.bytes())
     }
 }
 
@@ -412,6 +415,7 @@ mod tests {
     use super::*;
     use crate::control::export::export;
     use crate::control::testing::KEY;
+    use crate::domains::UnknownHost;
     use carom_shards::SpaceKey;
     use std::path::Path;
 
@@ -423,6 +427,7 @@ mod tests {
             space: CodeSpace::new(&SpaceKey::from_bytes([1; 32])),
             length: CodeLength::DEFAULT,
             own: vec![Authority::of("http://127.0.0.1:8080").unwrap()],
+            domains: Domains::new("https://s.test", &[], false, UnknownHost::NotFound),
             threads: 2,
             total_bytes: None,
             terminal: false,

@@ -8,11 +8,12 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Mutex, PoisonError};
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::import::ImportSetup;
 use super::ndjson::{self, Line};
 use crate::apps::AppName;
+use crate::domains::DomainName;
 use crate::labels::Labels;
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
 use crate::link::{Link, Origin, Version};
@@ -136,7 +137,7 @@ fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Pa
         let text = rest[..end].trim_ascii();
         rest = rest.get(end + 1..).unwrap_or_default();
         if !text.is_empty() {
-            match ndjson::read(text, &setup.own) {
+            match ndjson::read(text, &setup.own, &setup.domains) {
                 Ok(read) => {
                     if let Err(error) = parsed.add(setup, line, read, now_ms) {
                         parsed.failure = Some(error);
@@ -177,7 +178,7 @@ impl Parsed {
             found = Found::Absent;
         }
         let start = self.records.len();
-        record::encode_link(code.ascii(&mut [0; CODE_LEN_MAX]), &link, &mut self.records);
+        record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), &link, &mut self.records);
         let range = start..self.records.len();
         // What the line does not say matters when it is compared again, which is rare: then the link itself is needed.
         let link = (unsaid.0 || unsaid.1).then(|| Box::new(link));
@@ -194,7 +195,7 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
         Err(StoreError::Damaged(_)) => return Ok(Found::Damaged),
         Err(error) => return Err(error),
     };
-    Ok(match record::decode(link.code.ascii(&mut [0; CODE_LEN_MAX]), &stored) {
+    Ok(match record::decode(link.code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) {
         Ok(RecordRef::Link(stored)) => {
             let same = says_the_same(&stored, link)
                 && (any_date || stored.created_ms == link.created_ms)
@@ -209,10 +210,11 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
 
 /// Whether a stored link leads to the same place in the same way, and the same is noted of it.
 fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
-    let Labels { title, tags, crawlable, default_end, app, app_version } = &link.labels;
+    let Labels { title, tags, crawlable, default_end, app, app_version, domain } = &link.labels;
     let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();
     let is_noted = stored.crawlable == *crawlable && stored.default_end == *default_end;
     let is_owned = stored.app == app.as_ref().map(AppName::as_str) && stored.app_version == app_version.as_deref();
+    let is_owned = is_owned && stored.domain == domain.as_ref().map(DomainName::as_str);
     stored.policy == link.policy && stored.target == link.target && is_labelled && is_noted && is_owned
 }
 
@@ -221,8 +223,8 @@ pub(super) fn same(code: &Code, stored: &[u8], item: &Item, record: &[u8]) -> Fo
     if stored == record {
         return Found::Same;
     }
-    let key = &mut [0; CODE_LEN_MAX];
-    match (record::decode(code.ascii(key), stored), &item.link) {
+    let key = &mut [0; CODE_KEY_LEN_MAX];
+    match (record::decode(code.key(key), stored), &item.link) {
         (Ok(RecordRef::Link(stored)), Some(link)) if says_the_same(&stored, link) => Found::Same,
         (Ok(RecordRef::Link(_)), _) => Found::Other,
         (Ok(RecordRef::Tombstone(_)), _) => Found::Tombstone,

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::catalog;
 use super::progress::rate;
@@ -28,7 +28,7 @@ pub struct Entries {
 impl Entries {
     /// Adds those of a record, if it is that of a link.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
-        let (Ok(code), Ok(RecordRef::Link(link))) = (Code::parse(key), record::decode(key, value)) else { return };
+        let (Ok(code), Ok(RecordRef::Link(link))) = (Code::from_key(key), record::decode(key, value)) else { return };
         let link = link.to_link(code);
         self.urls.push(link.url_entry());
         self.ends.extend(link.end());
@@ -133,7 +133,7 @@ pub fn mend(links: &Links, codes: &[Code]) -> Result<(), StoreError> {
     let mut entries = Entries::default();
     for code in codes {
         if let Some(stored) = links.get(code)? {
-            entries.add(code.ascii(&mut [0; CODE_LEN_MAX]), &stored);
+            entries.add(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored);
         }
     }
     entries.write(links, &Index::ALL)?;

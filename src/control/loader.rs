@@ -124,7 +124,7 @@ impl Shared<'_> {
     }
 
     fn take(&self, batches: &mut [LoadBatch], key: &[u8], value: &[u8]) {
-        let Ok(code) = Code::parse(key) else {
+        let Ok(code) = Code::from_key(key) else {
             self.stats.store_damaged.add_shared(1);
             tracing::error!(key = %key.escape_ascii(), "a stored key is no code");
             return;
@@ -227,7 +227,7 @@ mod tests {
                 };
                 assert_eq!(batch.iter().count(), batch.records as usize);
                 for (key, value) in batch.iter() {
-                    let code = Code::parse(key).unwrap();
+                    let code = Code::from_key(key).unwrap();
                     assert_eq!(owner(node.hasher.hash(&code), node.cores).index(), core);
                     assert!(seen.insert(code));
                     broken += u32::from(record::decode(key, value).is_err());

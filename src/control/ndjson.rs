@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::apps::{APP_VERSION_LEN_MAX, AppName, NameError, is_app_version};
 use crate::dates::{self, DateError};
+use crate::domains::{DomainName, DomainNameError, Domains};
 use crate::labels::{self, LabelError, Labels, Tags};
 use crate::link::Origin;
 use crate::long_url::{Authority, LongUrl, LongUrlError};
@@ -58,6 +59,8 @@ pub enum LineError {
     App(NameError),
     /// `appVersion` cannot be kept.
     AppVersion,
+    /// `domain` is none.
+    Domain(DomainNameError),
 }
 
 impl fmt::Display for LineError {
@@ -74,6 +77,7 @@ impl fmt::Display for LineError {
             LineError::Origin => f.write_str("origin is neither \"issued\" nor \"custom\""),
             LineError::Label(field, error) => write!(f, "{field} {error}"),
             LineError::App(error) => write!(f, "app {error}"),
+            LineError::Domain(error) => write!(f, "domain {error}"),
             LineError::AppVersion => {
                 write!(f, "appVersion is not 1 to {APP_VERSION_LEN_MAX} printable ASCII characters")
             }
@@ -125,6 +129,8 @@ struct Raw<'a> {
     #[serde(borrow, default)]
     app_version: Option<Text<'a>>,
     #[serde(borrow, default)]
+    domain: Option<Text<'a>>,
+    #[serde(borrow, default)]
     meta: Option<RawMeta<'a>>,
 }
 
@@ -139,11 +145,12 @@ struct RawMeta<'a> {
     max_visits: Option<NonZeroU32>,
 }
 
-/// Reads one line. `own` are the authorities that the service answers to.
+/// Reads one line. `own` are the authorities that the service answers to. A domain need not be one that is served: it may be
+/// configured after the import.
 ///
 /// # Errors
 /// [`LineError`] with the first reason that was met.
-pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
+pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, LineError> {
     let raw: Raw<'_> = serde_json::from_slice(line).map_err(LineError::Json)?;
     let code = raw.short_code.map(|text| Code::parse(text.0.as_bytes())).transpose().map_err(LineError::Code)?;
     if code.is_some_and(|code| code.is_reserved()) {
@@ -179,7 +186,15 @@ pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
             Some(text) if !is_app_version(&text) => return Err(LineError::AppVersion),
             version => version,
         },
+        domain: match raw.domain.as_ref().map(|text| &*text.0) {
+            None | Some("") => None,
+            Some(text) => match domains.named(text) {
+                Some(place) => domains.label_at(place),
+                None => Some(DomainName::parse(text).map_err(LineError::Domain)?),
+            },
+        },
     };
+    let code = code.map(|code| code.within(labels.domain_id()));
     let policy = Policy {
         status,
         cache_seconds: raw.cache_seconds,
@@ -196,7 +211,7 @@ pub fn read(line: &[u8], own: &[Authority]) -> Result<Line, LineError> {
 /// Writes one line, with its end, behind what is in `out`.
 pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"shortCode\":\"");
-    out.extend_from_slice(code.ascii(&mut [0; CODE_LEN_MAX]));
+    out.extend_from_slice(code.slug(&mut [0; CODE_LEN_MAX]));
     out.extend_from_slice(b"\",\"longUrl\":\"");
     push_escaped(link.target.as_bytes(), out);
     out.extend_from_slice(b"\",\"dateCreated\":\"");
@@ -231,7 +246,7 @@ pub fn write(code: &Code, link: &LinkRef<'_>, out: &mut Vec<u8>) {
     if link.default_end {
         out.extend_from_slice(b",\"defaultEnd\":true");
     }
-    for (name, text) in [("app", link.app), ("appVersion", link.app_version)] {
+    for (name, text) in [("domain", link.domain), ("app", link.app), ("appVersion", link.app_version)] {
         if let Some(text) = text {
             out.extend_from_slice(format!(",\"{name}\":").as_bytes());
             push_json(&text, out);
@@ -284,12 +299,17 @@ fn push_number(number: u64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domains::UnknownHost;
     use crate::link::{Link, Version};
     use crate::record::tests::any_link;
     use proptest::prelude::*;
 
     fn text(line: &str) -> Result<Line, LineError> {
-        read(line.as_bytes(), &[])
+        read(line.as_bytes(), &[], &domains())
+    }
+
+    fn domains() -> Domains {
+        Domains::new("https://s.test", &[], false, UnknownHost::NotFound)
     }
 
     proptest! {
@@ -319,15 +339,16 @@ mod tests {
                 default_end,
                 app,
                 app_version,
+                domain: labels.domain.as_ref().map(DomainName::as_str),
             };
             let mut out = Vec::new();
             write(&link.code, &stored, &mut out);
             let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
             prop_assert_eq!(value["longUrl"].as_str(), Some(&*link.target));
-            prop_assert_eq!(value["shortCode"].as_str(), Some(&*link.code.to_string()));
+            prop_assert_eq!(value["shortCode"].as_str(), Some(&*link.code.as_slug().to_string()));
             prop_assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
             prop_assert_eq!(value["title"].as_str(), title);
-            if let Ok(line) = read(&out, &[]) {
+            if let Ok(line) = read(&out, &[], &domains()) {
                 let default_end = default_end && policy.valid_until_ms.is_some();
                 prop_assert_eq!((line.policy, line.labels), (policy, Labels { default_end, ..link.labels }));
             }
@@ -335,14 +356,14 @@ mod tests {
 
         #[test]
         fn reading_is_total(line in any::<Vec<u8>>(), near in "\\{\"(longUrl|shortCode|meta)\":.{0,30}\\}") {
-            let _ = read(&line, &[]);
+            let _ = read(&line, &[], &domains());
             let _ = text(&near);
         }
     }
 
     #[test]
     fn a_written_line_reads_back() {
-        let code = Code::parse(b"a-b_c").unwrap();
+        let code = Code::parse(b"a-b_c").unwrap().within(DomainName::parse("go.test").ok().map(|name| name.id()));
         let policy = Policy {
             status: RedirectStatus::SeeOther,
             cache_seconds: Some(60),
@@ -361,10 +382,12 @@ mod tests {
             default_end: true,
             app: Some("shop"),
             app_version: Some("1.0 \"b\""),
+            domain: Some("go.test"),
         };
         let mut out = Vec::new();
         write(&code, &stored, &mut out);
-        let line = read(&out, &[]).unwrap();
+        let line = read(&out, &[], &domains()).unwrap();
+        assert_eq!(line.labels.domain.as_ref().map(DomainName::as_str), stored.domain);
         assert_eq!((line.code, line.policy, line.origin), (Some(code), policy, Some(Origin::Issued)));
         assert_eq!((line.target.as_str(), line.created_ms), (stored.target, Some(stored.created_ms)));
         assert_eq!((line.labels.title.as_deref(), line.labels.tags.joined()), (stored.title, stored.tags));

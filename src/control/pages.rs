@@ -37,7 +37,7 @@ fn page(links: &Links, stats: &NodeStats, behind: &[u8], scope: &Scope, (bytes, 
         let mut damaged = Vec::new();
         let scanned = links.scan_behind(part, behind, |key, value| {
             match export::write_line(key, value, scope, &mut page.lines) {
-                Err(what) if *scope == Scope::All => damaged.push(what),
+                Err(what) if scope.is_all() => damaged.push(what),
                 Ok(_) | Err(_) => {}
             }
             left -= 1;
@@ -47,7 +47,7 @@ fn page(links: &Links, stats: &NodeStats, behind: &[u8], scope: &Scope, (bytes, 
         });
         page.damaged.append(&mut damaged);
         match scanned {
-            Ok(ranges) if *scope == Scope::All => page.damaged.extend(ranges.iter().map(ToString::to_string)),
+            Ok(ranges) if scope.is_all() => page.damaged.extend(ranges.iter().map(ToString::to_string)),
             Ok(_) => {}
             Err(error) => {
                 stats.store_errors.add_shared(1);
@@ -77,7 +77,7 @@ mod tests {
     fn read_all(node: &TestNode, bounds: (usize, usize)) -> (Vec<u8>, Vec<String>) {
         let (mut lines, mut damaged, mut behind) = (Vec::new(), Vec::new(), Vec::new());
         loop {
-            let page = page(&node.links, &node.stats, &behind, &Scope::All, bounds);
+            let page = page(&node.links, &node.stats, &behind, &Scope::ALL, bounds);
             assert!(!page.failed);
             lines.extend(page.lines);
             damaged.extend(page.damaged);

@@ -582,7 +582,7 @@ fn is_within(by: &Scope, before: &Stored, ground: &Ground) -> bool {
         (_, Ground::Accepted { .. }) => true,
         (_, Ground::Held(theirs)) if !has(theirs) => false,
         (Stored::Held(mine), _) => has(mine),
-        (Stored::Damaged, _) => *by == Scope::All,
+        (Stored::Damaged, _) => by.is_all(),
         (Stored::Absent | Stored::Unknown, _) => true,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::pool;
 use super::visits::Visits;
@@ -58,7 +58,7 @@ pub(super) enum Read {
 pub(super) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
     match links.get(code) {
         Ok(None) => Read::Nothing,
-        Ok(Some(value)) => match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
+        Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
             Ok(RecordRef::Link(link)) => Read::Link(Arc::new(link.to_link(*code))),
             Ok(RecordRef::Tombstone(_)) => Read::Nothing,
             Err(error) => Read::Damaged(error.to_string()),

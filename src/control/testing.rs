@@ -116,6 +116,6 @@ pub(crate) fn create(link: Link, token: u64) -> Order {
 /// The request to delete a link.
 pub(crate) fn delete(code: &str, token: u64) -> Order {
     let code = carom_shards::Code::parse(code.as_bytes()).unwrap();
-    let request = StoreRequest::Delete { code, by: Scope::All, ticket: Ticket { core: CoreId(0), token } };
+    let request = StoreRequest::Delete { code, by: Scope::ALL, ticket: Ticket { core: CoreId(0), token } };
     Order::Client(request, Ground::Alone)
 }

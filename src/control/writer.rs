@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use super::catalog::Catalog;
@@ -399,7 +399,7 @@ fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
 fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
     match links.get(code) {
         Ok(None) => Stored::Absent,
-        Ok(Some(value)) => match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), &value) {
+        Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
             Ok(record) => Stored::Held(State::from_record(*code, &record)),
             Err(error) => {
                 stats.report_damaged(code.to_string().as_bytes(), &error);

@@ -37,8 +37,18 @@ pub(super) struct Asking {
     pub(super) wanted: bool,
     /// Whether the store or Redis is asked, which may take longer than clients should wait.
     pub(super) looked_up: bool,
+    /// Whether it is to be asked, since there was no answer to the one before.
+    pub(super) again: bool,
     /// Who asked.
     pub(super) visitor: Option<Visitor>,
+}
+
+impl Asking {
+    /// A question of a request that came at that instant; its head says who asked.
+    pub(super) fn new(desk: &Desk, ask: Ask, since: Instant, head: &[u8]) -> Asking {
+        let visitor = desk.visitor(ask.user_agent.of(head), ask.referer.of(head));
+        Asking { ask, since, wanted: false, looked_up: false, again: false, visitor }
+    }
 }
 
 /// One connection.
@@ -111,6 +121,17 @@ impl Conn {
             dirty: false,
             place: None,
         }
+    }
+
+    /// What its questions are known by.
+    pub(super) fn token(&self) -> u64 {
+        u64::from(self.tag.generation) << 32 | u64::from(self.tag.slot)
+    }
+
+    /// Waits for the answer to a question that came with that query.
+    pub(super) fn wait(&mut self, asking: Asking, query: &[u8]) {
+        self.asking = Some(asking);
+        self.query.extend_from_slice(query);
     }
 
     /// The address of the client; `None` where it is gone already.

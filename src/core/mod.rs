@@ -14,6 +14,7 @@ pub mod listen;
 mod look;
 mod mesh;
 mod patience;
+mod places;
 mod recall;
 mod residents;
 mod serve;

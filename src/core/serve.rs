@@ -241,6 +241,11 @@ impl Core {
             if let Completion::Received { result: Ok(Some(chunk)), .. } = completion
                 && let Some(code) = crate::wire::peek(self.ring.bytes(chunk))
             {
+                let places = &self.work.places;
+                let code = match places.are_many() {
+                    true => places.of_host(code, crate::wire::peek_host(self.ring.bytes(chunk))).1,
+                    false => code,
+                };
                 let (hash, owner) = data.shard.locate(&code);
                 if owner == data.shard.me {
                     self.foreseen.push(hash);

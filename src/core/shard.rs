@@ -131,7 +131,7 @@ impl Shard {
     pub(super) fn load(&mut self, batch: &LoadBatch) {
         let hasher = self.hasher;
         let mut records = batch.iter().filter_map(|(key, value)| {
-            let code = Code::parse(key).ok()?;
+            let code = Code::from_key(key).ok()?;
             Some(Loaded { code, hash: hasher.hash(&code), key, value })
         });
         let mut group = Vec::with_capacity(LOAD_GROUP);

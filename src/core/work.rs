@@ -14,6 +14,7 @@ use super::data::{Brought, Data, Place};
 use super::executor::{self, Woken};
 use super::look::{self, Looks, Next};
 use super::mesh::Question;
+use super::places::Places;
 use super::serve::Limits;
 use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
 use crate::desk::{Desk, Looked};
@@ -56,6 +57,7 @@ pub(super) struct Work {
     /// What tasks at the desk have asked other cores for.
     forwarded: HashMap<u64, Code>,
     pub(super) answers: Answers,
+    pub(super) places: Places,
     pub(super) desk: Rc<Desk>,
     pub(super) service: Service,
     pub(super) stats: Arc<CoreStats>,
@@ -88,6 +90,7 @@ impl Work {
             dirty: Vec::new(),
             data,
             answers: Answers::new(now.unix_ms / 1_000),
+            places: Places::new(&desk.counters().domains),
             desk,
             service,
             stats,
@@ -199,7 +202,7 @@ impl Work {
             at += step.consumed;
             match step.action {
                 Action::Read => return at,
-                Action::Lookup(ask) => {
+                Action::Lookup(mut ask) => {
                     let data = self.data.as_mut().expect("only cores with a shard have fast connections");
                     if self.desk.guard().is_alert() && conn.is_barred(&self.desk) {
                         self.stats.throttled.add(1);
@@ -209,34 +212,41 @@ impl Work {
                         }
                         continue;
                     }
-                    let found = match data.find(&ask.code, self.now.unix_ms) {
-                        Place::Here(found) => found,
-                        Place::Copy(found) => {
-                            self.stats.hot_hits.add(1);
-                            found
-                        }
-                        Place::There { owner, hash, wanted } => {
-                            let visitor = visitor_of(&self.desk, &ask, taken);
-                            let since = self.now.instant;
-                            conn.asking = Some(Asking { ask, since, wanted, looked_up: false, visitor });
-                            conn.query.extend_from_slice(ask.query.of(taken));
-                            self.stats.forwarded_out.add(1);
-                            data.mesh.ask(owner, Question { token: token_of(conn), hash, code: ask.code });
+                    self.places.locate(&mut ask, taken);
+                    let mut found = Found::Missing;
+                    while ask.place.is_some() {
+                        found = match data.find(&ask.code, self.now.unix_ms) {
+                            Place::Here(found) => found,
+                            Place::Copy(found) => {
+                                self.stats.hot_hits.add(1);
+                                found
+                            }
+                            Place::There { owner, hash, wanted } => {
+                                let question = Question { token: conn.token(), hash, code: ask.code };
+                                let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
+                                conn.wait(Asking { wanted, ..asking }, ask.query.of(taken));
+                                self.stats.forwarded_out.add(1);
+                                data.mesh.ask(owner, question);
+                                return at;
+                            }
+                        };
+                        let looks = self.looks.as_mut().expect("whoever has a shard has these");
+                        let Next::Answer(then) = go_on(&self.desk, looks, found, ask.code, conn.token(), self.now.tick)
+                        else {
+                            let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
+                            conn.wait(Asking { looked_up: true, ..asking }, ask.query.of(taken));
                             return at;
+                        };
+                        found = then;
+                        match self.places.fallback_of(&ask.code) {
+                            Some(code) if found == Found::Missing => ask.code = code,
+                            _ => break,
                         }
-                    };
-                    let looks = self.looks.as_mut().expect("whoever has a shard has these");
-                    let Next::Answer(found) = go_on(&self.desk, looks, found, ask.code, token_of(conn), self.now.tick)
-                    else {
-                        let visitor = visitor_of(&self.desk, &ask, taken);
-                        let since = self.now.instant;
-                        conn.asking = Some(Asking { ask, since, wanted: false, looked_up: true, visitor });
-                        conn.query.extend_from_slice(ask.query.of(taken));
-                        return at;
-                    };
+                    }
                     let told = screen(&self.desk, conn, found);
                     count(&self.stats, &told);
                     tell_visit(&self.desk, &ask, &told, || visitor_of(&self.desk, &ask, taken));
+                    let told = self.places.told(told, ask.place);
                     self.answers.write(&mut conn.out, &ask, ask.query.of(taken), &told, self.now.unix_ms);
                     self.answered += 1;
                     if end_or_wait(conn, &ask, at == input.len()) {
@@ -321,6 +331,7 @@ impl Work {
 
     /// There is room again, or an answer has come: goes on with what waits on both sides.
     pub(super) fn drained(&mut self, slot: u32) {
+        self.ask_again(slot);
         self.pull(slot);
         self.resume(slot);
         self.note_wait(slot, 0);
@@ -406,7 +417,7 @@ impl Work {
 
     /// Gives an answer of another core, of the store or of Redis, to who asked. Returns the code if others will ask for
     /// it, too.
-    fn take_answer(
+    pub(super) fn take_answer(
         &mut self,
         token: u64,
         found: &Found<'_>,
@@ -426,8 +437,8 @@ impl Work {
             self.desk.bring_looked(token & !DESK_TOKEN, looked(&found));
             return None;
         }
-        let conn = self.conns.get(token as u32).filter(|conn| token_of(conn) == token)?;
-        let asking = conn.asking.take()?;
+        let conn = self.conns.get(token as u32).filter(|conn| conn.token() == token)?;
+        let mut asking = conn.asking.take()?;
         if may_look_up && let Some(looks) = &mut self.looks {
             let Next::Answer(then) = go_on(&self.desk, looks, found, asking.ask.code, token, self.now.tick) else {
                 conn.asking = Some(Asking { wanted: false, looked_up: true, ..asking });
@@ -435,10 +446,17 @@ impl Work {
             };
             found = then;
         }
+        if let (Found::Missing, Some(code)) = (found, self.places.fallback_of(&asking.ask.code)) {
+            (asking.ask.code, asking.again, asking.looked_up) = (code, true, false);
+            conn.asking = Some(asking);
+            resumed.push(conn.tag.slot);
+            return None;
+        }
         let told = screen(&self.desk, conn, found);
         count(&self.stats, &told);
         tell_visit(&self.desk, &asking.ask, &told, || asking.visitor);
         let query = std::mem::take(&mut conn.query);
+        let told = self.places.told(told, asking.ask.place);
         self.answers.write(&mut conn.out, &asking.ask, &query, &told, self.now.unix_ms);
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         Self::touch(&mut self.dirty, conn);
@@ -588,15 +606,16 @@ pub(super) fn may_step(conn: &Conn) -> bool {
         && !conn.slow.as_ref().is_some_and(|stream| stream.is_full())
 }
 
-fn token_of(conn: &Conn) -> u64 {
-    u64::from(conn.tag.generation) << 32 | u64::from(conn.tag.slot)
-}
-
 #[inline]
 pub(super) fn count(stats: &CoreStats, told: &Told<'_>) {
     match told {
         Told::Found(Found::Link { .. }) => stats.redirects.add(1),
-        Told::Found(Found::Missing | Found::Early | Found::Gone) | Told::Blocked => stats.misses.add(1),
+        Told::Found(Found::Missing | Found::Early | Found::Gone)
+        | Told::Blocked
+        | Told::Misdirected
+        | Told::Away(_) => {
+            stats.misses.add(1);
+        }
         Told::TooMany => stats.throttled.add(1),
         Told::Found(Found::Damaged | Found::Elsewhere) => stats.unavailable.add(1),
     }
@@ -614,7 +633,8 @@ fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl FnOnce() ->
         _ if ask.head_only => {}
         Told::Found(Found::Link { .. }) => desk.tell_visit(Some(ask.code), visitor()),
         Told::Found(Found::Missing | Found::Early) => desk.tell_visit(None, visitor()),
-        Told::Found(Found::Gone | Found::Damaged | Found::Elsewhere) | Told::Blocked | Told::TooMany => {}
+        Told::Found(Found::Gone | Found::Damaged | Found::Elsewhere) => {}
+        Told::Blocked | Told::TooMany | Told::Misdirected | Told::Away(_) => {}
     }
 }
 
@@ -660,7 +680,8 @@ fn screen<'a>(desk: &Desk, conn: &mut Conn, found: Found<'a>) -> Told<'a> {
 fn looked(found: &Found<'_>) -> Looked {
     match *found {
         Found::Link { policy, target } => Looked::Link { policy, target: target.into() },
-        Found::Missing | Found::Early => Looked::Missing,
+        Found::Missing => Looked::Missing,
+        Found::Early => Looked::Early,
         Found::Gone => Looked::Gone,
         Found::Damaged => Looked::Damaged,
         Found::Elsewhere => Looked::Unavailable,

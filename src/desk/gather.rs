@@ -187,6 +187,7 @@ impl Desk {
 mod tests {
     use super::*;
     use crate::desk::{Codes, Counters};
+    use crate::domains::{Domains, UnknownHost};
     use crate::labels::Labels;
     use crate::link::{Link, Reuse, Version};
     use crate::mail::{AllowanceQueue, ListQueues, Post};
@@ -209,7 +210,9 @@ mod tests {
     /// A desk whose writer is the test, with a queue of that length.
     fn desk(len: usize) -> (Rc<Desk>, Receiver<Order>) {
         let (writer, orders) = sync_channel(len);
+        let domains = Domains::new("https://s.test", &[], false, UnknownHost::NotFound);
         let counters = Counters {
+            domains: Arc::new(domains),
             writer,
             reader: sync_channel(1).0,
             pages: sync_channel(1).0,

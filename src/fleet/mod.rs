@@ -23,7 +23,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use state::State;
@@ -40,7 +40,7 @@ pub struct Partition(pub u8);
 impl Partition {
     /// The one that a code belongs to.
     pub fn of(code: &Code) -> Partition {
-        Partition((xxh3_64(code.ascii(&mut [0; CODE_LEN_MAX])) % u64::from(PARTITIONS)) as u8)
+        Partition((xxh3_64(code.key(&mut [0; CODE_KEY_LEN_MAX])) % u64::from(PARTITIONS)) as u8)
     }
 
     /// All of them, in order.

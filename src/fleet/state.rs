@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use crate::link::{Link, Origin, Version};
 use crate::record::{self, RecordRef, Tombstone};
@@ -96,16 +96,16 @@ impl State {
 
     /// The state in a value of the local store; `None` where it is damaged.
     pub fn from_value(code: Code, value: &[u8]) -> Option<State> {
-        let record = record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), value).ok()?;
+        let record = record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), value).ok()?;
         Some(State::from_record(code, &record))
     }
 
     /// Writes the record of the local store behind what is in `out`.
     pub fn to_record(&self, code: &Code, out: &mut Vec<u8>) {
-        let key = &mut [0; CODE_LEN_MAX];
+        let key = &mut [0; CODE_KEY_LEN_MAX];
         match self {
-            State::Link(link) => record::encode_link(code.ascii(key), link, out),
-            State::Gone(gone) => record::encode_tombstone(code.ascii(key), gone, out),
+            State::Link(link) => record::encode_link(code.key(key), link, out),
+            State::Gone(gone) => record::encode_tombstone(code.key(key), gone, out),
         }
     }
 

@@ -265,7 +265,7 @@ fn salvage(bytes: &[u8], broken: &Range<usize>, links: Option<u64>) -> Salvage {
         at = match item {
             Some(item) if is_record(bytes, &item) => {
                 found.whole.push(written_anew(bytes, &item, links));
-                found.codes.extend(Code::parse(&bytes[item.key.clone()]));
+                found.codes.extend(Code::from_key(&bytes[item.key.clone()]));
                 item.end
             }
             Some(item) if links == Some(item.keyspace) && is_legible(bytes, &item) => {
@@ -284,7 +284,7 @@ fn is_record(bytes: &[u8], item: &Item) -> bool {
 
 /// Whether an item has a code, and ends where another item or the end of a batch begins.
 fn is_legible(bytes: &[u8], item: &Item) -> bool {
-    Code::parse(&bytes[item.key.clone()]).is_ok()
+    Code::from_key(&bytes[item.key.clone()]).is_ok()
         && bytes.get(item.end).is_some_and(|next| [TAG_ITEM, TAG_END].contains(next))
 }
 

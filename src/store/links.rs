@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, io};
 
 use carom_shards::Code;
-use carom_shards::code::{ALPHABET, CODE_LEN_MAX};
+use carom_shards::code::{ALPHABET, CODE_KEY_LEN_MAX};
 use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 use xxhash_rust::xxh3::xxh3_64;
@@ -125,12 +125,12 @@ impl fmt::Debug for Batch {
 impl Batch {
     /// Puts a record in the place of any other of its code. At most one write for each code may stand in a batch.
     pub fn put(&mut self, code: &Code, record: &[u8]) {
-        self.inner.insert(&self.links, code.ascii(&mut [0; CODE_LEN_MAX]), record);
+        self.inner.insert(&self.links, code.key(&mut [0; CODE_KEY_LEN_MAX]), record);
     }
 
     /// Removes the record of a code.
     pub fn remove(&mut self, code: &Code) {
-        self.inner.remove(&self.links, Slice::from(code.ascii(&mut [0; CODE_LEN_MAX])));
+        self.inner.remove(&self.links, Slice::from(code.key(&mut [0; CODE_KEY_LEN_MAX])));
     }
 
     /// Sets the mark that no counter for codes of this length may fall below.
@@ -247,7 +247,7 @@ impl Links {
     /// # Errors
     /// [`StoreError::Damaged`] where the block that would hold it cannot be read.
     pub fn get(&self, code: &Code) -> Result<Option<Value>, StoreError> {
-        Ok(self.links.get(code.ascii(&mut [0; CODE_LEN_MAX]))?.map(Value))
+        Ok(self.links.get(code.key(&mut [0; CODE_KEY_LEN_MAX]))?.map(Value))
     }
 
     /// An empty batch.

@@ -7,7 +7,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use carom_shards::code::CODE_LEN_MAX;
-use carom_shards::{Code, GeneratedCode};
+use carom_shards::{Code, DomainId, GeneratedCode};
 use heapless::spsc::{Consumer, Producer, Queue};
 
 use super::{HOST_LEN_MAX, Visit, Visitor};
@@ -29,7 +29,10 @@ const HEAD: u64 = 15 << 60;
 const WORD: usize = 8;
 
 /// The longest record.
-const WORDS_MAX: usize = 1 + (CODE_LEN_MAX * 6 / 8).div_ceil(WORD) + HOST_LEN_MAX.div_ceil(WORD);
+const WORDS_MAX: usize = 2 + (CODE_LEN_MAX * 6 / 8).div_ceil(WORD) + HOST_LEN_MAX.div_ceil(WORD);
+
+/// Set in a head before a word with the domain of the code.
+const IN_DOMAIN: u64 = 1 << 1;
 
 /// The core's end.
 pub(super) struct Sender(Producer<'static, u64>);
@@ -63,8 +66,10 @@ fn read_head(head: u64) -> (usize, usize, bool) {
 }
 
 /// How many words stand behind a head.
-fn words_of(code_len: usize, host_len: usize) -> usize {
-    (code_len * 6).div_ceil(8).div_ceil(WORD) + host_len.div_ceil(WORD)
+fn words_behind(head: u64) -> usize {
+    let (code_len, host_len, _) = read_head(head);
+    let domain = usize::from(head & IN_DOMAIN != 0);
+    domain + (code_len * 6).div_ceil(8).div_ceil(WORD) + host_len.div_ceil(WORD)
 }
 
 impl Sender {
@@ -80,13 +85,17 @@ impl Sender {
     fn tell_long(&mut self, visit: &Visit) -> bool {
         let Visitor { is_bot, host_len, .. } = visit.visitor;
         let code_len = visit.code.map_or(0, |code| code.len());
-        if self.0.capacity() - self.0.len() < 1 + words_of(code_len, usize::from(host_len)) {
+        let domain = visit.code.and_then(|code| code.domain()).map(DomainId::to_bytes);
+        let in_domain = if domain.is_some() { IN_DOMAIN } else { 0 };
+        let head = HEAD | u64::from(host_len) << 16 | (code_len as u64) << 8 | in_domain | u64::from(is_bot);
+        if self.0.capacity() - self.0.len() < 1 + words_behind(head) {
             return false;
         }
         let mut put = |word| self.0.enqueue(word).expect("room was found");
-        put(HEAD | u64::from(host_len) << 16 | (code_len as u64) << 8 | u64::from(is_bot));
+        put(head);
         let packed = visit.code.as_ref().map_or(&[][..], Code::packed);
-        for bytes in packed.chunks(WORD).chain(visit.visitor.host().chunks(WORD)) {
+        let domain = domain.as_ref().map_or(&[][..], |id| id);
+        for bytes in domain.chunks(WORD).chain(packed.chunks(WORD)).chain(visit.visitor.host().chunks(WORD)) {
             let mut word = [0; WORD];
             word[..bytes.len()].copy_from_slice(bytes);
             put(u64::from_le_bytes(word));
@@ -104,8 +113,7 @@ impl VisitReceiver {
         while words > 0
             && let Some(&head) = self.0.peek()
         {
-            let (code_len, host_len, _) = read_head(head);
-            let len = 1 + if head & HEAD == HEAD { words_of(code_len, host_len) } else { 0 };
+            let len = 1 + if head & HEAD == HEAD { words_behind(head) } else { 0 };
             // The rest of the last one may be on its way.
             if words < len {
                 break;
@@ -127,10 +135,15 @@ fn read(record: &[u64]) -> Option<Visit> {
         return Some(Visit { code: Some(GeneratedCode::from_bits(head & !BOT)?.to_code()), visitor });
     }
     let (code_len, host_len, is_bot) = read_head(head);
+    let (domain, rest) = match head & IN_DOMAIN {
+        0 => (None, rest),
+        _ => rest.split_first().map(|(word, rest)| (word.to_le_bytes().first_chunk().copied(), rest))?,
+    };
     let mut bytes = [0; WORDS_MAX * WORD];
     bytes.chunks_exact_mut(WORD).zip(rest).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_le_bytes()));
     let packed_len = (code_len * 6).div_ceil(8);
     let code = if code_len == 0 { None } else { Some(Code::from_packed(code_len, bytes.get(..packed_len)?)?) };
+    let code = code.map(|code| code.within(domain.and_then(DomainId::from_bytes)));
     let host = bytes.get(packed_len.next_multiple_of(WORD)..)?.get(..host_len)?;
     visitor.host.get_mut(..host_len)?.copy_from_slice(host);
     (visitor.is_bot, visitor.host_len) = (is_bot, host_len as u8);
@@ -142,10 +155,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Codes that begin with a capital letter are of another domain.
     fn visit(code: &str, is_bot: bool, host: &str) -> Visit {
         let mut visitor = Visitor { is_bot, host_len: host.len() as u8, host: [0; HOST_LEN_MAX] };
         visitor.host[..host.len()].copy_from_slice(host.as_bytes());
-        Visit { code: Code::parse(code.as_bytes()).ok(), visitor }
+        let domain =
+            code.bytes().next().filter(u8::is_ascii_uppercase).and_then(|first| DomainId::from_bytes([first; 6]));
+        Visit { code: Code::parse(code.as_bytes()).ok().map(|code| code.within(domain)), visitor }
     }
 
     proptest! {

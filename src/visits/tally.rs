@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, GeneratedCode};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -55,7 +55,7 @@ impl Subject {
         match self {
             Subject::All => vec![1],
             Subject::Orphans => vec![2],
-            Subject::Link(code) => code.ascii(&mut [0; CODE_LEN_MAX]).to_vec(),
+            Subject::Link(code) => code.key(&mut [0; CODE_KEY_LEN_MAX]).to_vec(),
         }
     }
 
@@ -64,7 +64,7 @@ impl Subject {
         match name {
             [1] => Some(Subject::All),
             [2] => Some(Subject::Orphans),
-            name => Code::parse(name).ok().map(Subject::Link),
+            name => Code::from_key(name).ok().map(Subject::Link),
         }
     }
 }
@@ -347,12 +347,15 @@ fn of_short(bits: u64) -> Option<Subject> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_shards::DomainId;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     fn any_subject() -> impl Strategy<Value = Subject> {
         let code = "[0-9A-Za-z_-]{1,3}|[0-9A-Za-z_-]{9,12}|[0-9A-Za-z_-]{64}";
-        let link = code.prop_map(|code| Subject::Link(Code::parse(code.as_bytes()).unwrap()));
+        let domain = proptest::option::weighted(0.2, 1u8..3).prop_map(|id| DomainId::from_bytes([id?; 6]));
+        let link = (code, domain)
+            .prop_map(|(code, domain)| Subject::Link(Code::parse(code.as_bytes()).unwrap().within(domain)));
         prop_oneof![8 => link, 1 => Just(Subject::All), 1 => Just(Subject::Orphans)]
     }
 

@@ -98,6 +98,10 @@ pub enum Told<'a> {
     Blocked,
     /// Nothing: whoever asks has asked for too much that is not there.
     TooMany,
+    /// That nothing is served for the host that was asked.
+    Misdirected,
+    /// Where its domain leads who finds nothing.
+    Away(&'a str),
 }
 
 /// The prebuilt answers of one core.
@@ -108,6 +112,7 @@ pub struct Answers {
     gone: PageHeads,
     blocked: PageHeads,
     too_many: PageHeads,
+    misdirected: PageHeads,
     damaged: PageHeads,
     unavailable: PageHeads,
     rejections: Vec<(Rejection, Prebuilt)>,
@@ -125,6 +130,7 @@ impl Answers {
             gone: PageHeads::new(pages::GONE),
             blocked: PageHeads::new(pages::BLOCKED),
             too_many: PageHeads::new(pages::TOO_MANY),
+            misdirected: PageHeads::new(pages::MISDIRECTED),
             damaged: PageHeads::new(pages::DAMAGED),
             unavailable: PageHeads::new(pages::UNAVAILABLE),
             rejections: Rejection::ALL.into_iter().map(|rejection| (rejection, rejection_head(rejection))).collect(),
@@ -139,8 +145,8 @@ impl Answers {
         let date = date.as_bytes();
         assert_eq!(date.len(), DATE_LEN, "an HTTP date has a fixed length until the year 9999");
         self.redirects.iter_mut().for_each(|head| head.set_date(date));
-        let Answers { missing, gone, blocked, too_many, damaged, unavailable, .. } = self;
-        for page in [missing, gone, blocked, too_many, damaged, unavailable] {
+        let Answers { missing, gone, blocked, too_many, misdirected, damaged, unavailable, .. } = self;
+        for page in [missing, gone, blocked, too_many, misdirected, damaged, unavailable] {
             page.html.set_date(date);
             page.text.set_date(date);
         }
@@ -155,6 +161,8 @@ impl Answers {
             Told::Found(found) => found,
             Told::Blocked => return self.blocked.write(out, ask),
             Told::TooMany => return self.too_many.write(out, ask),
+            Told::Misdirected => return self.misdirected.write(out, ask),
+            Told::Away(target) => return self.write_away(out, ask, target),
         };
         match found {
             Found::Link { policy, target } => {
@@ -177,6 +185,15 @@ impl Answers {
             Found::Damaged => self.damaged.write(out, ask),
             Found::Elsewhere => self.unavailable.write(out, ask),
         }
+    }
+
+    /// Appends a redirect that no client keeps.
+    fn write_away(&self, out: &mut Vec<u8>, ask: &Ask, target: &str) {
+        out.extend_from_slice(&self.redirects[status_index(RedirectStatus::Found)].bytes);
+        out.extend_from_slice(b"0\r\nLocation: ");
+        out.extend_from_slice(target.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        end_head(out, ask.close);
     }
 
     /// Appends the answer to a request that is refused, after which the connection is closed.
@@ -261,12 +278,15 @@ fn write_number(out: &mut Vec<u8>, mut number: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domains::Place;
     use crate::wire::connection::Span;
     use carom_shards::Code;
 
     fn ask() -> Ask {
         Ask {
             code: Code::parse(b"abc").unwrap(),
+            host: Span::default(),
+            place: Some(Place::default()),
             query: Span::default(),
             user_agent: Span::default(),
             referer: Span::default(),

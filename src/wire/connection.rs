@@ -10,6 +10,7 @@ use carom_shards::{CODE_LEN_MAX, Code};
 
 use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
+use crate::domains::Place;
 use crate::limits::BODY_LEN_MAX;
 
 /// Where many links are made at once: the one path that takes a body of any length, for as long as it makes progress.
@@ -33,8 +34,12 @@ impl Span {
 /// A question for a code, asked on the fast way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
-    /// The code behind the slash.
+    /// The code behind the slash; of which domain, says the driver.
     pub code: Code,
+    /// Where in the request its host stands.
+    pub host: Span,
+    /// The domain that it means, if it is one of the service; for the driver to say.
+    pub place: Option<Place>,
     /// Where in the request its query stands, without the question mark.
     pub query: Span,
     /// Where its `User-Agent` stands.
@@ -253,6 +258,17 @@ pub fn peek(bytes: &[u8]) -> Option<Code> {
     Code::parse(&path[..end]).ok()
 }
 
+/// The host that they seem to mean, where it stands in the first line behind the request's, as with most clients.
+pub fn peek_host(bytes: &[u8]) -> &[u8] {
+    let field = memchr::memchr(b'\n', bytes).map_or(&[][..], |end| &bytes[end + 1..]);
+    match field.split_at_checked("Host: ".len()) {
+        Some((name, value)) if name.eq_ignore_ascii_case(b"Host: ") => {
+            &value[..memchr::memchr(b'\r', value).unwrap_or(0)]
+        }
+        _ => &[],
+    }
+}
+
 /// The question of a head that the fast way answers; `None` for any other.
 #[inline]
 fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
@@ -268,6 +284,8 @@ fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
     let code = Code::parse(path).ok()?;
     Some(Ask {
         code,
+        host: span_in(bytes, head.host),
+        place: Some(Place::default()),
         query,
         user_agent: span_in(bytes, head.user_agent),
         referer: span_in(bytes, head.referer),
@@ -330,7 +348,8 @@ mod tests {
                     Action::Lookup(ask) => {
                         let query = String::from_utf8(ask.query.of(&taken).to_vec()).unwrap();
                         let nowhere = Span::default();
-                        let ask = Ask { query: nowhere, user_agent: nowhere, referer: nowhere, ..ask };
+                        assert_eq!(ask.host.of(&taken), b"a");
+                        let ask = Ask { host: nowhere, query: nowhere, user_agent: nowhere, referer: nowhere, ..ask };
                         seen.push(Seen::Asked(ask, query));
                     }
                     Action::HandOver => seen.push(Seen::HandedOver),
@@ -352,6 +371,8 @@ mod tests {
         let (code, nowhere) = (Code::parse(code.as_bytes()).unwrap(), Span::default());
         let ask = Ask {
             code,
+            host: nowhere,
+            place: Some(Place::default()),
             query: nowhere,
             user_agent: nowhere,
             referer: nowhere,
@@ -370,6 +391,12 @@ mod tests {
         let head = b"HEAD /abc?a=%20&b?c HTTP/1.1\r\nHost: a\r\n\r\n";
         let Action::Lookup(ask) = Connection::fast().step(head).action else { panic!("no question") };
         assert_eq!(ask.query.of(head), b"a=%20&b?c");
+        assert_eq!((ask.host.of(head), peek_host(head)), (&b"a"[..], &b"a"[..]));
+        assert!(
+            [&b"GET /a HTTP/1.1\r\nAccept: b\r\n"[..], b"GET /a HTTP/1.1\r\nHost: b", b""]
+                .iter()
+                .all(|head| peek_host(head) == b"")
+        );
         let browser = b"GET /abc HTTP/1.1\r\nHost: a\r\nuser-agent: Mozilla/5.0 (X)\r\nReferer:\thttps://b/ \r\n\r\n";
         let Action::Lookup(ask) = Connection::fast().step(browser).action else { panic!("no question") };
         assert_eq!(

@@ -107,6 +107,8 @@ pub struct Head<'a> {
     pub close: bool,
     /// Whether the client accepts HTML by name.
     pub accepts_html: bool,
+    /// The host that it is meant for, and perhaps a port; empty where it does not say.
+    pub host: &'a [u8],
     /// What the client calls itself; empty where it does not say.
     pub user_agent: &'a [u8],
     /// Where the client says that it came from; empty where it does not.
@@ -193,6 +195,7 @@ pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
         body,
         close: fields.close || (!is_http11 && !fields.keep_alive),
         accepts_html: fields.accepts_html,
+        host: fields.host,
         user_agent: fields.user_agent,
         referer: fields.referer,
         is_unusual: fields.is_unusual || body != Body::None,
@@ -216,6 +219,7 @@ fn version_rejection(bytes: &[u8]) -> Rejection {
 #[derive(Default)]
 struct Fields<'a> {
     hosts: u32,
+    host: &'a [u8],
     content_length: Option<u64>,
     chunked: bool,
     close: bool,
@@ -233,6 +237,7 @@ impl<'a> Fields<'a> {
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
                 self.hosts += 1;
+                self.host = value;
                 if !is_host(value) {
                     return Err(Rejection::BadRequest);
                 }

@@ -10,5 +10,5 @@ pub mod forward;
 pub mod head;
 pub mod pages;
 
-pub use connection::{Action, Ask, Connection, peek};
+pub use connection::{Action, Ask, Connection, peek, peek_host};
 pub use head::Rejection;

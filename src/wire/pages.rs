@@ -90,6 +90,14 @@ pub const TOO_MANY: Page = page!(
     "From where you are, too many links were asked for that do not exist. Try again in a moment."
 );
 
+/// The host that was asked is no domain of the service.
+pub const MISDIRECTED: Page = page!(
+    "421 Misdirected Request",
+    "421",
+    "Nothing is served here",
+    "This address leads to a service of short links, but its host name is none of theirs. Check how the link begins."
+);
+
 /// There is such a link, but where it leads cannot be read.
 pub const DAMAGED: Page = page!(
     "500 Internal Server Error",
@@ -124,7 +132,7 @@ mod tests {
     fn the_policy_allows_exactly_the_style_of_the_pages() {
         let hash = format!("'sha256-{}'", base64(&Sha256::digest(style!())));
         assert!(CONTENT_SECURITY_POLICY.contains(&hash), "{hash}");
-        for page in [NOT_FOUND, GONE, BLOCKED, TOO_MANY, DAMAGED, UNAVAILABLE] {
+        for page in [NOT_FOUND, GONE, BLOCKED, TOO_MANY, MISDIRECTED, DAMAGED, UNAVAILABLE] {
             assert!(page.html.contains(concat!("<style>", style!(), "</style>")));
             assert!(!page.html.contains("<script") && !page.html.contains("style="));
         }

@@ -206,6 +206,12 @@ impl Wire {
         self.ask("GET", path, "", b"")
     }
 
+    /// Asks a host for a path.
+    pub(crate) fn get_at(&mut self, host: &str, path: &str) -> Reply {
+        self.send(&request_at(host, "GET", path, "", b""));
+        self.reply()
+    }
+
     /// Sends a request and reads its answer. `fields` are lines with their ends.
     pub(crate) fn ask(&mut self, method: &str, path: &str, fields: &str, body: &[u8]) -> Reply {
         self.try_ask(method, path, fields, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
@@ -245,8 +251,13 @@ impl Wire {
 
 /// The bytes of a request. `fields` are lines with their ends.
 pub(crate) fn request(method: &str, path: &str, fields: &str, body: &[u8]) -> Vec<u8> {
+    request_at("carom.test", method, path, fields, body)
+}
+
+/// The same for a host.
+pub(crate) fn request_at(host: &str, method: &str, path: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-    [format!("{method} {path} HTTP/1.1\r\nHost: carom.test\r\n{fields}{length}\r\n").as_bytes(), body].concat()
+    [format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{fields}{length}\r\n").as_bytes(), body].concat()
 }
 
 /// The bytes of a request to shorten.

@@ -15,6 +15,7 @@ mod bulk;
 mod changes;
 mod copies;
 mod crash;
+mod domains;
 mod endings;
 mod expiry;
 mod exports;

@@ -284,7 +284,7 @@ impl World {
         note!(self, "request {token}: node {node} deletes code {index}: {}", brief(&heard));
         let ground = self.ground(index, None, heard);
         let request =
-            StoreRequest::Delete { code: code_at(index), by: Scope::All, ticket: Ticket { core: CoreId(0), token } };
+            StoreRequest::Delete { code: code_at(index), by: Scope::ALL, ticket: Ticket { core: CoreId(0), token } };
         self.nodes[node].gateway.push_back(Order::Client(request, ground));
         true
     }
@@ -338,7 +338,7 @@ impl World {
         note!(self, "request {token}: node {node} changes code {index}, number {number}: {}", brief(&heard));
         let ground = self.ground(index, asked, heard);
         let ticket = Ticket { core: CoreId(0), token };
-        let request = StoreRequest::Change { code: code_at(index), patch: Box::new(patch), by: Scope::All, ticket };
+        let request = StoreRequest::Change { code: code_at(index), patch: Box::new(patch), by: Scope::ALL, ticket };
         self.nodes[node].gateway.push_back(Order::Client(request, ground));
         true
     }

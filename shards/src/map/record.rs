@@ -2,19 +2,19 @@
 //!
 //! ```text
 //! 0   u32  target bytes (12 bits), code characters - 1 (6), status (3), flags: cache, until, damaged, dead,
-//!          frequency (2; in a cache only), flags: since, forward query, archived
+//!          frequency (2; in a cache only), flags: since, forward query, archived, domain
 //! 4   u32  how often it may be followed; zero for any number of times
 //! 8   u32  cache seconds, when flagged
 //!     u48  valid until, in milliseconds since 1970, when flagged
 //!     u48  valid since, in milliseconds since 1970, when flagged
-//!          the packed code, then the target
+//!          the packed code, six bytes for its domain, when flagged, then the target
 //! ```
 //! Numbers are little-endian. Records begin at multiples of eight bytes, so the header and a generated code are mostly
 //! within one cache line.
 
 use std::num::NonZeroU32;
 
-use crate::code::{CODE_LEN_MAX, Code, packed_len};
+use crate::code::{CODE_LEN_MAX, Code, DOMAIN_ID_LEN, DomainId, packed_len};
 use crate::link::{Entry, Policy, RedirectStatus};
 
 /// The longest target, in bytes.
@@ -28,7 +28,8 @@ pub(super) const UNIT_BYTES: usize = 8;
 
 /// Units of the longest record.
 pub(super) const UNITS_MAX: usize =
-    (HEADER_BYTES + CACHE_BYTES + 2 * INSTANT_BYTES + CODE_LEN_MAX * 6 / 8 + TARGET_BYTES_MAX).div_ceil(UNIT_BYTES);
+    (HEADER_BYTES + CACHE_BYTES + 2 * INSTANT_BYTES + CODE_LEN_MAX * 6 / 8 + DOMAIN_ID_LEN + TARGET_BYTES_MAX)
+        .div_ceil(UNIT_BYTES);
 
 const HEADER_BYTES: usize = 8;
 const CACHE_BYTES: usize = 4;
@@ -44,6 +45,10 @@ const FREQUENCY_SHIFT: u32 = 25;
 const HAS_SINCE: u32 = 1 << 27;
 const FORWARD_QUERY: u32 = 1 << 28;
 const ARCHIVED: u32 = 1 << 29;
+const IN_DOMAIN: u32 = 1 << 30;
+
+/// What of a header is of the code.
+const CODE_BITS: u32 = 0x3f << CODE_SHIFT | IN_DOMAIN;
 
 /// The most that a frequency counts to.
 pub(super) const FREQUENCY_MAX: u32 = 3;
@@ -88,11 +93,21 @@ impl<'a> Record<'a> {
     /// Whether it is the record of this code.
     #[inline]
     pub(super) fn is_of(self, code: &Code) -> bool {
-        self.code_len() == code.len() && self.packed() == code.packed()
+        self.header & CODE_BITS == code_bits(code) && self.packed() == code.packed() && self.domain() == code.domain()
+    }
+
+    #[inline]
+    fn domain(self) -> Option<DomainId> {
+        if self.header & IN_DOMAIN == 0 {
+            return None;
+        }
+        let bytes = self.bytes[self.code_at() + packed_len(self.code_len())..].first_chunk();
+        DomainId::from_bytes(*bytes.expect("a record is whole"))
     }
 
     pub(super) fn code(self) -> Code {
-        Code::from_packed(self.code_len(), self.packed()).expect("the record was written from a code")
+        let code = Code::from_packed(self.code_len(), self.packed()).expect("the record was written from a code");
+        code.within(self.domain())
     }
 
     #[inline]
@@ -126,7 +141,7 @@ impl<'a> Record<'a> {
 
     #[inline]
     fn target(self) -> &'a [u8] {
-        let at = self.code_at() + packed_len(self.code_len());
+        let at = self.code_at() + packed_len(self.code_len()) + domain_len(self.header);
         &self.bytes[at..][..self.target_len()]
     }
 
@@ -181,6 +196,10 @@ pub(super) fn write(bytes: &mut [u8], code: &Code, entry: &Entry<'_>) {
     let (head, rest) = bytes.split_at_mut(code_at(header));
     let (packed, rest) = rest.split_at_mut(code.packed().len());
     packed.copy_from_slice(code.packed());
+    let (domain, rest) = rest.split_at_mut(domain_len(header));
+    if let Some(id) = code.domain() {
+        domain.copy_from_slice(&id.to_bytes());
+    }
     if let Entry::Link { policy, target } = entry {
         let mut at = HEADER_BYTES;
         if let Some(seconds) = policy.cache_seconds {
@@ -210,9 +229,15 @@ pub(super) fn kill(bytes: &mut [u8]) {
     bytes[..4].copy_from_slice(&header.to_le_bytes());
 }
 
+/// What a header says of a code.
+#[inline]
+fn code_bits(code: &Code) -> u32 {
+    (code.len() as u32 - 1) << CODE_SHIFT | if code.domain().is_some() { IN_DOMAIN } else { 0 }
+}
+
 /// The first word of the record of an entry.
 fn header(code: &Code, entry: &Entry<'_>) -> u32 {
-    let code_bits = (code.len() as u32 - 1) << CODE_SHIFT;
+    let code_bits = code_bits(code);
     match entry {
         Entry::Damaged => code_bits | DAMAGED,
         Entry::Link { policy, target } => {
@@ -240,10 +265,16 @@ fn code_at(header: u32) -> usize {
     HEADER_BYTES + bytes(HAS_CACHE, CACHE_BYTES) + bytes(HAS_UNTIL, INSTANT_BYTES) + bytes(HAS_SINCE, INSTANT_BYTES)
 }
 
+/// Bytes that the domain takes.
+#[inline]
+fn domain_len(header: u32) -> usize {
+    if header & IN_DOMAIN != 0 { DOMAIN_ID_LEN } else { 0 }
+}
+
 #[inline]
 fn units_of(header: u32) -> u32 {
     let code_len = (header >> CODE_SHIFT & 0x3f) as usize + 1;
-    let bytes = code_at(header) + packed_len(code_len) + (header & 0xfff) as usize;
+    let bytes = code_at(header) + packed_len(code_len) + domain_len(header) + (header & 0xfff) as usize;
     bytes.div_ceil(UNIT_BYTES) as u32
 }
 

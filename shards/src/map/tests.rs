@@ -7,6 +7,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 use super::*;
+use crate::code::DomainId;
 use crate::link::{Policy, RedirectStatus};
 use crate::owner::{CoreCount, owner};
 
@@ -92,9 +93,11 @@ enum Step {
 
 fn any_code() -> impl Strategy<Value = Code> {
     // Few keys, so that most steps meet an earlier one; of all lengths.
-    (0u8..60, 1usize..=64).prop_map(|(byte, len)| {
+    (0u8..60, 1usize..=64, 0u8..4).prop_map(|(byte, len, domain)| {
         let len = if byte < 40 { 7 } else { len };
-        Code::parse(&vec![crate::code::ALPHABET[usize::from(byte)]; len]).unwrap()
+        let code = Code::parse(&vec![crate::code::ALPHABET[usize::from(byte)]; len]).unwrap();
+        // Half of them are of the default domain.
+        code.within(DomainId::from_bytes([domain.saturating_sub(1); 6]))
     })
 }
 

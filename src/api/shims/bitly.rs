@@ -1,7 +1,7 @@
 //! Bitly's API, version 4: `POST /v4/shorten` and `POST /v4/expand` (dev.bitly.com/api-reference).
 //!
 //! A long URL that the app has shortened before gets the same link, with 200 instead of 201, as there. `domain` and
-//! `group_guid` are what only the other service has: they are taken and say nothing.
+//! `group_guid` are taken; a group, and a domain that is none of this service, such as `bit.ly`, say nothing.
 
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -36,6 +36,10 @@ impl Context {
             if let Some(value) = asked.get(theirs) {
                 fields.insert(ours.to_owned(), value.clone());
             }
+        }
+        let domain = asked.get("domain").filter(|it| it.as_str().is_some_and(|it| self.domains().named(it).is_some()));
+        if let Some(domain) = domain {
+            fields.insert("domain".to_owned(), domain.clone());
         }
         fields.insert("findIfExists".to_owned(), Value::Bool(true));
         caller.make_of(&fields).await

@@ -7,12 +7,14 @@ mod yourls;
 
 use std::sync::Arc;
 
+use carom_shards::Code;
 use serde_json::{Map, Value};
 
 use super::Context;
 use super::create::Create;
 use super::problem::Problem;
 use super::short_urls::Made;
+use crate::domains::DomainName;
 use crate::link::Link;
 use crate::visits::tally::Counts;
 
@@ -23,10 +25,24 @@ impl Context {
         self.make(create.map_err(|invalid| Problem::invalid(&invalid))?).await
     }
 
-    /// The link that a caller calls by its code, by a short URL, or by one without its scheme.
+    /// The link that a caller calls by its code, by a short URL, or by one without its scheme. A host that is no domain of the
+    /// service says nothing.
     async fn find_called(&self, name: &str) -> Result<(Arc<Link>, Counts), Problem> {
-        self.find(code_in(name)).await
+        let named = host_in(name).and_then(|host| self.domains().of_host(host.as_bytes()));
+        let domain = match named {
+            Some(place) => self.domains().id_at(place),
+            None => self.caller.domain_meant().map(DomainName::id),
+        };
+        let code = code_in(name);
+        let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
+        self.find(parsed.within(domain)).await
     }
+}
+
+/// The host of a short URL, with or without its scheme.
+fn host_in(name: &str) -> Option<&str> {
+    let behind_scheme = name.split_once("://").map_or(name, |(_, rest)| rest);
+    behind_scheme.split_once('/').map(|(host, _)| host).filter(|host| !host.is_empty())
 }
 
 /// The code in a short URL: what stands behind its last slash, before a query.
@@ -50,6 +66,8 @@ mod tests {
             "go.example/a/abc",
         ] {
             assert_eq!(code_in(name), "abc", "{name}");
+            let host = host_in(name).map(|host| host.trim_end_matches(":8080"));
+            assert_eq!(host, Some("go.example").filter(|_| name != "abc"), "{name}");
         }
         assert_eq!((code_in(""), code_in("/"), code_in("?")), ("", "", ""));
     }

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::rc::Rc;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -19,9 +20,10 @@ use super::super::problem::Problem;
 use super::super::short_urls::Made;
 use super::super::{Answer, Context, answer};
 use super::form::{Form, boundary};
+use crate::apps::Role;
 use crate::apps::usage::Quota;
-use crate::apps::{AppName, Role, Scope};
 use crate::dates;
+use crate::domains::DomainName;
 use crate::guard::Source;
 use crate::limits::{BODY_LEN_MAX, LIST_PER_PAGE_MAX};
 use crate::link::Link;
@@ -54,20 +56,28 @@ impl Context {
             let why = "Pages in a browser may not ask here as long as no API key is asked for.";
             return Problem::forbidden(why).into_answer();
         }
+        let domain = self.domain_of(&request).and_then(|place| self.domains().label_at(place));
         let form = match read_form(request).await {
             Ok((form, source)) => (form, source),
             Err(problem) => return problem.into_answer(),
         };
         let (form, source) = form;
-        let told = match self.try_yourls(&form, source).await {
+        let told = match self.try_yourls(&form, source, domain).await {
             Ok(told) => told,
             Err(problem) => refused(&problem),
         };
         write(&form, told)
     }
 
-    async fn try_yourls(&self, form: &Form, source: Option<Source>) -> Result<Told, Problem> {
+    async fn try_yourls(
+        &self,
+        form: &Form,
+        source: Option<Source>,
+        domain: Option<DomainName>,
+    ) -> Result<Told, Problem> {
         let context = self.authenticate_form(form, source)?;
+        // Each of these shorteners has a domain of its own, where it is asked.
+        let context = Context { caller: Rc::new(context.caller.meaning(domain)), ..context };
         match form.get("action") {
             "shorturl" => {
                 context.caller.needs(Role::WriteOwn)?;
@@ -117,7 +127,7 @@ impl Context {
         };
         let short_url = self.short_url(&link);
         let mut url = json!({
-            "keyword": link.code.to_string(),
+            "keyword": link.code.as_slug().to_string(),
             "url": link.target,
             "title": title_of(&link),
             "date": date(link.created_ms),
@@ -128,7 +138,7 @@ impl Context {
             members["status"] = json!("success");
             members["message"] = json!(format!("{} added to database", link.target));
         } else {
-            url["clicks"] = json!(self.find(&link.code.to_string()).await.map_or(0, |(_, counts)| counts.total));
+            url["clicks"] = json!(self.find(link.code).await.map_or(0, |(_, counts)| counts.total));
             members["status"] = json!("fail");
             members["code"] = json!("error:url");
             members["message"] = json!(format!("{} already exists in database", link.target));
@@ -142,7 +152,7 @@ impl Context {
         Ok(match self.find_called(name).await {
             Ok((link, _)) => {
                 let members = json!({
-                    "keyword": link.code.to_string(), "shorturl": self.short_url(&link), "longurl": link.target,
+                    "keyword": link.code.as_slug().to_string(), "shorturl": self.short_url(&link), "longurl": link.target,
                     "title": title_of(&link), "message": "success", "statusCode": 200,
                 });
                 Told::of(StatusCode::OK, members, link.target.clone())
@@ -214,9 +224,9 @@ impl Context {
 
     /// How many links there are, and how often they were followed: that is counted of all apps together.
     async fn totals(&self, links: u64) -> Result<Value, Problem> {
-        let clicks = match self.caller.scope() {
-            Scope::All => Some(self.visits_of_all().await?.total),
-            Scope::App(AppName { .. }) => None,
+        let clicks = match self.caller.scope().is_all() {
+            true => Some(self.visits_of_all().await?.total),
+            false => None,
         };
         Ok(json!({"total_links": links.to_string(), "total_clicks": clicks.map(|clicks| clicks.to_string())}))
     }

@@ -247,7 +247,7 @@ mod tests {
 
     fn add(dir: &std::path::Path) {
         let app = AppName::parse("shop").unwrap();
-        let grant = Grant { app, role: Role::Read, expires_ms: None, creates: None };
+        let grant = Grant { app, role: Role::Read, expires_ms: None, creates: None, domains: None };
         file::update(dir, false, |registry| registry.add(grant, unix_ms()).unwrap()).unwrap();
     }
 

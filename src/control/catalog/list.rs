@@ -9,14 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::counted::Around;
 use super::sift::{Sift, Sifted};
 use super::visits::Visits;
 use super::walk::{Run, Walked, Wanted, candidates, walk};
 use super::{Catalog, Tallies};
-use crate::apps::Scope;
 use crate::limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use crate::link::Link;
 use crate::listing::{Behind, Cursor, Filter, ListAnswer, ListPage, ListQuery, OrderField, Place};
@@ -134,7 +133,7 @@ impl Finder<'_> {
 
     fn by_code(&self) -> Result<ListAnswer, StoreError> {
         let (query, filter) = (self.query, &self.query.filter);
-        if filter.scope != Scope::All {
+        if !filter.scope.is_all() {
             // A walk through the records of all would end at codes of others.
             return self.sorted();
         }
@@ -154,8 +153,8 @@ impl Finder<'_> {
         let descending = query.order.descending;
         let (mut from, mut to) = (Vec::new(), Vec::new());
         if let Some(Cursor { behind: Behind::Code(code), .. }) = &query.cursor {
-            let mut ascii = [0; CODE_LEN_MAX];
-            let key = code.ascii(&mut ascii).to_vec();
+            let mut ascii = [0; CODE_KEY_LEN_MAX];
+            let key = code.key(&mut ascii).to_vec();
             if descending { to = key } else { from = [&key[..], &[0]].concat() }
         }
         let records = view.records(&from, &to);
@@ -163,7 +162,7 @@ impl Finder<'_> {
             if descending { Box::new(records.rev()) } else { Box::new(records) };
         let coded = records.filter_map(|record| match record {
             // What is no code is reported when links are read back.
-            Ok((key, value)) => Code::parse(&key).ok().map(|code| Ok((code, value))),
+            Ok((key, value)) => Code::from_key(&key).ok().map(|code| Ok((code, value))),
             Err(error) => Some(Err(error)),
         });
         let mut sift = self.sift();
@@ -263,7 +262,7 @@ impl Finder<'_> {
             OrderField::Title => SortKey::Text(link.labels.title.as_deref().unwrap_or_default().to_lowercase()),
             OrderField::Visits => SortKey::Number(visits.total),
             OrderField::NonBotVisits => SortKey::Number(visits.total.saturating_sub(visits.bots)),
-            OrderField::ShortCode => SortKey::Bytes(link.code.ascii(&mut [0; CODE_LEN_MAX]).to_vec()),
+            OrderField::ShortCode => SortKey::Bytes(link.code.key(&mut [0; CODE_KEY_LEN_MAX]).to_vec()),
             OrderField::DateCreated => SortKey::Bytes(Place::new(link.created_ms, link.code).to_bytes()),
         }
     }

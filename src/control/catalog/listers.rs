@@ -1,9 +1,12 @@
 //! Threads that make lists. What may take long has a thread of its own: a page that is found at once does not wait for it,
 //! and neither for those who read single links.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+
+use carom_shards::DomainId;
 
 use super::Catalog;
 use super::list::Finder;
@@ -12,7 +15,8 @@ use super::visits::Visits;
 use super::walk::Run;
 use crate::control::pool;
 use crate::limits::{
-    LIST_QUEUE_LEN, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX, SEARCHERS,
+    LIST_LOOKED_MAX, LIST_QUEUE_LEN, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
+    SEARCHERS,
 };
 use crate::listing::{Filter, ListAnswer, ListRequest};
 use crate::mail::{ListQueues, Post, StoreAnswer};
@@ -58,7 +62,8 @@ type Robots = (u64, Arc<str>);
 struct Lister {
     setup: ListerSetup,
     /// What was made last.
-    robots: Arc<Mutex<Option<Robots>>>,
+    /// By their domains.
+    robots: Arc<Mutex<HashMap<Option<DomainId>, Robots>>>,
 }
 
 impl Lister {
@@ -94,31 +99,36 @@ impl Lister {
                     }
                 })
             }
-            ListRequest::Crawlable => self.crawlable().map(ListAnswer::Crawlable),
+            ListRequest::Crawlable(domain) => self.crawlable(*domain).map(ListAnswer::Crawlable),
         }
     }
 
     /// The newest links that crawlers may follow. The list is made anew when there is another such link, or one less.
-    fn crawlable(&self) -> Result<Arc<str>, StoreError> {
+    fn crawlable(&self, domain: Option<DomainId>) -> Result<Arc<str>, StoreError> {
         // One at a time: the others then find it made.
         let mut made = self.robots.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = self.setup.catalog.crawlable_changes.load(Ordering::Acquire);
-        if let Some((as_of, lines)) = &*made
+        if let Some((as_of, lines)) = made.get(&domain)
             && *as_of == changes
         {
             return Ok(Arc::clone(lines));
         }
         let (view, ()) = self.setup.catalog.look(|_| ());
         let mut lines = String::new();
-        for place in Run::of_tag(CRAWLABLE, &Filter::default()).places(&view, true) {
-            let line = format!("Allow: /{}\n", place?.code);
+        let places = Run::of_tag(CRAWLABLE, &Filter::default()).places(&view, true);
+        for place in places.take(LIST_LOOKED_MAX as usize) {
+            let code = place?.code;
+            if code.domain() != domain {
+                continue;
+            }
+            let line = format!("Allow: /{}\n", code.as_slug());
             if lines.len() + line.len() > ROBOTS_LEN_MAX {
                 break;
             }
             lines.push_str(&line);
         }
         let lines: Arc<str> = lines.into();
-        *made = Some((changes, Arc::clone(&lines)));
+        made.insert(domain, (changes, Arc::clone(&lines)));
         Ok(lines)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::{CODE_KEY_LEN_MAX, CODE_LEN_MAX};
 use memchr::memmem::Finder;
 
 use super::visits::Visits;
@@ -61,9 +61,10 @@ impl<'q> Sift<'q> {
     /// Those of [`Sift::look`].
     pub(super) fn look_at_listed(&mut self, view: &View, listed: &Listed, wanted: bool) -> Result<Sifted, StoreError> {
         let Listed { place, marks, has_all } = *listed;
-        let is_over = self.filter.without_over && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
+        let is_out = !self.filter.scope.has_domain(place.code.domain())
+            || self.filter.without_over && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
         let asks_for_more = self.term.is_some() || self.filter.without_used_up && marks.limited;
-        match (has_all && !is_over, wanted || asks_for_more) {
+        match (has_all && !is_out, wanted || asks_for_more) {
             (false, _) => Ok(Sifted::Other),
             (true, false) => Ok(Sifted::One),
             (true, true) => self.look(view, place, wanted),
@@ -73,7 +74,7 @@ impl<'q> Sift<'q> {
     /// The same with a record, which must be of a link that stands at the place, if there is one.
     pub(super) fn look_at(&mut self, code: Code, stored: &[u8], wanted: bool, place: Option<Place>) -> Sifted {
         let is_there = |link: &LinkRef<'_>| place.is_none_or(|place| Place::new(link.created_ms, code) == place);
-        match record::decode(code.ascii(&mut [0; CODE_LEN_MAX]), stored) {
+        match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), stored) {
             Ok(RecordRef::Link(link)) if is_there(&link) && self.takes(&code, &link) => match wanted {
                 true => Sifted::Link(Arc::new(link.to_link(code))),
                 false => Sifted::One,
@@ -90,7 +91,7 @@ impl<'q> Sift<'q> {
             false => filter.tags.is_empty() || filter.tags.iter().any(has),
         };
         has_tags
-            && filter.scope.has_app(link.app)
+            && filter.scope.has_link(code, link.app)
             && filter.since_ms.is_none_or(|since_ms| link.created_ms >= since_ms)
             && filter.until_ms.is_none_or(|until_ms| link.created_ms <= until_ms)
             && !(filter.without_over && link.policy.valid_until_ms.is_some_and(|until_ms| until_ms <= self.now_ms))
@@ -108,7 +109,7 @@ impl<'q> Sift<'q> {
     fn has_term(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
         let Some(term) = &self.term else { return true };
         // Long URLs and codes are ASCII, tags are in small letters.
-        for text in [link.target.as_bytes(), code.ascii(&mut [0; CODE_LEN_MAX])] {
+        for text in [link.target.as_bytes(), code.slug(&mut [0; CODE_LEN_MAX])] {
             self.small.clear();
             self.small.extend_from_slice(text);
             self.small.make_ascii_lowercase();

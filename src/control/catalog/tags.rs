@@ -4,22 +4,29 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use carom_shards::{Code, DomainId};
+
 use super::visits::Visits;
 use super::walk::Run;
 use crate::apps::Scope;
-use crate::limits::{LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX};
-use crate::listing::{Filter, TagField, TagPage, TagQuery, app_and_tag, app_shelf};
+use crate::limits::{
+    LIST_LOOKED_MAX, LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX,
+};
+use crate::listing::{
+    Filter, TagField, TagPage, TagQuery, app_shelf, domain_shelf, is_domain_shelf, owner_and_tag, with_tag,
+};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::{View, shelf_of};
 use crate::visits::tally::Counts;
 
-/// How many links each tag has: of all links, and of those of each app.
+/// How many links each tag has: of all links, and of those of each app and of each domain that is not the default one.
 #[derive(Debug, Default)]
 pub(super) struct TagCounts {
     of_all: Tags,
-    of_apps: HashMap<Box<str>, Tags>,
-    /// Tags of all apps together.
-    app_tags: usize,
+    /// By their shelves.
+    of_owners: HashMap<Box<str>, Tags>,
+    /// Tags of all apps and domains together.
+    owned: usize,
 }
 
 /// How many links each of some tags has.
@@ -66,29 +73,56 @@ impl Tags {
 }
 
 impl TagCounts {
-    /// Takes an entry of the index of tags into account. An app with too many tags takes nothing from the others.
+    /// Takes an entry of the index of tags into account. An app or domain with too many tags takes nothing from the others.
     pub(super) fn change(&mut self, key: &[u8], added: bool) {
         let Some(shelf) = shelf_of(key) else { return };
-        let Some((app, tag)) = app_and_tag(shelf) else { return self.of_all.change(shelf, added, TAGS_COUNTED_MAX) };
-        let most = if self.app_tags >= TAGS_OF_APPS_COUNTED_MAX { 0 } else { TAGS_OF_APP_COUNTED_MAX };
-        if let Some(tags) = self.of_apps.get_mut(app) {
+        let Some((owner, tag)) = owner_and_tag(shelf) else {
+            return self.of_all.change(shelf, added, TAGS_COUNTED_MAX);
+        };
+        let most = if self.owned >= TAGS_OF_APPS_COUNTED_MAX { 0 } else { TAGS_OF_APP_COUNTED_MAX };
+        if let Some(tags) = self.of_owners.get_mut(owner) {
             let before = tags.len();
             tags.change(tag, added, most);
-            self.app_tags = self.app_tags + tags.len() - before;
+            self.owned = self.owned + tags.len() - before;
         } else {
             let mut tags = Tags::default();
             tags.change(tag, added, most);
-            self.app_tags += tags.len();
-            self.of_apps.insert(app.into(), tags);
+            self.owned += tags.len();
+            self.of_owners.insert(owner.into(), tags);
         }
     }
 
-    /// All tags that links have which are within; `None` where there are too many.
+    /// All tags that links have which are within; `None` where there are too many. Those of an app are counted on all domains.
     pub(super) fn all(&self, scope: &Scope) -> Option<Vec<(Arc<str>, u64)>> {
-        match scope.app() {
-            None => self.of_all.all(),
-            Some(app) => self.of_apps.get(app.as_str()).map_or(Some(Vec::new()), Tags::all),
+        match (scope.app(), scope.domains()) {
+            (None, None) => self.of_all.all(),
+            (Some(app), _) => self.of_owner(&app_shelf(app.as_str())),
+            (None, Some(domains)) => self.of_domains(domains),
         }
+    }
+
+    fn of_owner(&self, shelf: &str) -> Option<Vec<(Arc<str>, u64)>> {
+        self.of_owners.get(shelf).map_or(Some(Vec::new()), Tags::all)
+    }
+
+    /// Those of the default domain are what the others leave.
+    fn of_domains(&self, domains: &[Option<DomainId>]) -> Option<Vec<(Arc<str>, u64)>> {
+        let mut sum: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+        if domains.contains(&None) {
+            sum.extend(self.of_all.all()?);
+            for (_, tags) in self.of_owners.iter().filter(|(shelf, _)| is_domain_shelf(shelf)) {
+                for (tag, count) in tags.all()? {
+                    sum.entry(tag).and_modify(|all| *all = all.saturating_sub(count));
+                }
+            }
+        }
+        for domain in domains.iter().flatten() {
+            for (tag, count) in self.of_owner(&domain_shelf(*domain))? {
+                *sum.entry(tag).or_default() += count;
+            }
+        }
+        sum.retain(|_, count| *count > 0);
+        Some(sum.into_iter().collect())
     }
 }
 
@@ -127,13 +161,15 @@ pub(super) fn add_visits(
             None => None,
             Some(rest) => {
                 left = rest;
-                let shelf = scope.app().map(|app| app_shelf(app.as_str(), Some(tag)));
+                let shelf = scope.app().map(|app| with_tag(&app_shelf(app.as_str()), tag));
                 let places = Run::of_tag(shelf.as_deref().unwrap_or(tag), &Filter::default()).places(view, false);
-                // There may be some more by now.
-                let codes = places
-                    .take(LIST_SORTED_MAX)
-                    .map(|place| Ok(place?.code))
-                    .collect::<Result<Vec<_>, StoreError>>()?;
+                let is_within = |code: &Result<Code, StoreError>| match code {
+                    Ok(code) => scope.has_domain(code.domain()),
+                    Err(_) => true,
+                };
+                // There may be some more by now, and those of other domains.
+                let codes = places.take(LIST_LOOKED_MAX as usize).map(|place| Ok(place?.code)).filter(is_within);
+                let codes = codes.take(LIST_SORTED_MAX).collect::<Result<Vec<_>, StoreError>>()?;
                 let mut sum = Counts::default();
                 visits.counts(&codes)?.into_iter().for_each(|counts| sum.add(counts));
                 Some(sum)
@@ -163,8 +199,8 @@ mod tests {
         let asked = |field, descending, term: Option<&str>, page| {
             let term = term.map(str::to_owned);
             let found = super::page(
-                counts.all(&Scope::All).unwrap(),
-                &TagQuery { scope: Scope::All, term, field, descending, page, per_page: 2, with_visits: false },
+                counts.all(&Scope::ALL).unwrap(),
+                &TagQuery { scope: Scope::ALL, term, field, descending, page, per_page: 2, with_visits: false },
             );
             (found.tags.iter().map(|(tag, count)| format!("{tag}{count}")).collect::<Vec<_>>().join(" "), found.total)
         };
@@ -181,22 +217,22 @@ mod tests {
         let mut counts = TagCounts::default();
         (0..TAGS_COUNTED_MAX).for_each(|number| counts.change(&tag_key(&number.to_string(), b""), true));
         counts.change(&tag_key("0", b"x"), true);
-        assert_eq!(counts.all(&Scope::All).unwrap().len(), TAGS_COUNTED_MAX);
+        assert_eq!(counts.all(&Scope::ALL).unwrap().len(), TAGS_COUNTED_MAX);
         counts.change(&tag_key("one more", b""), true);
         counts.change(&tag_key("0", b""), false);
-        assert!(counts.all(&Scope::All).is_none());
+        assert!(counts.all(&Scope::ALL).is_none());
     }
 
     #[test]
     fn an_app_with_too_many_tags_takes_nothing_from_others() {
         let mut counts = counts(&["mine"]);
         let put = |counts: &mut TagCounts, app: &str, tag: &str| {
-            counts.change(&tag_key(&app_shelf(app, Some(tag)), b""), true);
+            counts.change(&tag_key(&with_tag(&app_shelf(app), tag), b""), true);
         };
         put(&mut counts, "b", "x");
         (0..=TAGS_OF_APP_COUNTED_MAX).for_each(|number| put(&mut counts, "a", &number.to_string()));
-        let of = |app: &str| counts.all(&Scope::App(AppName::parse(app).unwrap())).map(|tags| tags.len());
+        let of = |app: &str| counts.all(&Scope::of_app(AppName::parse(app).unwrap())).map(|tags| tags.len());
         assert_eq!((of("a"), of("b"), of("c")), (None, Some(1), Some(0)));
-        assert_eq!(counts.all(&Scope::All).unwrap().len(), 1);
+        assert_eq!(counts.all(&Scope::ALL).unwrap().len(), 1);
     }
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use carom_shards::{Code, DomainId};
 use proptest::prelude::*;
 
 use super::counting::count_part;
@@ -18,6 +18,7 @@ use super::{Catalog, Relisted};
 use crate::apps::{AppName, Scope};
 use crate::control::plan::tests::link;
 use crate::control::testing::KEY;
+use crate::domains::DomainName;
 use crate::labels::Tags;
 use crate::limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use crate::link::{Link, Origin};
@@ -67,13 +68,13 @@ impl Shelves {
             record.clear();
             match &after {
                 Some(link) => {
-                    record::encode_link(code.ascii(&mut [0; CODE_LEN_MAX]), link, &mut record);
+                    record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), link, &mut record);
                     batch.put(&code, &record);
                 }
                 // A tombstone, as of a code that was issued.
                 None => {
                     record::encode_tombstone(
-                        code.ascii(&mut [0; CODE_LEN_MAX]),
+                        code.key(&mut [0; CODE_KEY_LEN_MAX]),
                         &record::tests::a_tombstone(),
                         &mut record,
                     );
@@ -109,7 +110,8 @@ impl Shelves {
     fn expected(&self, filter: &Filter, order: Order) -> Vec<Code> {
         let links = self.links.borrow();
         let has_term = |link: &Link, term: &str| {
-            let texts = [link.target.clone(), link.code.to_string(), link.labels.title.clone().unwrap_or_default()];
+            let texts =
+                [link.target.clone(), link.code.as_slug().to_string(), link.labels.title.clone().unwrap_or_default()];
             texts.iter().any(|text| text.to_lowercase().contains(term))
                 || link.labels.tags.iter().any(|tag| tag.contains(term))
         };
@@ -181,9 +183,12 @@ fn code(text: &str) -> Code {
 fn any_change() -> impl Strategy<Value = (Code, Option<Link>)> {
     let app = proptest::option::of("[ab]b?");
     let made = (0..60u64, proptest::collection::vec("[ab]", 0..3), "[xX]{0,2}", 0..3u64, any::<bool>(), app);
-    ("[ab1]{1,3}", proptest::option::weighted(0.8, made)).prop_map(|(name, made)| {
+    ("[ab1]{1,3}", 0..DOMAINS.len(), proptest::option::weighted(0.8, made)).prop_map(|(name, domain, made)| {
+        let code = code(&name).within(domain_id(domain));
         let link = made.map(|(created_ms, tags, title, until, crawlable, app)| {
             let mut link = link(&name, Origin::Issued);
+            link.code = code;
+            link.labels.domain = DomainName::parse(DOMAINS[domain]).ok();
             link.created_ms = created_ms;
             link.target = format!("https://{}.example/", 9 - created_ms % 10);
             link.labels.tags = Tags::of(tags.iter().map(String::as_str)).unwrap();
@@ -193,8 +198,21 @@ fn any_change() -> impl Strategy<Value = (Code, Option<Link>)> {
             link.policy.valid_until_ms = [None, Some(50), Some(51)][until as usize];
             link
         });
-        (code(&name), link)
+        (code, link)
     })
+}
+
+/// The default one and two others.
+const DOMAINS: [&str; 3] = ["", "go.test", "s.test"];
+
+fn domain_id(number: usize) -> Option<DomainId> {
+    DomainName::parse(DOMAINS[number]).ok().map(|name| name.id())
+}
+
+/// All domains, or some of them.
+fn any_domains() -> impl Strategy<Value = Option<Vec<usize>>> {
+    let some = proptest::sample::subsequence((0..DOMAINS.len()).collect::<Vec<_>>(), 1..=DOMAINS.len());
+    proptest::option::of(some)
 }
 
 fn any_filter() -> impl Strategy<Value = Filter> {
@@ -205,7 +223,10 @@ fn any_filter() -> impl Strategy<Value = Filter> {
     let tags =
         prop_oneof![Just(vec![]), Just(vec!["a"]), Just(vec!["b"]), Just(vec!["a", "b"]), Just(vec!["a", "none"])];
     let app = proptest::option::of("[ab]b?").prop_map(|app| app.map(|name| AppName::parse(&name).unwrap()));
-    let scope = app.prop_map(|app| app.map_or(Scope::All, Scope::App));
+    let scope = (app, any_domains()).prop_map(|(app, domains)| {
+        let scope = app.map_or(Scope::ALL, Scope::of_app);
+        domains.map_or(scope.clone(), |domains| scope.within(domains.into_iter().map(domain_id)))
+    });
     let within = (proptest::option::of(0..60u64), proptest::option::of(0..60u64));
     (term, tags, any::<bool>(), within, any::<bool>(), scope).prop_map(
         |(term, tags, all_tags, (since_ms, until_ms), without_over, scope)| Filter {
@@ -260,7 +281,7 @@ proptest! {
         }
         check();
         let (view, (dates, tags, of_tags)) = shelves.catalog.look(|counts| {
-            (counts.dates.whole().unwrap().total(), counts.tags.whole().unwrap().total(), counts.of_tags.all(&Scope::All).unwrap())
+            (counts.dates.whole().unwrap().total(), counts.tags.whole().unwrap().total(), counts.of_tags.all(&Scope::ALL).unwrap())
         });
         prop_assert_eq!(dates, shelves.links.borrow().len() as u64);
         prop_assert_eq!(view.keys(Shelf::Dates, b"", b"").count() as u64, dates);
@@ -270,8 +291,16 @@ proptest! {
         for (tag, count) in of_tags {
             prop_assert_eq!(len(&Filter { tags: vec![tag.to_string()], ..Filter::default() }), count);
         }
+        for domains in [vec![0], vec![1], vec![2], vec![0, 1], vec![1, 2], vec![0, 1, 2]] {
+            let scope = Scope::ALL.within(domains.into_iter().map(domain_id));
+            let (_, of_domains) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
+            for tag in ["a", "b"] {
+                let count = of_domains.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
+                prop_assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
+            }
+        }
         for app in ["a", "ab", "b", "bb", "none"] {
-            let scope = Scope::App(AppName::parse(app).unwrap());
+            let scope = Scope::of_app(AppName::parse(app).unwrap());
             let (_, of_app) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
             for tag in ["a", "b"] {
                 let count = of_app.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);

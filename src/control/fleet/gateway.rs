@@ -17,7 +17,6 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Shared, note_trouble, reuse};
-use crate::apps::Scope;
 use crate::fleet::State;
 use crate::fleet::rules::{self, Verdict};
 use crate::limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
@@ -161,7 +160,7 @@ impl Gateway {
     fn of_another_app(&self, request: &StoreRequest) -> Option<State> {
         let (code, by) = match request {
             StoreRequest::Create { link, .. } if link.origin == Origin::Custom => (&link.code, None),
-            StoreRequest::Change { code, by, .. } | StoreRequest::Delete { code, by, .. } if *by != Scope::All => {
+            StoreRequest::Change { code, by, .. } | StoreRequest::Delete { code, by, .. } if !by.is_all() => {
                 (code, Some(by))
             }
             _ => return None,

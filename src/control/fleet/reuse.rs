@@ -332,7 +332,7 @@ impl Turn<'_> {
         for ((search, question), answer) in asking.iter_mut().zip(questions).zip(answers) {
             search.offered |= question.code == search.link.code;
             match answer {
-                Ok(named) => match Code::parse(&named) {
+                Ok(named) => match Code::from_key(&named) {
                     Ok(code) if code == search.link.code => search.step = Step::Nothing,
                     Ok(code) => search.step = Step::Look(code),
                     Err(_) => search.wrong = named,

@@ -55,7 +55,7 @@ impl Plan<'_> {
         } else {
             self.set(code, Stored::Held(gone));
             // Neither a private code nor one that came from elsewhere was drawn from the pool.
-            if recycles && GeneratedCode::from_code(&code).is_some() {
+            if recycles && GeneratedCode::from_code(&code.within(None)).is_some() {
                 self.sweep.graves.push(Due { at_ms: self.now_ms, code });
             }
         }
@@ -230,11 +230,11 @@ mod tests {
 
     fn extend(text: &str, end_ms: Option<u64>) -> Order {
         let patch = Box::new(Patch { valid_until_ms: Some(end_ms), ..Patch::default() });
-        Order::Client(StoreRequest::Change { code: code(text), patch, by: Scope::All, ticket: TICKET }, Ground::Alone)
+        Order::Client(StoreRequest::Change { code: code(text), patch, by: Scope::ALL, ticket: TICKET }, Ground::Alone)
     }
 
     fn delete(text: &str) -> Order {
-        Order::Client(StoreRequest::Delete { code: code(text), by: Scope::All, ticket: TICKET }, Ground::Alone)
+        Order::Client(StoreRequest::Delete { code: code(text), by: Scope::ALL, ticket: TICKET }, Ground::Alone)
     }
 
     fn create(link: Link) -> Order {

@@ -211,7 +211,7 @@ mod tests {
     fn delete(code: &str) -> Order {
         let code = Code::parse(code.as_bytes()).unwrap();
         Order::Client(
-            StoreRequest::Delete { code, by: Scope::All, ticket: Ticket { core: CoreId(0), token: 99 } },
+            StoreRequest::Delete { code, by: Scope::ALL, ticket: Ticket { core: CoreId(0), token: 99 } },
             Ground::Alone,
         )
     }

@@ -1,7 +1,7 @@
 //! How many visits of limited links were given out. One thread writes them.
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -17,14 +17,14 @@ const LEN: usize = 40;
 impl Batch {
     /// Sets how many visits of a link were given out.
     pub fn set_allowance(&mut self, code: &Code, stored: &Stored) {
-        let mut ascii = [0; CODE_LEN_MAX];
-        let key = code.ascii(&mut ascii);
+        let mut ascii = [0; CODE_KEY_LEN_MAX];
+        let key = code.key(&mut ascii);
         self.inner.insert(&self.allowances, key, encode(key, stored));
     }
 
     /// Forgets the visits of a link that has ended.
     pub fn remove_allowance(&mut self, code: &Code) {
-        self.inner.remove(&self.allowances, Slice::from(code.ascii(&mut [0; CODE_LEN_MAX])));
+        self.inner.remove(&self.allowances, Slice::from(code.key(&mut [0; CODE_KEY_LEN_MAX])));
     }
 }
 
@@ -34,8 +34,8 @@ impl Links {
     /// # Errors
     /// [`StoreError::Damaged`] where that cannot be read.
     pub fn allowance(&self, code: &Code) -> Result<Option<Stored>, StoreError> {
-        let mut ascii = [0; CODE_LEN_MAX];
-        let key = code.ascii(&mut ascii);
+        let mut ascii = [0; CODE_KEY_LEN_MAX];
+        let key = code.key(&mut ascii);
         let damaged = || StoreError::Damaged(format!("the number of visits of {code} is not what was written"));
         self.allowances.get(key)?.map(|value| decode(key, &value).ok_or_else(damaged)).transpose()
     }

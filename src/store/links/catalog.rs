@@ -2,19 +2,20 @@
 //!
 //! An entry is written and removed in the commit that changes its link. Its key has six bytes of milliseconds since 1970
 //! and the code; in `tags` behind the tag and a zero byte, which no tag can have. Links that crawlers may follow are those
-//! of a tag that nobody can give, and those of an app have one for it and one for each of their tags. Its value has the few things of a link that lists leave some out by ([`Marks`]), so that
+//! of a tag that nobody can give, and those of an app or of a domain that is not the default one have one for it and one for
+//! each of their tags. Its value has the few things of a link that lists leave some out by ([`Marks`]), so that
 //! no record is read for that. An entry without a link does no harm: it is passed over.
 
 use std::ops::Bound;
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, Snapshot};
 
 use super::{Batch, Links, StoreError, Value};
 use crate::labels::in_joined;
-use crate::listing::{PLACE_MS_LEN, Place, app_shelf, has_tag, is_app_shelf};
+use crate::listing::{PLACE_MS_LEN, Place, app_shelf, domain_shelf, is_of_owner, owner_and_tag, with_tag};
 
 /// A memtable, bytes. An entry takes a tenth of what a link does.
 const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
@@ -104,13 +105,14 @@ impl Listing<'_> {
         let (place, marks) = (self.place.to_bytes(), self.marks);
         let tags = in_joined(self.tags).chain(self.crawlable.then_some(CRAWLABLE));
         let of_tags = tags.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(tag, &place), marks });
-        let of_app = self.app.into_iter().flat_map(|app| {
-            let tags = in_joined(self.tags).map(Some);
-            std::iter::once(None).chain(tags).map(move |tag| app_shelf(app, tag))
+        let owners = self.app.map(app_shelf).into_iter().chain(self.place.code.domain().map(domain_shelf));
+        let of_owners = owners.flat_map(|owner| {
+            let with_tags: Vec<String> = in_joined(self.tags).map(|tag| with_tag(&owner, tag)).collect();
+            std::iter::once(owner).chain(with_tags)
         });
-        let of_app = of_app.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(&tag, &place), marks });
+        let of_owners = of_owners.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(&tag, &place), marks });
         let of_date = Entry { shelf: Shelf::Dates, key: place.clone(), marks };
-        std::iter::once(of_date).chain(of_tags).chain(of_app).collect()
+        std::iter::once(of_date).chain(of_tags).chain(of_owners).collect()
     }
 }
 
@@ -121,14 +123,14 @@ pub fn tag_key(tag: &str, place: &[u8]) -> Vec<u8> {
 
 /// The tag of an entry; `None` for one that is no tag of anybody's.
 pub fn tag_of(key: &[u8]) -> Option<&str> {
-    shelf_of(key).filter(|shelf| !is_app_shelf(shelf))
+    shelf_of(key).filter(|shelf| !is_of_owner(shelf))
 }
 
-/// The tag of an entry, or the app and the tag of one that is of the tags of an app, as [`app_shelf`] gives them.
+/// The tag of an entry; of one that is of the tags of an app or domain both, as [`with_tag`] gives them.
 pub fn shelf_of(key: &[u8]) -> Option<&str> {
     let end = memchr::memchr(END_OF_TAG, key)?;
     let shelf = std::str::from_utf8(&key[..end]).ok()?;
-    (shelf != CRAWLABLE && (!is_app_shelf(shelf) || has_tag(shelf))).then_some(shelf)
+    (shelf != CRAWLABLE && (!is_of_owner(shelf) || owner_and_tag(shelf).is_some())).then_some(shelf)
 }
 
 /// What an entry says of its link, `tag_len` bytes of tag and zero before it.
@@ -197,7 +199,7 @@ impl View {
     /// # Errors
     /// [`StoreError::Damaged`] where the block that would hold it cannot be read.
     pub fn get(&self, code: &Code) -> Result<Option<Value>, StoreError> {
-        Ok(self.snapshot.get(&self.links.links, code.ascii(&mut [0; CODE_LEN_MAX]))?.map(Value))
+        Ok(self.snapshot.get(&self.links.links, code.key(&mut [0; CODE_KEY_LEN_MAX]))?.map(Value))
     }
 
     /// The keys of an index from `from` on and before `to`, if that is not empty, from either end. Nothing may be asked of

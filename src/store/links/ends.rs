@@ -6,7 +6,7 @@
 //! itself.
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::config::{BlockSizePolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{KeyspaceCreateOptions, Slice};
 
@@ -147,12 +147,12 @@ impl Links {
 }
 
 /// The stored form of an entry and its length. Shorter ones are filled with zeros, so that they compare as they should.
-fn key_of(of: Of, due: &Due) -> ([u8; HEAD_LEN + CODE_LEN_MAX], usize) {
-    let mut key = [0; HEAD_LEN + CODE_LEN_MAX];
+fn key_of(of: Of, due: &Due) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
+    let mut key = [0; HEAD_LEN + CODE_KEY_LEN_MAX];
     key[0] = of.letter();
     key[1..HEAD_LEN].copy_from_slice(&due.at_ms.to_be_bytes());
-    let mut ascii = [0; CODE_LEN_MAX];
-    let code = due.code.ascii(&mut ascii);
+    let mut ascii = [0; CODE_KEY_LEN_MAX];
+    let code = due.code.key(&mut ascii);
     let len = HEAD_LEN + code.len();
     key[HEAD_LEN..len].copy_from_slice(code);
     (key, len)
@@ -162,7 +162,7 @@ fn key_of(of: Of, due: &Due) -> ([u8; HEAD_LEN + CODE_LEN_MAX], usize) {
 fn read(key: &[u8]) -> Option<Due> {
     let (head, code) = key.split_at_checked(HEAD_LEN)?;
     let at_ms = u64::from_be_bytes(head[1..].try_into().ok()?);
-    Some(Due { at_ms, code: Code::parse(code).ok()? })
+    Some(Due { at_ms, code: Code::from_key(code).ok()? })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -19,7 +19,7 @@ const HEARD: &str = "heard";
 impl Batch {
     /// Keeps an entry of the outbox.
     pub fn add_to_outbox(&mut self, delivery: &Delivery) {
-        self.inner.insert(&self.fleet, outbox_key(delivery.seq), delivery.code.ascii(&mut [0; CODE_LEN_MAX]));
+        self.inner.insert(&self.fleet, outbox_key(delivery.seq), delivery.code.key(&mut [0; CODE_KEY_LEN_MAX]));
     }
 
     /// Removes one.
@@ -99,7 +99,7 @@ impl Links {
         for guard in self.fleet.prefix([b'o']) {
             let (key, value) = guard.into_inner()?;
             let seq = key.get(1..).and_then(|seq| seq.try_into().ok()).map(u64::from_be_bytes);
-            if let (Some(seq), Ok(code)) = (seq, Code::parse(&value)) {
+            if let (Some(seq), Ok(code)) = (seq, Code::from_key(&value)) {
                 entries.push(Delivery { seq, code });
             }
         }

@@ -4,7 +4,7 @@
 //! a hash, and a damaged link leaves its entry behind. Whoever asks looks at the links themselves.
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
 
@@ -83,12 +83,12 @@ impl Links {
 }
 
 /// The stored form of an entry and its length. Shorter ones are filled with zeros, so that they compare as they should.
-fn key_of(entry: &UrlEntry) -> ([u8; HEAD_LEN + CODE_LEN_MAX], usize) {
-    let mut key = [0; HEAD_LEN + CODE_LEN_MAX];
+fn key_of(entry: &UrlEntry) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
+    let mut key = [0; HEAD_LEN + CODE_KEY_LEN_MAX];
     key[..8].copy_from_slice(&entry.key.0.to_be_bytes());
     key[8..HEAD_LEN].copy_from_slice(&entry.created_ms.to_be_bytes());
-    let mut ascii = [0; CODE_LEN_MAX];
-    let code = entry.code.ascii(&mut ascii);
+    let mut ascii = [0; CODE_KEY_LEN_MAX];
+    let code = entry.code.key(&mut ascii);
     let len = HEAD_LEN + code.len();
     key[HEAD_LEN..len].copy_from_slice(code);
     (key, len)
@@ -101,7 +101,7 @@ fn read(guard: fjall::Guard) -> Result<Option<UrlUse>, StoreError> {
     let entry = |key: &[u8]| {
         let (head, code) = key.split_at_checked(HEAD_LEN)?;
         let key = UrlKey(number(&head[..8])?);
-        Some(UrlEntry { key, created_ms: number(&head[8..])?, code: Code::parse(code).ok()? })
+        Some(UrlEntry { key, created_ms: number(&head[8..])?, code: Code::from_key(code).ok()? })
     };
     Ok(entry(&key).zip((*value).try_into().ok().map(u64::from_le_bytes)))
 }

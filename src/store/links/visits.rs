@@ -7,7 +7,7 @@
 use std::ops::Bound;
 
 use carom_shards::Code;
-use carom_shards::code::CODE_LEN_MAX;
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
 
@@ -67,14 +67,14 @@ pub struct Ended {
 impl Ended {
     /// Where it stands.
     fn key(&self) -> Vec<u8> {
-        [&[ENDED], self.code.ascii(&mut [0; CODE_LEN_MAX]), &[END], &self.number.to_be_bytes()].concat()
+        [&[ENDED], self.code.key(&mut [0; CODE_KEY_LEN_MAX]), &[END], &self.number.to_be_bytes()].concat()
     }
 
     /// What stands there; `None` for what is none.
     fn of_key(key: &[u8]) -> Option<Ended> {
         let (rest, number) = key.split_last_chunk::<8>()?;
         let code = rest.strip_prefix(&[ENDED])?.strip_suffix(&[END])?;
-        Some(Ended { code: Code::parse(code).ok()?, number: u64::from_be_bytes(*number) })
+        Some(Ended { code: Code::from_key(code).ok()?, number: u64::from_be_bytes(*number) })
     }
 }
 

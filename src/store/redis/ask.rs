@@ -301,7 +301,7 @@ impl Redis {
         if scan.cursor == "0" {
             scan.masters.pop();
         }
-        let code = |key: &Value| Code::parse(text(key).split_once(":l:")?.1.as_bytes()).ok();
+        let code = |key: &Value| Code::from_key(text(key).split_once(":l:")?.1.as_bytes()).ok();
         Ok(Some(keys.iter().filter_map(code).collect()))
     }
 
@@ -516,7 +516,7 @@ fn entries(answer: &Value) -> Vec<Entry> {
             let at = fields.chunks_exact(2).find(|pair| text(&pair[0]) == name)?;
             if let Value::BulkString(bytes) = &at[1] { Some(bytes.clone()) } else { None }
         };
-        let code = field("c").and_then(|code| Code::parse(&code).ok());
+        let code = field("c").and_then(|code| Code::from_key(&code).ok());
         let displaced = field("o").and_then(|text| version(&text));
         Some(Entry { id: text(id).parse().ok()?, code, text: field("v").unwrap_or_default(), displaced })
     };

@@ -130,7 +130,7 @@ impl Follower {
         let last = last.clone();
         let states: Vec<(Code, State)> = page
             .iter()
-            .filter_map(|(key, value)| Some((Code::parse(key).ok()?, value)))
+            .filter_map(|(key, value)| Some((Code::from_key(key).ok()?, value)))
             .filter(|(code, _)| which.contains(&Partition::of(code)))
             .filter_map(|(code, value)| Some((code, State::from_value(code, value)?)))
             .collect();

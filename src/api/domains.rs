@@ -1,0 +1,95 @@
+//! Several domains on one service: which one a request means, where people are led who find nothing there, and the list of all.
+
+use hyper::{Method, Request, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::page::page;
+use super::{Answer, Context, empty, json as json_answer, with};
+use crate::domains::{Domain, Domains, Place, UnknownHost};
+use crate::hosts::authority_of;
+use crate::wire::pages::{self, Page};
+
+impl Context {
+    /// The domains of the service.
+    pub(super) fn domains(&self) -> &Domains {
+        &self.desk.counters().domains
+    }
+
+    /// The domain that a request means by its host; `None` where that is no domain of the service. While there is but one, any
+    /// host means it.
+    pub(super) fn domain_of<B>(&self, request: &Request<B>) -> Option<Place> {
+        if !self.domains().is_strict() {
+            return Some(Place::default());
+        }
+        self.domains().of_host(host_of(request))
+    }
+
+    /// A page for who has found nothing at a domain, or where its domain leads who does not.
+    pub(super) fn lost<B>(&self, request: &Request<B>, domain: Option<Place>, lost: &Page) -> Answer {
+        let Some(place) = domain else {
+            let is_misdirected = self.domains().unknown_host() == UnknownHost::Misdirected;
+            return page(request, if is_misdirected { &pages::MISDIRECTED } else { &pages::NOT_FOUND });
+        };
+        let targets = &self.domains().at(place).targets;
+        let target = match *lost {
+            pages::NOT_FOUND => &targets.not_found,
+            pages::GONE => &targets.expired,
+            _ => &None,
+        };
+        match target {
+            Some(target) if matches!(*request.method(), Method::GET | Method::HEAD) => lead_to(target),
+            _ => page(request, lost),
+        }
+    }
+
+    /// `GET /`
+    pub(super) fn home<B>(&self, request: &Request<B>) -> Answer {
+        let Some(place) = self.domain_of(request) else { return self.lost(request, None, &pages::NOT_FOUND) };
+        match &self.domains().at(place).targets.home {
+            Some(target) => lead_to(target),
+            None => page(request, &pages::HOME),
+        }
+    }
+
+    /// `GET /rest/v3/domains`
+    pub(super) fn list_domains(&self) -> Answer {
+        let domains = self.domains();
+        let may_use = |domain: &&Domain| {
+            let label = domains.place_of(&domain.name).and_then(|place| domains.label_at(place));
+            self.caller.domains().is_none_or(|limited| limited.has(label.as_ref()))
+        };
+        let shown = |domain: &Domain| {
+            let is_default = domain.name == domains.all()[0].name;
+            // The default one may have a port, which tells several services of a machine apart.
+            let name = if is_default { authority_of(&domain.base_url) } else { domain.name.as_str() };
+            json!({"domain": name, "isDefault": is_default, "redirects": redirects(domain)})
+        };
+        let data: Vec<Value> = domains.all().iter().filter(may_use).map(shown).collect();
+        let defaults = redirects(&domains.all()[0]);
+        json_answer(StatusCode::OK, &json!({"domains": {"data": data, "defaultRedirects": defaults}}))
+    }
+}
+
+fn redirects(domain: &Domain) -> Value {
+    let targets = &domain.targets;
+    json!({
+        "baseUrlRedirect": targets.home,
+        "regular404Redirect": targets.not_found,
+        "invalidShortUrlRedirect": targets.not_found,
+        "expiredShortUrlRedirect": targets.expired,
+    })
+}
+
+/// A redirect that no client keeps.
+fn lead_to(target: &str) -> Answer {
+    let answer = with(empty(StatusCode::FOUND), header::CONTENT_LENGTH, "0");
+    with(with(answer, header::CACHE_CONTROL, "private, max-age=0"), header::LOCATION, target)
+}
+
+/// The host of a request: where its target is a whole URL, the one there (RFC 9112, section 3.2.2).
+fn host_of<B>(request: &Request<B>) -> &[u8] {
+    match request.uri().authority() {
+        Some(authority) => authority.as_str().as_bytes(),
+        None => request.headers().get(header::HOST).map(header::HeaderValue::as_bytes).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,95 @@
+//! Which domain a request means, and what that changes of its answer: where the service has several.
+
+use std::sync::Arc;
+
+use carom_shards::Code;
+
+use super::data;
+use super::mesh::Question;
+use super::work::Work;
+use crate::domains::{Domains, Place, UnknownHost};
+use crate::wire::Ask;
+use crate::wire::answer::{Found, Told};
+
+/// The domains of a service; none where there is only the default one, which any host means.
+#[derive(Clone, Debug)]
+pub(super) struct Places(Option<Arc<Domains>>);
+
+impl Places {
+    pub(super) fn new(domains: &Arc<Domains>) -> Places {
+        Places(domains.is_strict().then(|| Arc::clone(domains)))
+    }
+
+    /// Whether there is more than one that a request may mean.
+    #[inline]
+    pub(super) fn are_many(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Says of a question which domain its head means; none if that is no domain of the service.
+    #[inline]
+    pub(super) fn locate(&self, ask: &mut Ask, head: &[u8]) {
+        if self.are_many() {
+            (ask.place, ask.code) = self.of_host(ask.code, ask.host.of(head));
+        }
+    }
+
+    /// The domain of a host, and the code there.
+    #[inline]
+    pub(super) fn of_host(&self, code: Code, host: &[u8]) -> (Option<Place>, Code) {
+        let Some(domains) = &self.0 else { return (Some(Place::default()), code) };
+        match domains.of_host(host) {
+            Some(place) => (Some(place), code.within(domains.id_at(place))),
+            None => (None, code),
+        }
+    }
+
+    /// What else may be meant where there is no link of that code.
+    #[inline]
+    pub(super) fn fallback_of(&self, code: &Code) -> Option<Code> {
+        self.0.as_ref().and_then(|domains| domains.fallback_of(code))
+    }
+
+    /// What is told at a place of what would be told elsewhere.
+    #[inline]
+    pub(super) fn told<'a>(&'a self, told: Told<'a>, place: Option<Place>) -> Told<'a> {
+        match &self.0 {
+            Some(domains) => told_by(domains, told, place),
+            None => told,
+        }
+    }
+}
+
+fn told_by<'a>(domains: &'a Domains, told: Told<'a>, place: Option<Place>) -> Told<'a> {
+    let Told::Found(found @ (Found::Missing | Found::Early | Found::Gone)) = told else { return told };
+    let Some(place) = place else {
+        return if domains.unknown_host() == UnknownHost::Misdirected { Told::Misdirected } else { told };
+    };
+    let targets = &domains.at(place).targets;
+    let target = if found == Found::Gone { &targets.expired } else { &targets.not_found };
+    target.as_deref().map_or(told, Told::Away)
+}
+
+impl Work {
+    /// Asks for the link of the default domain that may stand in for one that there is not.
+    pub(super) fn ask_again(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        let token = conn.token();
+        let Some(asking) = conn.asking.as_mut().filter(|asking| asking.again) else { return };
+        asking.again = false;
+        let code = asking.ask.code;
+        let Some(mut data) = self.data.take() else { return };
+        match data.find(&code, self.now.unix_ms) {
+            data::Place::Here(found) | data::Place::Copy(found) => {
+                // Whoever calls resumes it.
+                self.take_answer(token, &found, true, &mut Vec::new());
+            }
+            data::Place::There { owner, hash, wanted } => {
+                asking.wanted = wanted;
+                self.stats.forwarded_out.add(1);
+                data.mesh.ask(owner, Question { token, hash, code });
+            }
+        }
+        self.data = Some(data);
+    }
+}
