@@ -1,12 +1,12 @@
 //! The codes of the simulated code space: a few slugs, and one issued code for each counter value.
 //!
 //! Their names are chosen so that all of them belong to three partitions. Steps that have to do with each other are then
-//! frequent. The model speaks of codes by their place in the table.
+//! frequent. Every fourth one is of another domain than the default one. The model speaks of codes by their place in the table.
 
 use std::sync::OnceLock;
 
 use carom::fleet::{Partition, State};
-use carom_shards::Code;
+use carom_shards::{Code, DomainId};
 
 /// Partitions in which there are codes, from 0 on.
 pub(crate) const PARTS: usize = 3;
@@ -28,12 +28,14 @@ struct Table {
 fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| {
-        let within = |name: &str, part: usize| {
-            let codes = (0..).map(|nth| Code::parse(format!("{name}-{nth}").as_bytes()).unwrap());
+        let domain = |number: u64| DomainId::from_bytes([if number % 4 == 3 { 7 } else { 0 }; 6]);
+        let within = |name: &str, part: usize, domain: Option<DomainId>| {
+            let codes = (0..).map(|nth| Code::parse(format!("{name}-{nth}").as_bytes()).unwrap().within(domain));
             codes.into_iter().find(|code| Partition::of(code).index() == part).unwrap()
         };
-        let slugs = ["slug-a", "slug-b", "slug-c"].iter().zip([0, 0, 1]).map(|(name, part)| within(name, part));
-        let issued = (0..VALUES).map(|value| within(&format!("i{value}"), value as usize % PARTS));
+        let slugs = [("slug-a", 0, 0), ("slug-a", 0, 3), ("slug-c", 1, 0)];
+        let slugs = slugs.into_iter().map(|(name, part, number)| within(name, part, domain(number)));
+        let issued = (0..VALUES).map(|value| within(&format!("i{value}"), value as usize % PARTS, domain(value)));
         let codes: Vec<Code> = slugs.chain(issued).collect();
         let mut sorted: Vec<(Code, Index)> = codes.iter().copied().zip(0..).collect();
         sorted.sort_unstable();

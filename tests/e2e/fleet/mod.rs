@@ -8,6 +8,7 @@ mod cluster;
 mod conflicts;
 mod counter;
 mod crowd;
+mod domains;
 mod expiry;
 mod limited;
 mod membership;

@@ -1,0 +1,103 @@
+//! Domains of a fleet: a slug exists once for each on all nodes, and what one node has made another one finds at its host.
+
+use serde_json::{Value, json};
+
+use super::redis::Server;
+use super::{Fleet, settle};
+use crate::apps::JSON;
+use crate::http::{Reply, SHORT_URLS};
+use crate::node::{Node, wait_until};
+
+const TARGET: &str = "https://example.org/";
+
+/// Two nodes, each with the same domains.
+fn start(fleet: &Fleet) -> Vec<Node> {
+    let setup = |number| {
+        let setup = fleet.setup(number).argument("--base-url").argument("https://s.test");
+        let setup = setup.env("CAROM_DOMAINS_SERVE", "https://go.test, https://own.test");
+        setup.env("CAROM_DOMAINS_FALLBACK", "true").env("CAROM_LINKS_DEDUPE", "1h")
+    };
+    let nodes: Vec<Node> = (0..2).map(|number| setup(number).start()).collect();
+    nodes.iter().for_each(settle);
+    nodes
+}
+
+fn create(node: &Node, domain: &str, slug: &str) -> Reply {
+    let target = format!("{TARGET}{domain}/{slug}");
+    node.wire().create(&json!({"longUrl": target, "domain": domain, "customSlug": slug}))
+}
+
+/// Where a node leads at a host; nowhere: the status. `slow`: over a connection that hyper drives.
+fn leads(node: &Node, host: &str, slug: &str, slow: bool) -> String {
+    let mut wire = node.wire();
+    if slow {
+        wire.get("/rest/health");
+    }
+    let reply = wire.get_at(host, &format!("/{slug}"));
+    reply.field("location").map_or_else(|| reply.status.to_string(), str::to_owned)
+}
+
+#[test]
+fn a_slug_is_one_link_of_each_domain_on_all_nodes() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes = start(&fleet);
+    for round in 0..10 {
+        let slug = format!("sale-{round}");
+        let slow = round % 2 == 0;
+        let (at, elsewhere) = (&nodes[round % 2], &nodes[1 - round % 2]);
+        assert_eq!(create(at, "s.test", &slug).status, 200);
+        // It stands in for one that there is not, on a node that has heard of neither.
+        assert_eq!(leads(elsewhere, "go.test", &slug, slow), format!("{TARGET}s.test/{slug}"));
+        assert_eq!(create(at, "own.test", &slug).status, 200);
+        assert_eq!(leads(elsewhere, "own.test", &slug, slow), format!("{TARGET}own.test/{slug}"));
+        assert_eq!(leads(elsewhere, "s.test", &slug, slow), format!("{TARGET}s.test/{slug}"));
+        assert_eq!(leads(elsewhere, "other.test", &slug, slow), "404");
+        create(elsewhere, "own.test", &slug).problem(400, "/non-unique-slug");
+        create(elsewhere, "s.test", &slug).problem(400, "/non-unique-slug");
+        assert_eq!(create(elsewhere, "go.test", &slug).status, 200);
+        wait_until("the link of the domain", || leads(at, "go.test", &slug, slow) == format!("{TARGET}go.test/{slug}"));
+        // A change and an end concern one of them.
+        let path = |domain: &str| format!("{SHORT_URLS}/{slug}?domain={domain}");
+        let changed =
+            elsewhere.wire().ask("PATCH", &path("own.test"), JSON, b"{\"longUrl\": \"https://example.net/\"}");
+        assert_eq!(changed.json()["domain"], "own.test");
+        assert_eq!(at.wire().ask("DELETE", &path("go.test"), "", b"").status, 204);
+        for node in &nodes {
+            wait_until("the change", || leads(node, "own.test", &slug, slow) == "https://example.net/");
+            wait_until("the end", || leads(node, "go.test", &slug, slow) == format!("{TARGET}s.test/{slug}"));
+        }
+    }
+    // The same long URL is one link for each domain.
+    let found = |node: &Node, domain: &str| -> Value {
+        node.wire().create(&json!({"longUrl": "https://example.org/same", "domain": domain})).json()["shortUrl"].clone()
+    };
+    let (of_go, of_default) = (found(&nodes[0], "go.test"), found(&nodes[0], ""));
+    assert!(
+        of_go.as_str().unwrap().starts_with("https://go.test/")
+            && of_default.as_str().unwrap().starts_with("https://s.test/")
+    );
+    assert_eq!((found(&nodes[1], "go.test"), found(&nodes[1], "")), (of_go, of_default));
+    // No more visits than were allowed, whatever node is asked.
+    let few = json!({"longUrl": TARGET, "customSlug": "few", "domain": "go.test", "maxVisits": 6});
+    assert_eq!(nodes[0].wire().create(&few).status, 200);
+    let led = (0..30).filter(|number| leads(&nodes[number % 2], "go.test", "few", false) == TARGET).count();
+    assert!((1..=6).contains(&led), "{led}");
+    // A new node gets everything, and so does one that has lost its disk.
+    let third = Fleet::new(3, &server.url());
+    let late = third
+        .setup(2)
+        .argument("--base-url")
+        .argument("https://s.test")
+        .env("CAROM_DOMAINS_SERVE", "https://own.test")
+        .start();
+    settle(&late);
+    wait_until("all links", || late.status()["links"] == nodes[0].status()["links"]);
+    assert_eq!(leads(&late, "own.test", "sale-3", false), "https://example.net/");
+    assert_eq!(leads(&late, "s.test", "sale-3", true), format!("{TARGET}s.test/sale-3"));
+    for node in nodes.iter().chain([&late]) {
+        assert_eq!(node.status()["fleet"]["conflicts"], 0);
+    }
+    late.terminate();
+    nodes.into_iter().for_each(|node| _ = node.terminate());
+}
