@@ -187,7 +187,9 @@ fn the_environment_can_name_the_file_and_a_flag_wins() {
 #[test]
 fn what_is_described_reads_back_as_the_same() {
     let file = "data_dir = 'a \"b\" \\ c'\nlisten = ['127.0.0.1:1', '[::1]:0']\ncores = '1-1'\nopen = true\n\
-                redis = 'redis://h:1,[::2]:2/3'\nbase_url = 'https://example.org'\nspace_key_file = 'k'\n[links]\ndedupe = '36h'\ndefault_ttl = 'off'\n[fleet]\nnode = 'n.1'\nprefix = 'p'\nanswer_ms = 50\naccept_without_redis = false\n[limits]\nconnections = 5\n[log]\nlevel = 'debug'\n";
+                redis = 'redis://h:1,[::2]:2/3'\nbase_url = 'https://example.org'\nspace_key_file = 'k'\n[links]\ndedupe = '36h'\ndefault_ttl = 'off'\n[fleet]\nnode = 'n.1'\nprefix = 'p'\nanswer_ms = 50\naccept_without_redis = false\n[limits]\nconnections = 5\n\
+                [domains]\nserve = ['https://go.example  home=https://www.example', 'http://bücher.example:81 not_found=https://www.example/a?b=c&d=e#f expired=https://www.example']\n\
+                fallback = true\nunknown_host = 'misdirected'\n[log]\nlevel = 'debug'\n";
     for text in ["", file] {
         let (first, _) = from_file(text).unwrap();
         let (mut again, _) = from_file(&first.describe()).unwrap();
@@ -212,6 +214,39 @@ fn a_limit_of_memory_and_the_residency_that_needs_it_come_together() {
         let errors = from_file(&format!("[links]\n{text}\n")).unwrap_err();
         assert!(errors.to_string().contains(wrong), "{text}: {errors}");
     }
+}
+
+#[test]
+fn domains_are_told_apart_and_lead_elsewhere() {
+    let (settings, _) = from_file(
+        "base_url = 'https://s.example'\n[domains]\nserve = 'https://Go.example. not_found=https://www.example, https://s.example home=http://www.example'\n",
+    )
+    .unwrap();
+    let names: Vec<&str> = settings.domains.serve.iter().map(|domain| domain.name.as_str()).collect();
+    assert_eq!(names, ["go.example", "s.example"]);
+    assert_eq!(settings.domains.serve[0].targets.not_found.as_deref(), Some("https://www.example/"));
+    for (serve, wrong) in [
+        ("''", "is empty"),
+        ("[]", "name at least one domain"),
+        ("'go.example'", "write it as https://"),
+        ("'https://go.example/x'", "has a path"),
+        ("'https://go.example elsewhere=https://www.example'", "is not home=, not_found= or expired="),
+        ("'https://go.example https://www.example'", "is not home=, not_found= or expired="),
+        ("'https://go.example home=www.example'", "names a URL that"),
+        ("'https://go.example home=javascript:1'", "names a URL that"),
+        ("'https://go.example home=https://a.example home=https://b.example'", "is the second home="),
+        ("['https://go.example', 'http://GO.example:81']", "go.example is named twice"),
+        ("'http://s.example'", "write both alike"),
+        ("'https://go.example expired=https://s.example/ended'", "an address of this service itself"),
+        ("'https://go.example not_found=https://go.example'", "an address of this service itself"),
+        ("['https://go.example', 'https://x.example home=https://go.example']", "an address of this service itself"),
+        ("7", "a number where a text belongs"),
+    ] {
+        let errors = from_file(&format!("base_url = 'https://s.example'\n[domains]\nserve = {serve}\n")).unwrap_err();
+        assert!(errors.to_string().contains(wrong), "{serve}: {errors}");
+    }
+    let errors = from_file("[domains]\nunknown_host = '404'\nfallback = 1\n").unwrap_err().to_string();
+    assert!(errors.contains("neither not_found nor misdirected") && errors.contains("domains.fallback"), "{errors}");
 }
 
 #[test]

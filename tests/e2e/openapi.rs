@@ -459,7 +459,9 @@ fn exactly_the_fields_that_the_schemas_allow_are_taken() {
     let (mut taken, mut refused) = (0, 0);
     let mut count = |schema: &Value, field: &str, body: &Value, reply: &Reply| {
         let faults = schemas.faults(schema, body);
-        if faults.is_empty() {
+        // Which domains there are, no schema knows; none of the texts is one.
+        let is_no_domain = field == "domain" && body[field].as_str().is_some_and(|name| !name.is_empty());
+        if faults.is_empty() && !is_no_domain {
             assert_eq!(reply.status, 200, "{field} is allowed: {}", reply.text());
             taken += 1;
         } else {
