@@ -50,7 +50,7 @@ fn key_domains(names: &[String], settings: &Settings) -> Result<Option<KeyDomain
     let served = domains_of(settings, settings.listen[0]);
     let wrong = |reason| {
         Exit::new(Reason::Usage, format!("--domain {reason}"))
-            .with_remedy("domains.serve in the settings names the domains")
+            .with_remedy("domains.serve names the domains; name the settings file with --config or CAROM_CONFIG")
     };
     KeyDomains::read(names.iter().map(String::as_str), &served).map(Some).map_err(wrong)
 }

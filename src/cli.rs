@@ -41,6 +41,9 @@ pub enum Command {
         /// The data directory; made if it does not exist.
         #[arg(long, value_name = "DIR")]
         data_dir: String,
+        /// The settings file of the node, which names its base URL and domains [default: CAROM_CONFIG]
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
         /// The file to read; `-` is standard input.
         #[arg(value_name = "FILE")]
         file: Source,
@@ -371,7 +374,7 @@ mod tests {
     #[test]
     fn files_and_standard_streams_are_told_apart() {
         let (data_dir, links) = ("d".to_owned(), Source::File("l".into()));
-        let import = |file| Ok(Command::Import { data_dir: data_dir.clone(), file });
+        let import = |file| Ok(Command::Import { data_dir: data_dir.clone(), config: None, file });
         let export = |file| Ok(Command::Export { data_dir: data_dir.clone(), file });
         assert_eq!(parse("carom import --data-dir d l"), import(links.clone()));
         assert_eq!(parse("carom import --data-dir d -"), import(Source::Standard));

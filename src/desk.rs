@@ -447,6 +447,16 @@ impl Desk {
         &self.guard
     }
 
+    /// Counts what a request for a code has come to that a task has answered.
+    pub fn note_looked(&self, looked: Option<&Looked>) {
+        let stats = self.stats();
+        match looked {
+            Some(Looked::Link { target, .. }) if !self.blocks(target) => stats.redirects.add(1),
+            Some(Looked::Link { .. } | Looked::Missing | Looked::Early | Looked::Gone) => stats.misses.add(1),
+            Some(Looked::Damaged | Looked::Unavailable) | None => stats.unavailable.add(1),
+        }
+    }
+
     /// Counts a request that is told nothing.
     pub fn note_throttled(&self) {
         self.stats().throttled.add(1);

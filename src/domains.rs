@@ -218,6 +218,11 @@ impl Domains {
         (place.0 > 0).then(|| self.at(place).name.clone())
     }
 
+    /// The same name, if links that bear it answer somewhere: not that of the default domain, whose links bear none.
+    pub fn label_of(&self, name: &DomainName) -> Option<DomainName> {
+        self.place_of(name).and_then(|place| self.label_at(place))
+    }
+
     /// What else may be meant where a domain has no link of that code: that of the default domain, if it is a fallback.
     #[inline]
     pub fn fallback_of(&self, code: &Code) -> Option<Code> {

@@ -61,6 +61,9 @@ pub fn ms_bytes(ms: u64) -> [u8; PLACE_MS_LEN] {
 /// Begins what stands in the place of a tag for the links of one app. Tags have no control characters.
 const OF_APP: char = '\u{2}';
 
+/// Most shelves of several domains that a list goes through; instead of more it passes over links of other domains.
+const SHELVES_MAX: usize = 64;
+
 /// The same for those of a domain that is not the default one.
 const OF_DOMAIN: char = '\u{3}';
 
@@ -149,8 +152,9 @@ impl Filter {
     /// The shelves that have the links of the domains and no others, if there are such: not of the default domain.
     fn domain_shelves(&self) -> Option<Vec<String>> {
         let domains = self.scope.domains().filter(|domains| !domains.is_empty())?;
-        // Who must have several tags must have them on one shelf each.
-        let domains = Some(domains).filter(|domains| domains.len() == 1 || !self.has_all())?;
+        // Who must have several tags must have them on one shelf each; and each shelf is gone through by itself.
+        let are_few = domains.len() == 1 || !self.has_all() && domains.len() * self.tags.len().max(1) <= SHELVES_MAX;
+        let domains = Some(domains).filter(|_| are_few)?;
         domains.iter().map(|domain| domain.map(domain_shelf)).collect()
     }
 
@@ -165,7 +169,7 @@ impl Filter {
 pub enum OrderField {
     /// The time at which links were made.
     DateCreated,
-    /// The ASCII form of the code.
+    /// The code, as stores have it.
     ShortCode,
     /// The long URL.
     LongUrl,

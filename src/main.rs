@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     let done = match Cli::read().command {
         Command::Serve(arguments) => serve(arguments),
         Command::CheckConfig { file } => offline::check_config(file.as_deref()),
-        Command::Import { data_dir, file } => offline::import(data_dir, &file),
+        Command::Import { data_dir, config, file } => offline::import(data_dir, config.as_deref(), &file),
         Command::Export { data_dir, file } => offline::export(data_dir, &file),
         Command::App(command) => app_commands::run(command),
         Command::Key(KeyCommand::New) => offline::new_key(),

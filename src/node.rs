@@ -46,6 +46,7 @@ use crate::store::lock::{DataLock, LockError};
 use crate::visits::VisitSender;
 use crate::{preflight, space_key};
 
+use self::domains::tell_of_hidden;
 pub use self::domains::{domains_of, own_authorities};
 
 /// What the thread that started the node waits for.
@@ -291,6 +292,7 @@ impl Node {
         })
         .map_err(|error| thread_exit("the keeper of API keys", &error))?;
         let domains = Arc::new(domains_of(settings, listening[0]));
+        tell_of_hidden(&domains, &links, &stats).map_err(|error| store_exit(&error))?;
         let counters = Counters {
             domains: Arc::clone(&domains),
             writer: gateway,

@@ -19,8 +19,8 @@ use crate::{logging, preflight, space_key};
 ///
 /// # Errors
 /// When it could not go on, or lines were left out.
-pub fn import(data_dir: String, file: &Source) -> Result<(), Exit> {
-    let settings = settings_of(Some(data_dir), None)?;
+pub fn import(data_dir: String, config: Option<&Path>, file: &Source) -> Result<(), Exit> {
+    let settings = settings_of(Some(data_dir), config)?;
     preflight::data_dir(&settings.data_dir)?;
     let _lock = lock(&settings.data_dir)?;
     let (mut input, total_bytes) = open_input(file)?;

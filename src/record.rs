@@ -290,7 +290,19 @@ pub fn decode<'a>(key: &[u8], value: &'a [u8]) -> Result<RecordRef<'a>, RecordEr
     if !rest.is_empty() {
         return Err(RecordError::Incomplete);
     }
-    found.finish()
+    let record = found.finish()?;
+    match record {
+        // What it is called must be what its code says.
+        RecordRef::Link(LinkRef { domain: Some(name), .. }) if !is_of_domain(key, name) => {
+            Err(RecordError::BadField { tag: tag::DOMAIN })
+        }
+        record => Ok(record),
+    }
+}
+
+fn is_of_domain(key: &[u8], name: &str) -> bool {
+    let of_name = DomainName::from_normal(name).map(|name| name.id());
+    Code::from_key(key).is_ok_and(|code| code.domain() == of_name)
 }
 
 fn checksum(key: &[u8], version: u8, fields: &[u8]) -> u64 {

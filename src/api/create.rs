@@ -114,6 +114,12 @@ impl Create {
                 _ => take(name, neutral(name, value)),
             }
         }
+        if let Some(name) = labels.domain.as_ref().filter(|_| bounds.meant.is_some())
+            && bounds.domains.is_some_and(|domains| domains.label_of(name).is_none())
+        {
+            let why = format!("is meant to be {name}, which this API key is limited to, and which is not served now");
+            take("domain", Err(why));
+        }
         if private && slug.is_some() {
             take("private", Err("draws a code at random, so it cannot have a customSlug".to_owned()));
         }
@@ -159,6 +165,9 @@ fn domain(value: &Value, bounds: &Bounds<'_>) -> Result<Option<DomainName>, Stri
             Err(format!("is none that this API key may use: {}", limited.names().join(", ")))
         }
         (Some(domain), _) => Ok(domain),
+        (None, Some(limited)) if limited.names().iter().any(|name| name.eq_ignore_ascii_case(text)) => {
+            Err("is not served now".to_owned())
+        }
         (None, Some(limited)) => Err(format!("is none that this API key may use: {}", limited.names().join(", "))),
         (None, None) => {
             let served = bounds.domains.map(Domains::names).unwrap_or_default();

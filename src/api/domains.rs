@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::page::page;
 use super::{Answer, Context, empty, json as json_answer, with};
-use crate::domains::{Domain, Domains, Place, UnknownHost};
+use crate::domains::{Domain, Domains, Place, Targets, UnknownHost};
 use crate::hosts::authority_of;
 use crate::wire::pages::{self, Page};
 
@@ -62,16 +62,16 @@ impl Context {
             let is_default = domain.name == domains.all()[0].name;
             // The default one may have a port, which tells several services of a machine apart.
             let name = if is_default { authority_of(&domain.base_url) } else { domain.name.as_str() };
-            json!({"domain": name, "isDefault": is_default, "redirects": redirects(domain)})
+            json!({"domain": name, "isDefault": is_default, "redirects": redirects(&domain.targets)})
         };
         let data: Vec<Value> = domains.all().iter().filter(may_use).map(shown).collect();
-        let defaults = redirects(&domains.all()[0]);
+        let default = Some(&domains.all()[0]).filter(may_use);
+        let defaults = default.map_or_else(|| redirects(&Targets::default()), |domain| redirects(&domain.targets));
         json_answer(StatusCode::OK, &json!({"domains": {"data": data, "defaultRedirects": defaults}}))
     }
 }
 
-fn redirects(domain: &Domain) -> Value {
-    let targets = &domain.targets;
+fn redirects(targets: &Targets) -> Value {
     json!({
         "baseUrlRedirect": targets.home,
         "regular404Redirect": targets.not_found,

@@ -116,11 +116,15 @@ impl Context {
         }
         let (code, looked) = self.look_up_at(code, domain).await;
         match &looked {
-            Some(Looked::Link { target, .. }) if self.desk.blocks(target) => return page(request, &pages::BLOCKED),
+            Some(Looked::Link { target, .. }) if self.desk.blocks(target) => {
+                self.desk.note_looked(looked.as_ref());
+                return page(request, &pages::BLOCKED);
+            }
             Some(Looked::Link { .. }) if self.is_barred(place) => return self.too_many(request),
             Some(Looked::Missing | Looked::Early) if self.misses_too_often(place) => return self.too_many(request),
             _ => {}
         }
+        self.desk.note_looked(looked.as_ref());
         self.tell_visit(code, looked.as_ref(), request);
         match looked {
             Some(Looked::Link { policy, target }) => {

@@ -10,10 +10,10 @@ use super::raw::Raw;
 use super::redis_url;
 use super::value::{self, Written};
 use super::{BaseUrl, Domains, Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings};
-use crate::domains::DOMAINS_MAX;
+use crate::domains::{DOMAINS_MAX, UnknownHost};
 use crate::exit::Reason;
+use crate::hosts::host_of;
 use crate::limits::APP_CREATES_MAX;
-use crate::long_url::Authority;
 
 /// The least memory for links that one core can work with, bytes.
 const MEMORY_LIMIT_MIN: u64 = 512 << 10;
@@ -238,7 +238,22 @@ impl<'a> Checker<'a> {
         let fallback = self.one(Key::DomainsFallback, value::boolean);
         let unknown_host = self.one(Key::DomainsUnknownHost, value::unknown_host);
         let urls = listed.iter().map(|(domain, _)| &*domain.base_url).chain(base_url.map(BaseUrl::as_str));
-        let own: Vec<Authority> = urls.filter_map(Authority::of).collect();
+        let own: Vec<String> = urls.map(|url| host_of(url.as_bytes()).to_owned()).collect();
+        let mut wrong = |key: Key, wrong: Wrong| {
+            self.problems.push(Problem::of(self.sources[key as usize].clone(), key, wrong));
+        };
+        if !listed.is_empty() && base_url.is_none() {
+            let right = "set base_url to what the short URLs of the default domain start with";
+            wrong(Key::DomainsServe, Wrong::new("leaves open which domain the other links are of", right));
+        }
+        if listed.is_empty() && fallback == Some(true) {
+            let right = "name the domains in domains.serve, or leave it out";
+            wrong(Key::DomainsFallback, Wrong::new("has no effect without other domains", right));
+        }
+        if listed.is_empty() && unknown_host == Some(UnknownHost::Misdirected) {
+            let right = "name the domains in domains.serve, or leave it out";
+            wrong(Key::DomainsUnknownHost, Wrong::new("has no effect while every host is the default domain's", right));
+        }
         for (place, (domain, source)) in listed.iter().enumerate() {
             for wrong in
                 value::wrong_with_domain(domain, listed[..place].iter().map(|(domain, _)| domain), base_url, &own)

@@ -237,14 +237,19 @@ fn domains_are_told_apart_and_lead_elsewhere() {
         ("'https://go.example home=https://a.example home=https://b.example'", "is the second home="),
         ("['https://go.example', 'http://GO.example:81']", "go.example is named twice"),
         ("'http://s.example'", "write both alike"),
-        ("'https://go.example expired=https://s.example/ended'", "an address of this service itself"),
-        ("'https://go.example not_found=https://go.example'", "an address of this service itself"),
-        ("['https://go.example', 'https://x.example home=https://go.example']", "an address of this service itself"),
+        ("'https://go.example expired=https://s.example/ended'", "a host of this service itself"),
+        ("'https://go.example not_found=https://go.example'", "a host of this service itself"),
+        ("['https://go.example', 'https://x.example home=https://go.example']", "a host of this service itself"),
+        ("'https://go.example home=http://go.example:81/x'", "a host of this service itself"),
         ("7", "a number where a text belongs"),
     ] {
         let errors = from_file(&format!("base_url = 'https://s.example'\n[domains]\nserve = {serve}\n")).unwrap_err();
         assert!(errors.to_string().contains(wrong), "{serve}: {errors}");
     }
+    let errors = from_file("[domains]\nserve = 'https://go.example'\n").unwrap_err().to_string();
+    assert!(errors.contains("set base_url"), "{errors}");
+    let errors = from_file("[domains]\nfallback = true\nunknown_host = 'misdirected'\n").unwrap_err().to_string();
+    assert!(errors.matches("has no effect").count() == 2, "{errors}");
     let errors = from_file("[domains]\nunknown_host = '404'\nfallback = 1\n").unwrap_err().to_string();
     assert!(errors.contains("neither not_found nor misdirected") && errors.contains("domains.fallback"), "{errors}");
 }

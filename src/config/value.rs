@@ -11,7 +11,7 @@ use super::ListSource;
 use super::problem::{Source, Wrong, quoted};
 use crate::domains::{Domain, DomainName, Targets, UnknownHost};
 use crate::hosts::{HostPattern, host_of};
-use crate::long_url::{Authority, LongUrl};
+use crate::long_url::LongUrl;
 
 /// A value as a source wrote it, before anybody asked what it means.
 #[derive(Clone, PartialEq, Debug)]
@@ -351,12 +351,13 @@ pub(super) fn domain_text(domain: &Domain) -> String {
     std::iter::once(domain.base_url.clone()).chain(targets).collect()
 }
 
-/// What is wrong with a domain among others: those before it, the default one, and all addresses of the service.
+/// What is wrong with a domain among others: those before it, the default one, and all hosts of the service, whatever ports
+/// lead to it.
 pub(super) fn wrong_with_domain<'d>(
     domain: &'d Domain,
     mut before: impl Iterator<Item = &'d Domain>,
     default: Option<&BaseUrl>,
-    own: &[Authority],
+    own: &[String],
 ) -> Vec<Wrong> {
     let mut all = Vec::new();
     if let Some(other) = before.find(|other| other.name == domain.name || other.name.id() == domain.name.id()) {
@@ -378,9 +379,8 @@ pub(super) fn wrong_with_domain<'d>(
     }
     let Targets { home, not_found, expired } = &domain.targets;
     for (which, url) in [("home", home), ("not_found", not_found), ("expired", expired)] {
-        if let Some(url) = url.as_ref().filter(|url| Authority::of(url).is_some_and(|of| own.contains(&of))) {
-            let reason =
-                format!("{which}={url} is an address of this service itself, where nothing else would be found");
+        if let Some(url) = url.as_ref().filter(|url| own.iter().any(|host| host == host_of(url.as_bytes()))) {
+            let reason = format!("{which}={url} is a host of this service itself, where nothing else would be found");
             all.push(Wrong::new(reason, "name a page of another server"));
         }
     }

@@ -381,7 +381,6 @@ impl Work {
                     if let Next::Answer(found) =
                         go_on(&self.desk, looks, found, code, token | DESK_TOKEN, self.now.tick)
                     {
-                        count(&self.stats, &told_to_task(&self.desk, found));
                         desk.bring_looked(token, looked(&found));
                     }
                 }
@@ -433,7 +432,6 @@ impl Work {
                 };
                 found = then;
             }
-            count(&self.stats, &told_to_task(&self.desk, found));
             self.desk.bring_looked(token & !DESK_TOKEN, looked(&found));
             return None;
         }
@@ -654,14 +652,6 @@ fn go_on<'a>(desk: &Desk, looks: &mut Looks, found: Found<'a>, code: Code, token
     match found {
         Found::Link { target, .. } if desk.blocks(target) => Next::Answer(found),
         found => looks.go_on(found, code, token, tick),
-    }
-}
-
-/// What is counted of an answer to a task: the rest is for it to see.
-fn told_to_task<'a>(desk: &Desk, found: Found<'a>) -> Told<'a> {
-    match found {
-        Found::Link { target, .. } if desk.blocks(target) => Told::Blocked,
-        found => Told::Found(found),
     }
 }
 

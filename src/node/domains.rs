@@ -4,7 +4,11 @@ use std::net::SocketAddr;
 
 use crate::config::Settings;
 use crate::domains::Domains;
+use crate::listing::domain_shelf;
 use crate::long_url::Authority;
+use crate::stats::NodeStats;
+use crate::store::links::catalog::{Shelf, tag_key};
+use crate::store::links::{Links, StoreError};
 
 /// The domains of a node whose first listener has that address. The default one is that of the base URL.
 pub fn domains_of(settings: &Settings, first: SocketAddr) -> Domains {
@@ -24,4 +28,24 @@ pub fn own_authorities(domains: &Domains, listening: &[SocketAddr]) -> Vec<Autho
         }
     }
     urls.iter().filter_map(|url| Authority::of(url)).collect()
+}
+
+/// Tells of links that were made in what is the default domain now, while it was none: its host means others.
+///
+/// # Errors
+/// Where the store cannot be read.
+pub(super) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
+    let name = &domains.all()[0].name;
+    let from = tag_key(&domain_shelf(name.id()), &[]);
+    let mut to = from.clone();
+    *to.last_mut().expect("it ends with a mark") += 1;
+    if let Some(found) = links.view().keys(Shelf::Tags, &from, &to).next() {
+        found?;
+        let text = format!(
+            "there are links of {name} from before it was the host of base_url: they answer nowhere until base_url is what it was, \
+             and {name} is in domains.serve"
+        );
+        stats.alarms.raise("domain_hidden", text);
+    }
+    Ok(())
 }

@@ -292,6 +292,16 @@ fn links_of_the_default_domain_stand_in_where_that_is_wanted() {
         assert_eq!(status(&node, "go.test", "/few+"), 410);
         assert_eq!(status(&node, "go.test", "/both-1+"), 200);
         assert_eq!(status(&node, "go.test", "/none"), 404);
+        // Each request is counted once, over both ways.
+        let counted = |node: &Node| {
+            let status = node.status();
+            (sum(&status, "/redirects"), sum(&status, "/misses"))
+        };
+        let (redirects, misses) = counted(&node);
+        leads(&node, "go.test", "/both-1");
+        ["/none", "/none-2"].iter().for_each(|path| _ = status(&node, "go.test", path));
+        status(&node, "other.test", "/both-1");
+        assert_eq!(counted(&node), (redirects + 8, misses + 24));
         // Many at once over one connection, on other cores too.
         slugs.truncate(10);
         let mut many = node.wire();
@@ -386,6 +396,13 @@ fn crawlers_are_told_of_the_links_of_a_domain() {
     assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /open-7\nDisallow: /\n");
     assert_eq!(robots(&mut wire, "s.test"), "User-agent: *\nAllow: /open-0\nDisallow: /\n");
     assert_eq!(robots(&mut wire, "xn--bcher-kva.test"), "User-agent: *\nDisallow: /\n");
+    // It follows each change, and nobody takes it for a tag.
+    create(&mut wire, &json!({"longUrl": TARGET, "customSlug": "late", "domain": "go.test", "crawlable": true}));
+    let two = robots(&mut wire, "go.test");
+    assert!(two.contains("Allow: /late\n") && two.contains("Allow: /open-7\n") && two.lines().count() == 4, "{two}");
+    assert_eq!(wire.ask("DELETE", &format!("{SHORT_URLS}/open-7?domain=go.test"), "", b"").status, 204);
+    assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /late\nDisallow: /\n");
+    assert_eq!(wire.get("/rest/v3/tags").json()["tags"]["data"], json!([]));
     assert_eq!(wire.get_at("other.test", "/robots.txt").status, 404);
     node.terminate();
 }
@@ -465,14 +482,55 @@ fn a_key_of_some_domains_reaches_no_other() {
         assert_eq!((names(&shop.get("/rest/v3/domains")), names(&both.get("/rest/v3/domains"))), (1, 2));
         both.get("/rest/v3/visits").problem(403, ":forbidden");
         assert_eq!(boss.get("/rest/v3/visits").status, 200);
+        // Tags of an app are those of the domains of the key.
+        let all_of_shop = done(&setup, &["add", "shop"]);
+        let mut everywhere = Caller::new(&node, &all_of_shop);
+        crate::node::wait_until("the key for all domains", || everywhere.is_known(&node));
+        assert_eq!(everywhere.create(&json!({"longUrl": TARGET, "tags": ["mine", "elsewhere"]})).status, 200);
+        let tags = |caller: &mut Caller| {
+            let stats = caller.get("/rest/v3/tags/stats").json()["tags"]["data"].clone();
+            let stats = stats.as_array().unwrap().iter().map(|tag| format!("{} {}", tag["tag"], tag["shortUrlsCount"]));
+            stats.collect::<Vec<String>>()
+        };
+        assert_eq!(tags(&mut shop), ["\"mine\" 1"]);
+        assert_eq!(tags(&mut everywhere), ["\"elsewhere\" 1", "\"mine\" 2"]);
+        drop(everywhere);
         // A key that follows another has its domains.
-        let new = done(&setup, &["rotate", "shop", "--grace", "0"]);
+        let keys: Value = serde_json::from_str(&done(&setup, &["list", "--json"])).unwrap();
+        let old = keys["keys"].as_array().unwrap().iter().find(|key| key["domains"] == json!(["go.test"])).unwrap();
+        let new = done(&setup, &["rotate", "shop", "--key", old["id"].as_str().unwrap(), "--grace", "0"]);
         let mut shop = Caller::new(&node, &new);
         crate::node::wait_until("the new key", || shop.is_known(&node));
         shop.create(&json!({"longUrl": TARGET, "domain": "s.test"})).problem(400, "/invalid-data");
         drop((boss, both, shop));
+        // Nothing is made for a domain that is not served now.
+        let node = node.terminate().env("CAROM_DOMAINS_SERVE", "https://plain.test").start();
+        let mut shop = Caller::new(&node, &new);
+        for body in [json!({"longUrl": TARGET}), json!({"longUrl": TARGET, "domain": "go.test"})] {
+            let refused = shop.create(&body).problem(400, "/invalid-data");
+            assert!(refused["detail"].as_str().unwrap().contains("not served now"), "{refused}");
+        }
+        assert_eq!(codes(&shop.get(SHORT_URLS)), [format!("http://go.test/{code}")]);
+        drop(shop);
         node.terminate();
     }
+}
+
+#[test]
+fn a_default_domain_that_was_another_one_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = setup(dir.path(), 1).start();
+    make(&mut node.wire(), "go.test", "old");
+    assert_eq!(crate::faults::alarms(&node.status()), [""; 0]);
+    node.terminate();
+    let moved = Setup::new(dir.path())
+        .argument("--base-url")
+        .argument("https://go.test")
+        .env("CAROM_DOMAINS_SERVE", "https://s.test");
+    let node = moved.expect("alarm=\"domain_hidden\"").start();
+    assert_eq!(crate::faults::alarms(&node.status()), ["domain_hidden"]);
+    assert_eq!((status(&node, "go.test", "/old"), status(&node, "s.test", "/old")), (404, 404));
+    node.terminate();
 }
 
 /// Runs a command of carom with some input, and returns its output.
@@ -563,6 +621,14 @@ fn callers_of_other_shorteners_find_their_domain() {
         let url = node.url(&format!("/yourls-api.php?action=expand&format=simple&shorturl={short_url}"));
         assert_eq!(curl(&["-H", &format!("Host: {host}"), &url]).text(), target(domain, "same"));
     }
+    let totals = |host: &str| {
+        let url = node.url("/yourls-api.php?action=db-stats&format=json");
+        curl(&["-H", &format!("Host: {host}"), &url]).json()["db-stats"]["total_links"].clone()
+    };
+    assert_eq!(
+        (totals("go.test"), totals("s.test"), totals("xn--bcher-kva.test")),
+        (json!("3"), json!("3"), json!("0"))
+    );
     drop(wire);
     node.terminate();
 }

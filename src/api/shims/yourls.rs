@@ -20,8 +20,8 @@ use super::super::problem::Problem;
 use super::super::short_urls::Made;
 use super::super::{Answer, Context, answer};
 use super::form::{Form, boundary};
-use crate::apps::Role;
 use crate::apps::usage::Quota;
+use crate::apps::{Role, Scope};
 use crate::dates;
 use crate::domains::DomainName;
 use crate::guard::Source;
@@ -222,17 +222,26 @@ impl Context {
         Ok(Told::of(StatusCode::OK, members, NEEDS_MORE))
     }
 
-    /// How many links there are, and how often they were followed: that is counted of all apps together.
+    /// How many links there are, and how often they were followed: that is counted of all apps and domains together.
     async fn totals(&self, links: u64) -> Result<Value, Problem> {
-        let clicks = match self.caller.scope().is_all() {
+        let clicks = match self.yourls_scope().is_all() {
             true => Some(self.visits_of_all().await?.total),
             false => None,
         };
         Ok(json!({"total_links": links.to_string(), "total_clicks": clicks.map(|clicks| clicks.to_string())}))
     }
 
+    /// The links that are meant: those of the domain that was asked, where there are several.
+    fn yourls_scope(&self) -> Scope {
+        let scope = self.caller.scope();
+        match self.domains().is_strict() {
+            true => scope.within([self.caller.domain_meant().map(DomainName::id)]),
+            false => scope,
+        }
+    }
+
     async fn page_of(&self, order: Order, page: u64, per_page: usize) -> Result<ListPage, Problem> {
-        let filter = Filter { scope: self.caller.scope(), ..Filter::default() };
+        let filter = Filter { scope: self.yourls_scope(), ..Filter::default() };
         let query = ListQuery { filter, order, page, per_page, cursor: None };
         match self.desk.list(ListRequest::Links(Box::new(query))).await {
             Ok(ListAnswer::Links(page)) => Ok(page),

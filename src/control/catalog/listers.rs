@@ -15,10 +15,9 @@ use super::visits::Visits;
 use super::walk::Run;
 use crate::control::pool;
 use crate::limits::{
-    LIST_LOOKED_MAX, LIST_QUEUE_LEN, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
-    SEARCHERS,
+    LIST_QUEUE_LEN, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX, SEARCHERS,
 };
-use crate::listing::{Filter, ListAnswer, ListRequest};
+use crate::listing::{Filter, ListAnswer, ListRequest, domain_shelf, with_tag};
 use crate::mail::{ListQueues, Post, StoreAnswer};
 use crate::stats::{NodeStats, unix_ms};
 use crate::store::links::StoreError;
@@ -61,8 +60,7 @@ type Robots = (u64, Arc<str>);
 #[derive(Clone)]
 struct Lister {
     setup: ListerSetup,
-    /// What was made last.
-    /// By their domains.
+    /// What was made last of each domain.
     robots: Arc<Mutex<HashMap<Option<DomainId>, Robots>>>,
 }
 
@@ -87,6 +85,10 @@ impl Lister {
             ListRequest::Tags(query) => {
                 let (view, counts) =
                     catalog.look(|counts| counts.tags.whole().is_some().then(|| counts.of_tags.all(&query.scope)));
+                let counts = match (query.scope.app(), query.scope.domains()) {
+                    (Some(app), Some(_)) => Some(tags::of_app_within(&view, app, &query.scope)?),
+                    _ => counts,
+                };
                 Ok(match counts {
                     None => ListAnswer::Counting,
                     Some(None) => ListAnswer::TooManyTags,
@@ -115,13 +117,9 @@ impl Lister {
         }
         let (view, ()) = self.setup.catalog.look(|_| ());
         let mut lines = String::new();
-        let places = Run::of_tag(CRAWLABLE, &Filter::default()).places(&view, true);
-        for place in places.take(LIST_LOOKED_MAX as usize) {
-            let code = place?.code;
-            if code.domain() != domain {
-                continue;
-            }
-            let line = format!("Allow: /{}\n", code.as_slug());
+        let shelf = domain.map_or(CRAWLABLE.to_owned(), |domain| with_tag(&domain_shelf(domain), CRAWLABLE));
+        for place in Run::of_tag(&shelf, &Filter::default()).places(&view, true) {
+            let line = format!("Allow: /{}\n", place?.code.as_slug());
             if lines.len() + line.len() > ROBOTS_LEN_MAX {
                 break;
             }

@@ -25,7 +25,7 @@ use self::tags::TagCounts;
 use crate::apps::AppName;
 use crate::link::Link;
 use crate::listing::Place;
-use crate::store::links::catalog::{CRAWLABLE, Entry, Listing, Marks, Shelf, View, tag_of};
+use crate::store::links::catalog::{CRAWLABLE, Entry, Listing, Marks, Shelf, View};
 use crate::store::links::{Batch, Links, StoreError};
 
 pub use self::counting::start as start_counting;
@@ -168,5 +168,6 @@ impl Catalog {
 }
 
 fn is_crawlable(entry: &Entry) -> bool {
-    entry.shelf == Shelf::Tags && entry.key.starts_with(CRAWLABLE.as_bytes()) && tag_of(&entry.key).is_none()
+    let shelf = memchr::memchr(0, &entry.key).map_or(&entry.key[..], |end| &entry.key[..end]);
+    entry.shelf == Shelf::Tags && shelf.ends_with(CRAWLABLE.as_bytes())
 }

@@ -8,7 +8,7 @@ use carom_shards::{Code, DomainId};
 
 use super::visits::Visits;
 use super::walk::Run;
-use crate::apps::Scope;
+use crate::apps::{AppName, Scope};
 use crate::limits::{
     LIST_LOOKED_MAX, LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX,
 };
@@ -16,8 +16,14 @@ use crate::listing::{
     Filter, TagField, TagPage, TagQuery, app_shelf, domain_shelf, is_domain_shelf, owner_and_tag, with_tag,
 };
 use crate::store::links::StoreError;
-use crate::store::links::catalog::{View, shelf_of};
+use crate::store::links::catalog::{Shelf, View, place_of, shelf_of};
 use crate::visits::tally::Counts;
+
+/// Tags, and how many links each has.
+type Counted = Vec<(Arc<str>, u64)>;
+
+/// Most tags of apps and domains that are gone through to tell those of the default domain.
+const TAGS_MERGED_MAX: usize = 50_000;
 
 /// How many links each tag has: of all links, and of those of each app and of each domain that is not the default one.
 #[derive(Debug, Default)]
@@ -64,7 +70,7 @@ impl Tags {
         if let Tags::Known(counts) = self { counts.len() } else { 0 }
     }
 
-    fn all(&self) -> Option<Vec<(Arc<str>, u64)>> {
+    fn all(&self) -> Option<Counted> {
         match self {
             Tags::Known(counts) => Some(counts.iter().map(|(tag, count)| (Arc::clone(tag), *count)).collect()),
             Tags::TooMany => None,
@@ -92,8 +98,9 @@ impl TagCounts {
         }
     }
 
-    /// All tags that links have which are within; `None` where there are too many. Those of an app are counted on all domains.
-    pub(super) fn all(&self, scope: &Scope) -> Option<Vec<(Arc<str>, u64)>> {
+    /// All tags that links have which are within; `None` where there are too many. Those of an app are of all domains: see
+    /// [`of_app_within`].
+    pub(super) fn all(&self, scope: &Scope) -> Option<Counted> {
         match (scope.app(), scope.domains()) {
             (None, None) => self.of_all.all(),
             (Some(app), _) => self.of_owner(&app_shelf(app.as_str())),
@@ -101,12 +108,17 @@ impl TagCounts {
         }
     }
 
-    fn of_owner(&self, shelf: &str) -> Option<Vec<(Arc<str>, u64)>> {
+    fn of_owner(&self, shelf: &str) -> Option<Counted> {
         self.of_owners.get(shelf).map_or(Some(Vec::new()), Tags::all)
     }
 
     /// Those of the default domain are what the others leave.
-    fn of_domains(&self, domains: &[Option<DomainId>]) -> Option<Vec<(Arc<str>, u64)>> {
+    fn of_domains(&self, domains: &[Option<DomainId>]) -> Option<Counted> {
+        // Commits wait for this.
+        let merged = if domains.contains(&None) { self.owned } else { 0 };
+        if merged > TAGS_MERGED_MAX {
+            return None;
+        }
         let mut sum: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         if domains.contains(&None) {
             sum.extend(self.of_all.all()?);
@@ -126,8 +138,33 @@ impl TagCounts {
     }
 }
 
+/// The tags of the links of an app that are in some domains: nobody counts those, so they are gone through. `None` where there
+/// are too many.
+///
+/// # Errors
+/// Where the store cannot be read.
+pub(super) fn of_app_within(view: &View, app: &AppName, scope: &Scope) -> Result<Option<Counted>, StoreError> {
+    let from = with_tag(&app_shelf(app.as_str()), "").into_bytes();
+    let mut to = from.clone();
+    *to.last_mut().expect("it ends with a mark") += 1;
+    let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+    for (number, key) in view.keys(Shelf::Tags, &from, &to).enumerate() {
+        let key = key?;
+        let Some(shelf) = shelf_of(&key) else { continue };
+        let place = place_of(&key, shelf.len() + 1);
+        let (Some((_, tag)), Some(place)) = (owner_and_tag(shelf), place) else { continue };
+        if scope.has_domain(place.code.domain()) {
+            *counts.entry(tag.into()).or_default() += 1;
+        }
+        if number as u64 >= LIST_LOOKED_MAX || counts.len() > TAGS_OF_APP_COUNTED_MAX {
+            return Ok(None);
+        }
+    }
+    Ok(Some(counts.into_iter().collect()))
+}
+
 /// A page of tags, of all in their order.
-pub(super) fn page(mut tags: Vec<(Arc<str>, u64)>, query: &TagQuery) -> TagPage {
+pub(super) fn page(mut tags: Counted, query: &TagQuery) -> TagPage {
     if let Some(term) = &query.term {
         tags.retain(|(tag, _)| tag.contains(&**term));
     }
@@ -183,7 +220,6 @@ pub(super) fn add_visits(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::AppName;
     use crate::store::links::catalog::{CRAWLABLE, tag_key};
 
     fn counts(tags: &[&str]) -> TagCounts {

@@ -2,7 +2,7 @@
 //!
 //! An entry is written and removed in the commit that changes its link. Its key has six bytes of milliseconds since 1970
 //! and the code; in `tags` behind the tag and a zero byte, which no tag can have. Links that crawlers may follow are those
-//! of a tag that nobody can give, and those of an app or of a domain that is not the default one have one for it and one for
+//! of a tag that nobody can give, of the default domain or of another one, and those of an app or of a domain that is not the default one have one for it and one for
 //! each of their tags. Its value has the few things of a link that lists leave some out by ([`Marks`]), so that
 //! no record is read for that. An entry without a link does no harm: it is passed over.
 
@@ -103,13 +103,17 @@ impl Listing<'_> {
     /// The entries that it has.
     pub fn entries(&self) -> Vec<Entry> {
         let (place, marks) = (self.place.to_bytes(), self.marks);
-        let tags = in_joined(self.tags).chain(self.crawlable.then_some(CRAWLABLE));
+        let domain = self.place.code.domain().map(domain_shelf);
+        // Crawlers ask for those of one domain.
+        let tags = in_joined(self.tags).chain(self.crawlable.then_some(CRAWLABLE).filter(|_| domain.is_none()));
+        let crawlable = domain.as_ref().filter(|_| self.crawlable).map(|domain| with_tag(domain, CRAWLABLE));
         let of_tags = tags.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(tag, &place), marks });
-        let owners = self.app.map(app_shelf).into_iter().chain(self.place.code.domain().map(domain_shelf));
+        let owners = self.app.map(app_shelf).into_iter().chain(domain);
         let of_owners = owners.flat_map(|owner| {
             let with_tags: Vec<String> = in_joined(self.tags).map(|tag| with_tag(&owner, tag)).collect();
             std::iter::once(owner).chain(with_tags)
         });
+        let of_owners = of_owners.chain(crawlable);
         let of_owners = of_owners.map(|tag| Entry { shelf: Shelf::Tags, key: tag_key(&tag, &place), marks });
         let of_date = Entry { shelf: Shelf::Dates, key: place.clone(), marks };
         std::iter::once(of_date).chain(of_tags).chain(of_owners).collect()
@@ -130,7 +134,10 @@ pub fn tag_of(key: &[u8]) -> Option<&str> {
 pub fn shelf_of(key: &[u8]) -> Option<&str> {
     let end = memchr::memchr(END_OF_TAG, key)?;
     let shelf = std::str::from_utf8(&key[..end]).ok()?;
-    (shelf != CRAWLABLE && (!is_of_owner(shelf) || owner_and_tag(shelf).is_some())).then_some(shelf)
+    let is_tag = |tag: &str| tag != CRAWLABLE;
+    let has_tag =
+        if is_of_owner(shelf) { owner_and_tag(shelf).is_some_and(|(_, tag)| is_tag(tag)) } else { is_tag(shelf) };
+    has_tag.then_some(shelf)
 }
 
 /// What an entry says of its link, `tag_len` bytes of tag and zero before it.
