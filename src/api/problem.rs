@@ -147,8 +147,11 @@ impl Problem {
     }
 
     fn too_many(detail: impl Into<String>, wait: Duration) -> Problem {
-        let mut problem = Problem::own(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests", detail);
-        problem.retry_after = Some(seconds(wait).max(1));
+        let seconds = seconds(wait).max(1);
+        let problem = Problem::own(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests", detail);
+        // In the body as well: a line of a bulk request has no headers.
+        let mut problem = problem.and("retryAfter", seconds);
+        problem.retry_after = Some(seconds);
         problem
     }
 
@@ -260,6 +263,11 @@ impl Problem {
     /// The same, with what is left of a rate.
     pub(super) fn with_quota(self, quota: Option<Quota>) -> Problem {
         Problem { quota: self.quota.or(quota), ..self }
+    }
+
+    /// Seconds after which trying again may help.
+    pub(super) fn retry_after(&self) -> Option<u64> {
+        self.retry_after
     }
 
     /// What is left of a rate.

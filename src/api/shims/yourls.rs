@@ -18,7 +18,7 @@ use super::super::list::failed as no_list;
 use super::super::page::escaped;
 use super::super::problem::Problem;
 use super::super::short_urls::Made;
-use super::super::{Answer, Context, answer};
+use super::super::{Answer, Context, answer, with};
 use super::form::{Form, boundary};
 use crate::apps::usage::Quota;
 use crate::apps::{Role, Scope};
@@ -39,13 +39,15 @@ struct Told {
     simple: String,
     status: StatusCode,
     quota: Option<Quota>,
+    /// Seconds after which trying again may help.
+    retry_after: Option<u64>,
 }
 
 impl Told {
     /// Status, members and the line. The members are those of an object.
     fn of(status: StatusCode, members: Value, simple: impl Into<String>) -> Told {
         let Value::Object(members) = members else { unreachable!("it is written as one") };
-        Told { members, simple: simple.into(), status, quota: None }
+        Told { members, simple: simple.into(), status, quota: None, retry_after: None }
     }
 }
 
@@ -296,7 +298,8 @@ fn refused(problem: &Problem) -> Told {
         _ => problem.detail(),
     };
     let members = json!({"status": "fail", "errorCode": status.as_str(), "message": message});
-    Told { quota: problem.quota(), ..Told::of(status, members, message) }
+    let (quota, retry_after) = (problem.quota(), problem.retry_after());
+    Told { quota, retry_after, ..Told::of(status, members, message) }
 }
 
 /// Whether a page that somebody looks at has sent a request, perhaps one of another site: a browser says so.
@@ -325,7 +328,7 @@ async fn read_form(request: Request<Incoming>) -> Result<(Form, Option<Source>),
 }
 
 fn write(form: &Form, told: Told) -> Answer {
-    let Told { members, simple, status, quota } = told;
+    let Told { members, simple, status, quota, retry_after } = told;
     let callback = form.get("callback");
     let answer = match form.get("format") {
         "json" => answer(status, "application/json", Value::Object(members).to_string()),
@@ -340,7 +343,11 @@ fn write(form: &Form, told: Told) -> Answer {
             answer(status, "application/xml; charset=utf-8", text)
         }
     };
-    with_quota(answer, quota)
+    let answer = with_quota(answer, quota);
+    match retry_after {
+        Some(seconds) => with(answer, header::RETRY_AFTER, &seconds.to_string()),
+        None => answer,
+    }
 }
 
 /// Whether a callback is the name of a function, and no script.
