@@ -70,6 +70,8 @@ impl HostPattern {
             (None, _) | (Some(url::Host::Ipv4(_) | url::Host::Ipv6(_)), true) => Err(HostError::Unreadable),
             (Some(host), _) => match without_dot(&host.to_string()) {
                 "" => Err(HostError::Unreadable),
+                // Some characters become one when they are brought into the form of a host.
+                host if host.contains('*') => Err(HostError::Star),
                 host => Ok(HostPattern { host: host.into(), below }),
             },
         }
