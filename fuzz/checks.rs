@@ -2,6 +2,8 @@
 //! checks over the committed seeds and their mutations without a fuzzer.
 #![allow(dead_code, reason = "each fuzz target uses one of these")]
 
+use std::net::IpAddr;
+
 use carom::record::{self, RecordRef};
 use carom::wire::head::{self, HeadScan, Rejection};
 use carom::wire::{Action, Ask, Connection};
@@ -36,12 +38,20 @@ enum Seen {
     HandedOver,
     Passed(Vec<u8>),
     Rejected(Rejection),
+    From(Option<IpAddr>),
+    HungUp,
 }
 
 /// The same stream gives the same actions, whole or in the pieces that its own first bytes choose.
 pub(crate) fn check_connection(input: &[u8]) {
     let (cuts, stream) = input.split_at(input.len().min(4));
-    let whole = drive([stream].into_iter());
+    for begin in [Connection::fast(), Connection::proxied()] {
+        check_pieces(begin, cuts, stream);
+    }
+}
+
+fn check_pieces(begin: Connection, cuts: &[u8], stream: &[u8]) {
+    let whole = drive(begin, [stream].into_iter());
     let mut pieces = Vec::new();
     let mut rest = stream;
     for &cut in cuts.iter().cycle().take(if cuts.is_empty() { 0 } else { 64 }) {
@@ -50,12 +60,11 @@ pub(crate) fn check_connection(input: &[u8]) {
         rest = behind;
     }
     pieces.push(rest);
-    assert_eq!(drive(pieces.into_iter()), whole);
-    assert_eq!(drive(stream.chunks(1)), whole);
+    assert_eq!(drive(begin, pieces.into_iter()), whole);
+    assert_eq!(drive(begin, stream.chunks(1)), whole);
 }
 
-fn drive<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Seen> {
-    let mut connection = Connection::fast();
+fn drive<'a>(mut connection: Connection, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Seen> {
     let mut unconsumed = Vec::new();
     let mut seen = Vec::new();
     for piece in pieces {
@@ -73,6 +82,11 @@ fn drive<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Seen> {
                 },
                 Action::Reject(rejection) => {
                     seen.push(Seen::Rejected(rejection));
+                    return seen;
+                }
+                Action::From(client) => seen.push(Seen::From(client)),
+                Action::HangUp => {
+                    seen.push(Seen::HungUp);
                     return seen;
                 }
             }

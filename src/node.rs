@@ -32,7 +32,7 @@ use crate::control::host_lists::{HostList, Kind};
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::visits::{self, Counting};
 use crate::control::{self, indexes, loader, pages, readers, writer};
-use crate::core::listen::{self, Socket};
+use crate::core::listen::{self, Listener, Socket};
 use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, Share};
 use crate::desk::{Codes, Counters};
 use crate::domains::Domains;
@@ -199,7 +199,7 @@ impl Node {
         let (links, key) = open_store(settings)?;
         indexes::ensure(&links).map_err(|error| store_exit(&error))?;
         let catalog = Arc::new(Catalog::new(links.clone()));
-        let (listening, public) = bind_all(&settings.listen, cores.get())?;
+        let (listening, public) = bind_all(settings, cores.get())?;
         let (admin_address, admin) = bind(settings.admin_listen, 1)?;
         let hasher = CodeHasher::new(random_seed()?);
         let stats = Arc::new(NodeStats::default());
@@ -310,6 +310,7 @@ impl Node {
         };
         let site = Arc::new(Site {
             own: own_authorities(&domains, &listening),
+            trust: Arc::new(settings.trust.clone()),
             default_ttl: settings.default_ttl,
             app_creates: settings.limits.creates_per_second,
             trusts_admin: config::check::on_loopback(settings.admin_listen),
@@ -463,14 +464,16 @@ struct CorePlan<'a> {
 impl CorePlan<'_> {
     fn start_all(
         self,
-        public: Vec<Vec<Socket>>,
+        public: Vec<Vec<Listener>>,
         admin: Vec<Socket>,
         bells: Vec<File>,
         mail: Vec<Receiver<ToCore>>,
         sources: Vec<CodeSource>,
     ) -> Result<Vec<core::executor::Running>, Exit> {
         let mut seeds = Seeds::new(self.cores, self.hasher);
+        let admin = admin.into_iter().map(|socket| Listener { socket, proxied: false }).collect();
         let listeners = public.into_iter().chain([admin]);
+        let trust = Arc::clone(&self.site.trust);
         let codes = sources.into_iter().map(Some).chain([None]);
         let cpus = self.settings.cores.cpus.iter().map(|&cpu| Some(cpu)).chain([None]);
         let core_events = forward_events(self.events.clone())?;
@@ -486,6 +489,7 @@ impl CorePlan<'_> {
                 core: CoreId(index as u16),
                 cpu,
                 listeners,
+                trust: Arc::clone(&trust),
                 bell,
                 mail,
                 counters: self.counters.clone(),
@@ -564,13 +568,13 @@ fn bind(address: SocketAddr, count: usize) -> Result<(SocketAddr, Vec<Socket>), 
 }
 
 /// Binds every address once for each core: the addresses as they were bound, and the sockets of each core.
-fn bind_all(addresses: &[SocketAddr], cores: usize) -> Result<(Vec<SocketAddr>, Vec<Vec<Socket>>), Exit> {
+fn bind_all(settings: &Settings, cores: usize) -> Result<(Vec<SocketAddr>, Vec<Vec<Listener>>), Exit> {
     let mut bound = Vec::new();
-    let mut of_core: Vec<Vec<Socket>> = (0..cores).map(|_| Vec::new()).collect();
-    for &address in addresses {
+    let mut of_core: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
+    for (&address, &proxied) in settings.listen.iter().zip(&settings.proxied) {
         let (address, sockets) = bind(address, cores)?;
         bound.push(address);
-        of_core.iter_mut().zip(sockets).for_each(|(sockets, socket)| sockets.push(socket));
+        of_core.iter_mut().zip(sockets).for_each(|(all, socket)| all.push(Listener { socket, proxied }));
     }
     Ok((bound, of_core))
 }

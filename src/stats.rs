@@ -60,6 +60,8 @@ pub struct CoreStats {
     pub unavailable: Counter,
     /// Requests that were told nothing, because too much was asked for from there that does not exist.
     pub throttled: Counter,
+    /// Connections closed because a PROXY header may not come from there.
+    pub untrusted: Counter,
     /// Look-ups sent to other cores.
     pub forwarded_out: Counter,
     /// Redirects to other cores' links from the core's own copies of them.

@@ -18,6 +18,8 @@ const LEAVES: &[&str] = &[
     "allowance",
     "apps",
     "domains",
+    "networks",
+    "forwarded",
     "guard",
     "visits",
     "limits",

@@ -15,16 +15,29 @@ use super::query::percent_decoded;
 use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, with};
 use crate::apps::Role;
 use crate::desk::{Desk, Looked};
+use crate::forwarded::{Field, Trust};
 use crate::guard::{Place, Source};
 use crate::wire::{forward, pages};
 
 /// What answers the slow requests of a core.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
     let context = Context::of(desk, site);
-    Rc::new(move |request| {
+    Rc::new(move |mut request| {
         let context = context.clone();
+        follow(&context.site.trust, &mut request);
         Box::pin(async move { context.route(request).await })
     })
+}
+
+/// The client is who the proxies say, if they are trusted.
+fn follow<B>(trust: &Trust, request: &mut Request<B>) {
+    let Some(Source(peer)) = request.extensions().get::<Source>().copied().filter(|_| trust.field != Field::Off) else {
+        return;
+    };
+    let values: Vec<&[u8]> =
+        request.headers().get_all(trust.field.as_str()).iter().map(header::HeaderValue::as_bytes).collect();
+    let client = trust.client(peer, &values.join(&b","[..]));
+    request.extensions_mut().insert(Source(client));
 }
 
 impl Context {

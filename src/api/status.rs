@@ -122,6 +122,7 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "misses": core.misses.get(),
         "unavailable": core.unavailable.get(),
         "throttled": core.throttled.get(),
+        "untrusted": core.untrusted.get(),
         "badRequests": core.bad_requests.get(),
         "handedOver": core.handed_over.get(),
         "forwardedOut": core.forwarded_out.get(),

@@ -8,12 +8,14 @@ use super::keys::{Key, SETTINGS};
 use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
 use super::redis_url;
-use super::value::{self, Written};
+use super::value::{self, Proxied, Written};
 use super::{BaseUrl, Domains, Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings};
 use crate::domains::{DOMAINS_MAX, UnknownHost};
 use crate::exit::Reason;
+use crate::forwarded::{Field, Trust};
 use crate::hosts::host_of;
 use crate::limits::APP_CREATES_MAX;
+use crate::networks::{Network, Networks};
 
 /// The least memory for links that one core can work with, bytes.
 const MEMORY_LIMIT_MIN: u64 = 512 << 10;
@@ -39,6 +41,7 @@ impl<'a> Checker<'a> {
         let data_dir = self.one(Key::DataDir, value::path);
         let listen = self.listen();
         let admin_listen = self.one(Key::AdminListen, |written| value::address(value::text(written)?));
+        let (proxied, trust) = self.proxies(listen.as_deref().unwrap_or_default());
         let cores = self.cores(allowed);
         let fleet = self.fleet();
         let base_url = self.one(Key::BaseUrl, value::base_url);
@@ -71,6 +74,8 @@ impl<'a> Checker<'a> {
         Some(Settings {
             data_dir: data_dir?,
             listen: listen?.into_iter().map(|(address, _)| address).collect(),
+            proxied,
+            trust,
             admin_listen: admin_listen?,
             cores: cores?,
             fleet: fleet?,
@@ -149,6 +154,47 @@ impl<'a> Checker<'a> {
             let default = Key::Listen.setting().default?;
             Some(vec![(value::address(default).ok()?, Source::Default)])
         })
+    }
+
+    /// Which listeners require a PROXY header, and who is believed.
+    fn proxies(&mut self, listen: &[(SocketAddr, Source)]) -> (Vec<bool>, Trust) {
+        let named = self.list(Key::ProxyProtocol, "write off, require or addresses of listen", value::proxied);
+        let trusted = self.list(Key::TrustedProxies, "name at least one, or leave it out", value::network);
+        let trusted: Vec<Network> = trusted.unwrap_or_default().into_iter().map(|(network, _)| network).collect();
+        let named = named.unwrap_or_default();
+        let mut wrong = |source: &Source, reason: String, right: &str| {
+            self.problems.push(Problem::of(source.clone(), Key::ProxyProtocol, Wrong::new(reason, right)));
+        };
+        for (proxied, source) in &named {
+            match proxied {
+                Proxied::At(address) if !listen.iter().any(|(listener, _)| listener == address) => {
+                    wrong(source, format!("{address} is no address of listen"), "write it as it stands there");
+                }
+                Proxied::Off | Proxied::All if named.len() > 1 => {
+                    wrong(source, "off and require stand alone".to_owned(), "keep one, or name addresses alone");
+                }
+                Proxied::All | Proxied::At(_) if trusted.is_empty() => {
+                    let reason = "needs to know who may say who the client is".to_owned();
+                    wrong(source, reason, "name your balancers in trusted_proxies, as 10.0.0.0/8");
+                }
+                _ => {}
+            }
+        }
+        let is_proxied = |address: SocketAddr| {
+            named.iter().any(|(proxied, _)| *proxied == Proxied::All || *proxied == Proxied::At(address))
+        };
+        let proxied = listen.iter().map(|(address, _)| is_proxied(*address)).collect();
+        let field = self.one(Key::ForwardedField, value::forwarded_field).unwrap_or_default();
+        if field != Field::Off && trusted.is_empty() {
+            let wrong =
+                Wrong::new("needs to know who may say who the client is", "name your proxies in trusted_proxies");
+            self.problems.push(Problem::of(
+                self.sources[Key::ForwardedField as usize].clone(),
+                Key::ForwardedField,
+                wrong,
+            ));
+        }
+        (proxied, Trust { proxies: Networks(trusted), field })
     }
 
     fn cores(&mut self, allowed: &[usize]) -> Option<Cores> {

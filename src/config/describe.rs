@@ -45,6 +45,14 @@ fn value(settings: &Settings, key: Key) -> Shown {
             let addresses: Vec<String> = settings.listen.iter().map(|address| quote(&address.to_string())).collect();
             format!("[{}]", addresses.join(", "))
         }
+        Key::ProxyProtocol => match settings.listen.iter().zip(&settings.proxied).filter(|(_, proxied)| **proxied) {
+            proxied if proxied.clone().count() == 0 => quote("off"),
+            proxied if proxied.clone().count() == settings.listen.len() => quote("require"),
+            proxied => list_of(proxied.map(|(address, _)| address.to_string())),
+        },
+        Key::TrustedProxies if settings.trust.proxies.0.is_empty() => return Shown::Unset,
+        Key::TrustedProxies => list_of(settings.trust.proxies.0.iter().map(ToString::to_string)),
+        Key::ForwardedField => quote(settings.trust.field.as_str()),
         Key::AdminListen => quote(&settings.admin_listen.to_string()),
         Key::Cores => {
             let cpus = &settings.cores.cpus;
@@ -111,11 +119,7 @@ fn value(settings: &Settings, key: Key) -> Shown {
         Key::BlockHosts => return list_of_hosts(&settings.block),
         Key::BlockSource => return source_of_hosts(&settings.block),
         Key::DomainsServe if settings.domains.serve.is_empty() => return Shown::Unset,
-        Key::DomainsServe => {
-            let domains: Vec<String> =
-                settings.domains.serve.iter().map(|one| quote(&value::domain_text(one))).collect();
-            format!("[{}]", domains.join(", "))
-        }
+        Key::DomainsServe => list_of(settings.domains.serve.iter().map(value::domain_text)),
         Key::DomainsFallback => settings.domains.fallback.to_string(),
         Key::DomainsUnknownHost => quote(match settings.domains.unknown_host {
             UnknownHost::NotFound => "not_found",
@@ -129,6 +133,10 @@ fn value(settings: &Settings, key: Key) -> Shown {
         Key::LogLevel => quote(settings.log_level.as_str()),
     };
     Shown::Value(value)
+}
+
+fn list_of(texts: impl Iterator<Item = String>) -> String {
+    format!("[{}]", texts.map(|text| quote(&text)).collect::<Vec<_>>().join(", "))
 }
 
 fn list_of_hosts(list: &Hosts) -> Shown {

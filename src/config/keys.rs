@@ -10,6 +10,9 @@ pub enum Key {
     DataDir,
     Listen,
     AdminListen,
+    ProxyProtocol,
+    TrustedProxies,
+    ForwardedField,
     Cores,
     Redis,
     BaseUrl,
@@ -69,7 +72,7 @@ pub struct Setting {
 }
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 38] = [
+pub static SETTINGS: [Setting; 41] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -99,6 +102,36 @@ pub static SETTINGS: [Setting; 38] = [
         default: Some("127.0.0.1:8081"),
         secret: false,
         doc: "Where health and status are served; not for the public.",
+    },
+    Setting {
+        key: Key::ProxyProtocol,
+        name: "proxy_protocol",
+        env: "CAROM_PROXY_PROTOCOL",
+        flag: None,
+        kind: "off, require, or those addresses of listen that require it",
+        default: Some("off"),
+        secret: false,
+        doc: "Whether each connection begins with a PROXY header, version 1 or 2, in which a balancer says who the client is.",
+    },
+    Setting {
+        key: Key::TrustedProxies,
+        name: "trusted_proxies",
+        env: "CAROM_TRUSTED_PROXIES",
+        flag: None,
+        kind: "one or more of an address, or a network such as 10.0.0.0/8",
+        default: None,
+        secret: false,
+        doc: "Who is believed about clients; a listener that requires PROXY headers closes connections from elsewhere.",
+    },
+    Setting {
+        key: Key::ForwardedField,
+        name: "forwarded_field",
+        env: "CAROM_FORWARDED_FIELD",
+        flag: None,
+        kind: "off, x-forwarded-for or forwarded",
+        default: Some("off"),
+        secret: false,
+        doc: "The field of requests in which trusted proxies that speak HTTP say who the client is; they must write it themselves.",
     },
     Setting {
         key: Key::Cores,

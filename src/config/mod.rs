@@ -35,6 +35,7 @@ use keys::{Key, SETTINGS};
 use raw::Raw;
 
 use crate::domains::{Domain, UnknownHost};
+use crate::forwarded::Trust;
 use crate::hosts::HostPattern;
 
 /// The settings of a node, each value checked, and all fitting together.
@@ -44,6 +45,10 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// Public addresses, at least one, none twice. Port 0 stands for any free port.
     pub listen: Vec<SocketAddr>,
+    /// Which of them require a PROXY header, in the same order.
+    pub proxied: Vec<bool>,
+    /// Who is believed about clients.
+    pub trust: Trust,
     /// The address for health and status.
     pub admin_listen: SocketAddr,
     /// The cores and their CPUs.

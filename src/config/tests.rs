@@ -187,7 +187,7 @@ fn the_environment_can_name_the_file_and_a_flag_wins() {
 #[test]
 fn what_is_described_reads_back_as_the_same() {
     let file = "data_dir = 'a \"b\" \\ c'\nlisten = ['127.0.0.1:1', '[::1]:0']\ncores = '1-1'\nopen = true\n\
-                redis = 'redis://h:1,[::2]:2/3'\nbase_url = 'https://example.org'\nspace_key_file = 'k'\n[links]\ndedupe = '36h'\ndefault_ttl = 'off'\n[fleet]\nnode = 'n.1'\nprefix = 'p'\nanswer_ms = 50\naccept_without_redis = false\n[limits]\nconnections = 5\n\
+                redis = 'redis://h:1,[::2]:2/3'\nbase_url = 'https://example.org'\nspace_key_file = 'k'\nproxy_protocol = '[::1]:0'\ntrusted_proxies = ['10.0.0.0/8', '::1']\nforwarded_field = 'Forwarded'\n[links]\ndedupe = '36h'\ndefault_ttl = 'off'\n[fleet]\nnode = 'n.1'\nprefix = 'p'\nanswer_ms = 50\naccept_without_redis = false\n[limits]\nconnections = 5\n\
                 [domains]\nserve = ['https://go.example  home=https://www.example', 'http://bücher.example:81 not_found=https://www.example/a?b=c&d=e#f expired=https://www.example']\n\
                 fallback = true\nunknown_host = 'misdirected'\n[log]\nlevel = 'debug'\n";
     for text in ["", file] {
@@ -212,6 +212,31 @@ fn a_limit_of_memory_and_the_residency_that_needs_it_come_together() {
         ("residency = \"hot\"\nmemory_limit = \"100TiB\"", "allow at most"),
     ] {
         let errors = from_file(&format!("[links]\n{text}\n")).unwrap_err();
+        assert!(errors.to_string().contains(wrong), "{text}: {errors}");
+    }
+}
+
+#[test]
+fn proxies_are_trusted_by_name() {
+    let of = |text: &str| from_file(&format!("listen = ['127.0.0.1:1', '127.0.0.2:1']\n{text}\n"));
+    let proxied = |text: &str| of(text).unwrap().0.proxied;
+    assert_eq!(proxied(""), [false, false]);
+    assert_eq!(proxied("proxy_protocol = 'off'\ntrusted_proxies = '10.0.0.1'"), [false, false]);
+    assert_eq!(proxied("proxy_protocol = 'require'\ntrusted_proxies = '10.0.0.0/8, ::1'"), [true, true]);
+    assert_eq!(proxied("proxy_protocol = ['127.0.0.2:1']\ntrusted_proxies = ['10.0.0.0/8']"), [false, true]);
+    for (text, wrong) in [
+        ("proxy_protocol = 'require'", "name your balancers in trusted_proxies"),
+        ("proxy_protocol = '127.0.0.2:1'", "name your balancers in trusted_proxies"),
+        ("proxy_protocol = 'maybe'", "neither off, require nor an address"),
+        ("proxy_protocol = '127.0.0.3:1'\ntrusted_proxies = '::1'", "is no address of listen"),
+        ("proxy_protocol = ['require', '127.0.0.1:1']\ntrusted_proxies = '::1'", "stand alone"),
+        ("trusted_proxies = '10.0.0.1/8'", "more of an address"),
+        ("trusted_proxies = 'balancer'", "is no address"),
+        ("trusted_proxies = []", "is an empty list"),
+        ("forwarded_field = 'forwarded'", "name your proxies in trusted_proxies"),
+        ("forwarded_field = 'via'\ntrusted_proxies = '::1'", "write the one that your proxies set"),
+    ] {
+        let errors = of(text).unwrap_err();
         assert!(errors.to_string().contains(wrong), "{text}: {errors}");
     }
 }

@@ -10,8 +10,10 @@ use carom_shards::{CodeLength, SpaceKey};
 use super::ListSource;
 use super::problem::{Source, Wrong, quoted};
 use crate::domains::{Domain, DomainName, Targets, UnknownHost};
+use crate::forwarded::Field;
 use crate::hosts::{HostPattern, host_of};
 use crate::long_url::LongUrl;
+use crate::networks::Network;
 
 /// A value as a source wrote it, before anybody asked what it means.
 #[derive(Clone, PartialEq, Debug)]
@@ -316,6 +318,43 @@ pub(super) fn items(found: &Found) -> Vec<Result<(String, Source), (Wrong, Sourc
             Err(wrong) => vec![Err((wrong, found.source.clone()))],
         },
     }
+}
+
+/// Which listeners require a PROXY header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Proxied {
+    /// None.
+    Off,
+    /// All.
+    All,
+    /// The one of this address.
+    At(SocketAddr),
+}
+
+pub(super) fn proxied(text: &str) -> Result<Proxied, Wrong> {
+    match text {
+        "off" => Ok(Proxied::Off),
+        "require" => Ok(Proxied::All),
+        text => text.parse().map(Proxied::At).map_err(|_| {
+            let reason = format!("{} is neither off, require nor an address", quoted(text));
+            Wrong::new(reason, "write \"off\", \"require\" or addresses of listen")
+        }),
+    }
+}
+
+/// In which field proxies say who the client is.
+pub(super) fn forwarded_field(written: &Written) -> Result<Field, Wrong> {
+    let text = text(written)?.trim();
+    Field::ALL.into_iter().find(|field| field.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
+        let reason = format!("{} is neither off, x-forwarded-for nor forwarded", quoted(text));
+        Wrong::new(reason, "write the one that your proxies set")
+    })
+}
+
+/// Some addresses.
+pub(super) fn network(text: &str) -> Result<Network, Wrong> {
+    let right = "write an address, or a network such as 10.0.0.0/8";
+    Network::parse(text).map_err(|error| Wrong::new(format!("{} {error}", quoted(text)), right))
 }
 
 /// A domain: its base URL, and behind it where people are led who find nothing.

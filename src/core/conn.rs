@@ -9,6 +9,7 @@ use carom_ring::Tag;
 
 use super::slow::Stream;
 use crate::desk::Desk;
+use crate::forwarded::Trust;
 use crate::guard::Place;
 use crate::limits::PROGRESS_LEN_MIN;
 use crate::visits::Visitor;
@@ -90,6 +91,10 @@ pub(super) struct Conn {
     pub(super) peer_ended: bool,
     /// It is in the list of those to settle.
     pub(super) dirty: bool,
+    /// The address of the client, where the one who connected has told of another than its own.
+    client: Option<IpAddr>,
+    /// That of the one who connected, or of the client whom that one has told of, once somebody wanted to know.
+    peer: Option<IpAddr>,
     /// Where the client is, once somebody wanted to know.
     place: Option<Place>,
 }
@@ -119,7 +124,30 @@ impl Conn {
             stopping: false,
             peer_ended: false,
             dirty: false,
+            client: None,
+            peer: None,
             place: None,
+        }
+    }
+
+    /// The client is there, and not where the connection comes from.
+    pub(super) fn come_from(&mut self, client: IpAddr) {
+        (self.client, self.peer, self.place) = (Some(client), Some(client), None);
+    }
+
+    /// The address that requests come from, before a field of theirs says more.
+    pub(super) fn source(&self) -> Option<IpAddr> {
+        self.peer.or_else(|| self.address())
+    }
+
+    /// The client of the next request is who the proxies say in that field.
+    pub(super) fn follow(&mut self, trust: &Trust, field: &[u8]) {
+        if self.peer.is_none() {
+            self.peer = self.source();
+        }
+        let client = self.peer.map(|peer| trust.client(peer, field));
+        if client != self.client {
+            (self.client, self.place) = (client, None);
         }
     }
 
@@ -136,6 +164,9 @@ impl Conn {
 
     /// The address of the client; `None` where it is gone already.
     pub(super) fn address(&self) -> Option<IpAddr> {
+        if self.client.is_some() {
+            return self.client;
+        }
         let address = rustix::net::getpeername(&self.socket).ok()??;
         SocketAddr::try_from(address).ok().map(|address| address.ip())
     }
@@ -177,7 +208,10 @@ impl Conn {
 
     /// Whether it may send a request, none of which has come yet.
     pub(super) fn awaits_request(&self) -> bool {
-        self.stage == Stage::Open && self.machine.expects(self.unconsumed.len()) == Expects::Request
+        let expects = self.machine.expects(self.unconsumed.len());
+        // Before a PROXY header it is waited for as for a head, although nothing has come.
+        let has_begun = expects != Expects::Request && (expects != Expects::Head || !self.unconsumed.is_empty());
+        self.stage == Stage::Open && !has_begun
     }
 }
 

@@ -9,6 +9,15 @@ use socket2::{Domain, Protocol, SockFilter, Type};
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 
+/// A socket of a listener.
+#[derive(Debug)]
+pub struct Listener {
+    /// Bound, and not open yet.
+    pub socket: Socket,
+    /// Whether each connection begins with a PROXY header.
+    pub proxied: bool,
+}
+
 /// Reserves an address: one socket for each of `count` cores, bound but not listening yet, so that nobody is let in
 /// before the links are in memory. Port 0 becomes a free port, the same for all of them.
 ///

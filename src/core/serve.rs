@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -14,14 +15,16 @@ use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 use super::conn::Stage;
 use super::data::Data;
 use super::executor::{self, Running};
-use super::listen::{self, Socket};
+use super::listen::{self, Listener};
 use super::mesh::{self, Mesh};
 use super::residents::Share;
 use super::shard::Shard;
 use super::slow::{STREAM_LEN_MAX, Service};
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::desk::{Codes, Counters, Desk};
+use crate::forwarded::Trust;
 use crate::mail::ToCore;
+use crate::networks::Networks;
 use crate::stats::unix_ms;
 use crate::visits::VisitSender;
 
@@ -47,7 +50,9 @@ pub struct CoreParts {
     /// The CPU it is pinned to; `None` for the core of the admin listener.
     pub cpu: Option<usize>,
     /// Its listeners, bound but not open.
-    pub listeners: Vec<Socket>,
+    pub listeners: Vec<Listener>,
+    /// Whom it believes about clients.
+    pub trust: Arc<Trust>,
     /// The eventfd that wakes it.
     pub bell: File,
     /// Its mail.
@@ -142,7 +147,9 @@ struct Core {
     ring: Ring,
     work: Work,
     /// Each listener, until it is closed.
-    listeners: Vec<Option<Socket>>,
+    listeners: Vec<Option<Listener>>,
+    /// Which of them require a PROXY header.
+    proxied: Vec<bool>,
     /// Whether the accept of each listener is armed.
     accepting: Vec<bool>,
     is_open: bool,
@@ -170,8 +177,9 @@ impl Core {
         let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
         Ok(Core {
             ring,
-            work: Work::new(now, data, desk, service, stats, parts.limits),
+            work: Work::new(now, data, desk, service, stats, (parts.limits, parts.trust)),
             accepting: vec![false; parts.listeners.len()],
+            proxied: parts.listeners.iter().map(|listener| listener.proxied).collect(),
             listeners: parts.listeners.into_iter().map(Some).collect(),
             is_open: false,
             mail: parts.mail,
@@ -262,7 +270,9 @@ impl Core {
                     self.accepting[listener as usize] = false;
                 }
                 match result {
-                    Ok(socket) if self.work.conns.len() < self.work.limits.connections => self.admit(socket),
+                    Ok(socket) if self.work.conns.len() < self.work.limits.connections => {
+                        self.admit(socket, listener as usize);
+                    }
                     // Full: closing it at once is the quickest answer, and the balancer's sign to go elsewhere.
                     Ok(socket) => drop(socket),
                     // Out of descriptors or memory, or cancelled. Armed again with the next tick, not at once.
@@ -283,8 +293,14 @@ impl Core {
         }
     }
 
-    fn admit(&mut self, socket: std::os::fd::OwnedFd) {
-        let slot = self.work.open(socket);
+    fn admit(&mut self, socket: std::os::fd::OwnedFd, listener: usize) {
+        let is_proxied = self.proxied[listener];
+        if is_proxied && !is_from(&socket, &self.work.trust.proxies) {
+            // Whoever else can reach the listener must not say who the client is.
+            self.work.stats.untrusted.add(1);
+            return;
+        }
+        let slot = self.work.open(socket, is_proxied);
         if let Some(conn) = self.work.conns.get(slot) {
             Work::touch(&mut self.work.dirty, conn);
         }
@@ -355,7 +371,7 @@ impl Core {
     }
 
     fn open(&mut self) -> io::Result<()> {
-        for socket in self.listeners.iter().flatten() {
+        for Listener { socket, .. } in self.listeners.iter().flatten() {
             listen::open(socket)
                 .map_err(|error| io::Error::new(error.kind(), format!("a listener cannot be opened: {error}")))?;
         }
@@ -370,8 +386,8 @@ impl Core {
         if !self.is_open || matches!(self.phase, Phase::Finishing { .. } | Phase::Finished) {
             return;
         }
-        for (index, socket) in self.listeners.iter().enumerate() {
-            if let Some(socket) = socket
+        for (index, listener) in self.listeners.iter().enumerate() {
+            if let Some(Listener { socket, .. }) = listener
                 && !self.accepting[index]
             {
                 self.ring.accept(socket, index as u32);
@@ -398,7 +414,7 @@ impl Core {
             return;
         }
         if self.is_open {
-            for socket in self.listeners.iter().flatten() {
+            for Listener { socket, .. } in self.listeners.iter().flatten() {
                 if let Err(error) = listen::refuse_new(socket) {
                     tracing::debug!("new connections cannot be kept out while the queue is emptied: {error}");
                 }
@@ -429,12 +445,12 @@ impl Core {
             if self.accepting[index] {
                 self.ring.cancel_accept(index as u32);
             }
-            let Some(socket) = self.listeners[index].take() else { continue };
+            let Some(Listener { socket, .. }) = self.listeners[index].take() else { continue };
             while self.is_open
                 && let Ok((accepted, _)) = socket.accept()
             {
                 // An accepted socket does not inherit the non-blocking mode; the ring does not mind.
-                self.admit(accepted.into());
+                self.admit(accepted.into(), index);
             }
         }
     }
@@ -542,3 +558,10 @@ impl Core {
 /// Send buffers up to this size stay with their connection between answers. Larger ones are freed: an idle connection is
 /// to cost little.
 const KEPT_CAPACITY: usize = 512;
+
+/// Whether a connection comes from one of these networks.
+fn is_from(socket: &std::os::fd::OwnedFd, networks: &Networks) -> bool {
+    let peer = rustix::net::getpeername(socket).ok().flatten();
+    let address = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    address.is_some_and(|address| networks.has(address.ip()))
+}

@@ -18,6 +18,7 @@ use super::places::Places;
 use super::serve::Limits;
 use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
 use crate::desk::{Desk, Looked};
+use crate::forwarded::{Field, Trust};
 use crate::guard::Source;
 use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
 use crate::stats::{CoreStats, LatencySummary};
@@ -62,6 +63,8 @@ pub(super) struct Work {
     pub(super) service: Service,
     pub(super) stats: Arc<CoreStats>,
     pub(super) limits: Limits,
+    /// Whom it believes about clients.
+    pub(super) trust: Arc<Trust>,
     pub(super) latency: Histogram<u64>,
     /// Requests answered on the spot in this turn; their latency is recorded at its end.
     pub(super) answered: u64,
@@ -79,7 +82,7 @@ impl Work {
         desk: Rc<Desk>,
         service: Service,
         stats: Arc<CoreStats>,
-        limits: Limits,
+        (limits, trust): (Limits, Arc<Trust>),
     ) -> Work {
         let looks = data.as_ref().map(|data| Looks::new(desk.core(), data.shard.hasher(), desk.counters()));
         Work {
@@ -95,6 +98,7 @@ impl Work {
             service,
             stats,
             limits,
+            trust,
             latency: Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("bounds that fit each other"),
             answered: 0,
             draining: false,
@@ -113,9 +117,13 @@ impl Work {
     }
 
     /// Takes a new connection. Returns its slot.
-    pub(super) fn open(&mut self, socket: std::os::fd::OwnedFd) -> u32 {
+    pub(super) fn open(&mut self, socket: std::os::fd::OwnedFd, is_proxied: bool) -> u32 {
         let is_slow = self.data.is_none();
-        let mut machine = if is_slow { Connection::slow() } else { Connection::fast() };
+        let mut machine = match (is_slow, is_proxied) {
+            (true, _) => Connection::slow(),
+            (false, true) => Connection::proxied(),
+            (false, false) => Connection::fast(),
+        };
         if self.draining {
             machine.close_after_next();
         }
@@ -130,7 +138,7 @@ impl Work {
 
     fn start_stream(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let source = conn.address().map(Source);
+        let source = conn.source().map(Source);
         let (stream, task) = Stream::start(slot, conn.machine.heads(), source, Rc::clone(&self.desk), &self.service);
         conn.slow = Some(stream);
         executor::spawn_task(task, &self.woken);
@@ -204,6 +212,11 @@ impl Work {
                 Action::Read => return at,
                 Action::Lookup(mut ask) => {
                     let data = self.data.as_mut().expect("only cores with a shard have fast connections");
+                    match self.trust.field {
+                        Field::Off => {}
+                        Field::Forwarded => conn.follow(&self.trust, ask.forwarded.of(taken)),
+                        Field::XForwardedFor => conn.follow(&self.trust, ask.x_forwarded_for.of(taken)),
+                    }
                     if self.desk.guard().is_alert() && conn.is_barred(&self.desk) {
                         self.stats.throttled.add(1);
                         self.answers.write(&mut conn.out, &ask, b"", &Told::TooMany, self.now.unix_ms);
@@ -267,6 +280,12 @@ impl Work {
                     if !may_step(conn) {
                         return at;
                     }
+                }
+                Action::From(client) => client.into_iter().for_each(|client| conn.come_from(client)),
+                Action::HangUp => {
+                    self.stats.bad_requests.add(1);
+                    self.break_off(slot);
+                    return input.len();
                 }
                 Action::Reject(rejection) => {
                     self.reject(slot, rejection);

@@ -286,6 +286,8 @@ mod tests {
         Ask {
             code: Code::parse(b"abc").unwrap(),
             host: Span::default(),
+            forwarded: Span::default(),
+            x_forwarded_for: Span::default(),
             place: Some(Place::default()),
             query: Span::default(),
             user_agent: Span::default(),

@@ -6,10 +6,13 @@
 //! leaves it for good with the first request that is not exactly a `GET` or `HEAD` for a code; from then on the machine
 //! only checks heads and counts bodies, and the checked bytes go to hyper.
 
+use std::net::IpAddr;
+
 use carom_shards::{CODE_LEN_MAX, Code};
 
 use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
+use super::proxy;
 use crate::domains::Place;
 use crate::limits::BODY_LEN_MAX;
 
@@ -42,6 +45,10 @@ pub struct Ask {
     pub place: Option<Place>,
     /// Where in the request its query stands, without the question mark.
     pub query: Span,
+    /// Where its `Forwarded` stands.
+    pub forwarded: Span,
+    /// Where its `X-Forwarded-For` stands.
+    pub x_forwarded_for: Span,
     /// Where its `User-Agent` stands.
     pub user_agent: Span,
     /// Where its `Referer` stands.
@@ -67,6 +74,10 @@ pub enum Action {
     HandOver,
     /// The consumed bytes belong to hyper; step again.
     Pass,
+    /// The client is there, where the balancer in front names one; step again.
+    From(Option<IpAddr>),
+    /// Nobody may answer what came instead of a PROXY header. No further step.
+    HangUp,
     /// Say so after all answers before it, and close. No further step.
     Reject(Rejection),
 }
@@ -118,6 +129,8 @@ enum Mode {
     Fast,
     /// hyper answers; the next byte belongs to this part of a message.
     Slow(Part),
+    /// A PROXY header comes before anything else.
+    Proxy,
     /// Nothing more is read.
     Ended { in_body: bool },
 }
@@ -133,6 +146,11 @@ impl Connection {
     /// A connection that starts on the fast way.
     pub fn fast() -> Connection {
         Connection { scan: HeadScan::default(), mode: Mode::Fast, heads: 0, last: false, endless: false }
+    }
+
+    /// A connection that begins with a PROXY header, and goes on on the fast way.
+    pub fn proxied() -> Connection {
+        Connection { mode: Mode::Proxy, ..Connection::fast() }
     }
 
     /// A connection that hyper drives from its first byte.
@@ -165,6 +183,7 @@ impl Connection {
         match self.mode {
             Mode::Slow(Part::Length { .. } | Part::Chunked(_)) if self.endless => Expects::Stream,
             Mode::Slow(Part::Length { .. } | Part::Chunked(_)) | Mode::Ended { in_body: true } => Expects::Body,
+            Mode::Proxy => Expects::Head,
             Mode::Fast | Mode::Slow(Part::Head) if unconsumed > 0 => Expects::Head,
             _ => Expects::Request,
         }
@@ -177,6 +196,7 @@ impl Connection {
         match self.mode {
             Mode::Ended { .. } => Step { consumed: input.len(), action: Action::Read },
             _ if input.is_empty() => Step { consumed: 0, action: Action::Read },
+            Mode::Proxy => self.step_proxy(input),
             Mode::Fast | Mode::Slow(Part::Head) => self.step_head(input),
             Mode::Slow(Part::Length { left }) => {
                 let consumed = left.min(input.len() as u64);
@@ -191,6 +211,20 @@ impl Connection {
                 }
                 Err(rejection) => self.reject(rejection),
             },
+        }
+    }
+
+    fn step_proxy(&mut self, input: &[u8]) -> Step {
+        match proxy::parse(input) {
+            proxy::Seen::Part => Step { consumed: 0, action: Action::Read },
+            proxy::Seen::Header { len, client } => {
+                self.mode = Mode::Fast;
+                Step { consumed: len, action: Action::From(client) }
+            }
+            proxy::Seen::Other => {
+                self.mode = Mode::Ended { in_body: false };
+                Step { consumed: 0, action: Action::HangUp }
+            }
         }
     }
 
@@ -287,6 +321,8 @@ fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
         host: span_in(bytes, head.host),
         place: Some(Place::default()),
         query,
+        forwarded: span_in(bytes, head.forwarded),
+        x_forwarded_for: span_in(bytes, head.x_forwarded_for),
         user_agent: span_in(bytes, head.user_agent),
         referer: span_in(bytes, head.referer),
         head_only: head.method == Method::Head,
@@ -331,11 +367,16 @@ mod tests {
         HandedOver,
         Passed(Vec<u8>),
         Rejected(Rejection),
+        From(Option<IpAddr>),
+        HungUp,
     }
 
     /// Feeds a stream in the given pieces, as the driver does.
     fn drive(pieces: &[&[u8]]) -> Vec<Seen> {
-        let mut connection = Connection::fast();
+        drive_on(Connection::fast(), pieces)
+    }
+
+    fn drive_on(mut connection: Connection, pieces: &[&[u8]]) -> Vec<Seen> {
         let mut unconsumed = Vec::new();
         let mut seen = Vec::new();
         'pieces: for piece in pieces {
@@ -361,6 +402,11 @@ mod tests {
                         seen.push(Seen::Rejected(rejection));
                         break 'pieces;
                     }
+                    Action::From(client) => seen.push(Seen::From(client)),
+                    Action::HangUp => {
+                        seen.push(Seen::HungUp);
+                        break 'pieces;
+                    }
                 }
             }
         }
@@ -373,6 +419,8 @@ mod tests {
             code,
             host: nowhere,
             place: Some(Place::default()),
+            forwarded: nowhere,
+            x_forwarded_for: nowhere,
             query: nowhere,
             user_agent: nowhere,
             referer: nowhere,
@@ -382,6 +430,28 @@ mod tests {
             asked_to_close: false,
         };
         Seen::Asked(ask, query.to_owned())
+    }
+
+    #[test]
+    fn a_proxy_header_comes_first_and_once() {
+        let header = b"PROXY TCP4 203.0.113.7 10.0.0.1 5 80\r\n";
+        let request = b"GET /abc HTTP/1.1\r\nHost: a\r\n\r\n";
+        let client = Seen::From(Some(IpAddr::from([203, 0, 113, 7])));
+        let whole = [&header[..], request, request].concat();
+        assert_eq!(drive_on(Connection::proxied(), &[&whole]), [client, ask("abc", ""), ask("abc", "")]);
+        let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+        assert_eq!(drive_on(Connection::proxied(), &bytes), drive_on(Connection::proxied(), &[&whole]));
+        let slow = [&header[..], b"POST / HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
+        assert!(matches!(
+            drive_on(Connection::proxied(), &[&slow])[..],
+            [Seen::From(Some(_)), Seen::HandedOver, Seen::Passed(_)]
+        ));
+        assert_eq!(drive_on(Connection::proxied(), &[request]), [Seen::HungUp]);
+        let twice = [&header[..], header, request].concat();
+        assert!(matches!(drive_on(Connection::proxied(), &[&twice])[..], [Seen::From(_), Seen::Rejected(_)]));
+        // Elsewhere it is no request.
+        assert_eq!(drive(&[&whole]), [Seen::Rejected(Rejection::BadRequest)]);
+        assert_eq!(Connection::proxied().expects(0), Expects::Head);
     }
 
     #[test]

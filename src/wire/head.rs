@@ -111,6 +111,10 @@ pub struct Head<'a> {
     pub host: &'a [u8],
     /// What the client calls itself; empty where it does not say.
     pub user_agent: &'a [u8],
+    /// Who proxies say that the client is, in that field; empty where none does.
+    pub forwarded: &'a [u8],
+    /// The same in the other one.
+    pub x_forwarded_for: &'a [u8],
     /// Where the client says that it came from; empty where it does not.
     pub referer: &'a [u8],
     /// Whether a field asks for more than a plain answer: a body's length (even 0), `Expect`, `Upgrade`.
@@ -197,6 +201,8 @@ pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
         accepts_html: fields.accepts_html,
         host: fields.host,
         user_agent: fields.user_agent,
+        forwarded: fields.forwarded,
+        x_forwarded_for: fields.x_forwarded_for,
         referer: fields.referer,
         is_unusual: fields.is_unusual || body != Body::None,
     })
@@ -226,6 +232,8 @@ struct Fields<'a> {
     keep_alive: bool,
     accepts_html: bool,
     user_agent: &'a [u8],
+    forwarded: &'a [u8],
+    x_forwarded_for: &'a [u8],
     referer: &'a [u8],
     is_unusual: bool,
 }
@@ -251,6 +259,13 @@ impl<'a> Fields<'a> {
             }
             7 if name.eq_ignore_ascii_case(b"referer") => self.referer = value,
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.is_unusual = true,
+            9 if name.eq_ignore_ascii_case(b"forwarded") => {
+                // Of several the order counts, which is for those to tell who put them together.
+                self.is_unusual |= !std::mem::replace(&mut self.forwarded, value).is_empty();
+            }
+            15 if name.eq_ignore_ascii_case(b"x-forwarded-for") => {
+                self.is_unusual |= !std::mem::replace(&mut self.x_forwarded_for, value).is_empty();
+            }
             10 if name.eq_ignore_ascii_case(b"user-agent") => self.user_agent = value,
             10 if name.eq_ignore_ascii_case(b"connection") => self.take_connection(value),
             14 if name.eq_ignore_ascii_case(b"content-length") => self.take_length(value)?,

@@ -9,6 +9,7 @@ pub mod connection;
 pub mod forward;
 pub mod head;
 pub mod pages;
+mod proxy;
 
 pub use connection::{Action, Ask, Connection, peek, peek_host};
 pub use head::Rejection;

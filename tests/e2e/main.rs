@@ -16,6 +16,7 @@ mod changes;
 mod copies;
 mod crash;
 mod domains;
+mod edge;
 mod endings;
 mod expiry;
 mod exports;

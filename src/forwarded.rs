@@ -1,0 +1,152 @@
+//! Who the client is, where a proxy of the HTTP layer says so in a field of each request: `X-Forwarded-For`, or `Forwarded`
+//! (RFC 7239).
+//!
+//! Each proxy adds whom it was asked by at the end. So from the end on each address is believed that one who is trusted has
+//! written, and the first that is not trusted itself is the client; whatever stands before it the client may have made up.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::networks::Networks;
+
+/// Most proxies that a request is followed through.
+const HOPS_MAX: usize = 16;
+
+/// Which field is believed. One alone: what a proxy does not write itself it passes on from whoever sent it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Field {
+    /// None.
+    #[default]
+    Off,
+    /// `X-Forwarded-For`
+    XForwardedFor,
+    /// `Forwarded`
+    Forwarded,
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: [Field; 3] = [Field::Off, Field::XForwardedFor, Field::Forwarded];
+
+    /// How settings name it, and requests, whose fields have small letters here.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Field::Off => "off",
+            Field::XForwardedFor => "x-forwarded-for",
+            Field::Forwarded => "forwarded",
+        }
+    }
+}
+
+/// Whom a service believes about clients.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Trust {
+    /// The proxies.
+    pub proxies: Networks,
+    /// Where they say who the client is.
+    pub field: Field,
+}
+
+impl Trust {
+    /// The client of a request that `peer` has sent, with that field.
+    pub fn client(&self, peer: IpAddr, value: &[u8]) -> IpAddr {
+        let elements = value.rsplit(|&byte| byte == b',').take(HOPS_MAX);
+        let mut client = peer.to_canonical();
+        for element in elements {
+            if !self.proxies.has(client) {
+                break;
+            }
+            let node = match self.field {
+                Field::Off => None,
+                Field::XForwardedFor => Some(element),
+                Field::Forwarded => for_of(element),
+            };
+            match node.and_then(address) {
+                Some(before) => client = before.to_canonical(),
+                // Somebody who is not to be known: all that is known is who passed it on.
+                None => break,
+            }
+        }
+        client
+    }
+}
+
+/// The value of `for` in an element of `Forwarded`, without its quotes.
+fn for_of(element: &[u8]) -> Option<&[u8]> {
+    let value = element.split(|&byte| byte == b';').find_map(|pair| {
+        let (name, value) = pair.trim_ascii().split_at_checked(4)?;
+        name.eq_ignore_ascii_case(b"for=").then_some(value)
+    })?;
+    Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
+}
+
+/// An address, of version 6 perhaps in brackets, and perhaps with a port.
+fn address(node: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(node.trim_ascii()).ok()?;
+    let in_brackets = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    let plain = text.parse::<IpAddr>().ok().or_else(in_brackets);
+    plain.or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::networks::Network;
+    use proptest::prelude::*;
+
+    fn client(field: Field, peer: &str, value: &str) -> String {
+        let proxies = ["10.0.0.0/8", "fd00::/8"].map(|text| Network::parse(text).unwrap());
+        let trust = Trust { proxies: Networks(proxies.to_vec()), field };
+        trust.client(peer.parse().unwrap(), value.as_bytes()).to_string()
+    }
+
+    #[test]
+    fn the_last_address_that_is_not_trusted_is_the_client() {
+        for (peer, value, found) in [
+            ("10.0.0.1", "203.0.113.7", "203.0.113.7"),
+            ("10.0.0.1", " 203.0.113.7 ", "203.0.113.7"),
+            ("::ffff:10.0.0.1", "203.0.113.7:4711", "203.0.113.7"),
+            ("fd00::1", "2001:db8::1", "2001:db8::1"),
+            ("10.0.0.1", "[2001:db8::1]", "2001:db8::1"),
+            ("10.0.0.1", "[2001:db8::1]:80", "2001:db8::1"),
+            ("10.0.0.1", "198.51.100.1, 203.0.113.7, 10.9.9.9,10.0.0.2", "203.0.113.7"),
+            ("10.0.0.1", "10.0.0.3", "10.0.0.3"),
+            ("10.0.0.1", "", "10.0.0.1"),
+            ("10.0.0.1", "203.0.113.7, unknown", "10.0.0.1"),
+            ("10.0.0.1", "203.0.113.7, unknown, 10.0.0.2", "10.0.0.2"),
+            // Who is not trusted says nothing.
+            ("203.0.113.9", "198.51.100.1", "203.0.113.9"),
+        ] {
+            assert_eq!(client(Field::XForwardedFor, peer, value), found, "{peer} {value}");
+        }
+        let long = ["203.0.113.7", &vec!["10.0.0.1"; 100].join(",")].join(",");
+        assert_eq!(client(Field::XForwardedFor, "10.0.0.1", &long), "10.0.0.1");
+        assert_eq!(client(Field::Off, "10.0.0.1", "203.0.113.7"), "10.0.0.1");
+    }
+
+    #[test]
+    fn the_standard_field_names_its_parameters() {
+        for (value, found) in [
+            ("for=203.0.113.7", "203.0.113.7"),
+            ("For=\"203.0.113.7:4711\";proto=https;by=10.0.0.1", "203.0.113.7"),
+            ("proto=http; FOR=\"[2001:db8::1]:80\"", "2001:db8::1"),
+            ("for=198.51.100.1, for=203.0.113.7;host=a, for=10.0.0.2", "203.0.113.7"),
+            ("for=_hidden", "10.0.0.1"),
+            ("for=unknown", "10.0.0.1"),
+            ("proto=https", "10.0.0.1"),
+            ("203.0.113.7", "10.0.0.1"),
+        ] {
+            assert_eq!(client(Field::Forwarded, "10.0.0.1", value), found, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reading_is_total(value in proptest::collection::vec(any::<u8>(), 0..100), near in "[fF]or=[\"\\[0-9a-f.:\\],; ]{0,60}") {
+            for field in Field::ALL {
+                let trust = Trust { proxies: Networks(vec![Network::parse("0.0.0.0/0").unwrap()]), field };
+                trust.client(IpAddr::from([10, 0, 0, 1]), &value);
+                trust.client(IpAddr::from([10, 0, 0, 1]), near.as_bytes());
+            }
+        }
+    }
+}

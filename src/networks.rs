@@ -1,0 +1,157 @@
+//! Networks of addresses, as settings name those that are trusted: `10.0.0.0/8`, `fd00::/8`, or one address.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// The addresses that begin alike.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Network {
+    /// The first of them.
+    first: IpAddr,
+    /// How many bits they have in common.
+    bits: u8,
+}
+
+/// Why a text is no network. Whoever wrote it must do so anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetworkError {
+    /// No address before the slash.
+    NoAddress,
+    /// More bits than the address has, or no number.
+    Bits,
+    /// Bits of the address behind those that count: perhaps another network is meant.
+    Host,
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NetworkError::NoAddress => "is no address, nor one with a slash and a number of bits",
+            NetworkError::Bits => "has no number of bits behind its slash that such an address has",
+            NetworkError::Host => "has more of an address than the bits behind its slash say",
+        })
+    }
+}
+
+impl std::error::Error for NetworkError {}
+
+impl Network {
+    /// Reads a network, or an address, which stands for itself.
+    ///
+    /// # Errors
+    /// [`NetworkError`] for anything else.
+    pub fn parse(text: &str) -> Result<Network, NetworkError> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let first: IpAddr = address.parse().map_err(|_| NetworkError::NoAddress)?;
+        let most = if first.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            None => most,
+            Some(bits) if bits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                bits.parse().map_err(|_| NetworkError::Bits)?
+            }
+            Some(_) => return Err(NetworkError::Bits),
+        };
+        if bits > most {
+            return Err(NetworkError::Bits);
+        }
+        let network = Network { first, bits };
+        let (number, offset) = network.number();
+        if number & !mask(bits + offset) == 0 { Ok(network) } else { Err(NetworkError::Host) }
+    }
+
+    /// Whether an address is one of them. An IPv4 address in the clothes of IPv6 is what it is.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        let (number, offset) = self.number();
+        address.is_ipv4() == self.first.is_ipv4() && (number ^ as_number(address)) & mask(self.bits + offset) == 0
+    }
+
+    /// The first address as a number, and how many bits before it say of which kind it is.
+    fn number(&self) -> (u128, u8) {
+        (as_number(self.first), if self.first.is_ipv4() { 96 } else { 0 })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.bits)
+    }
+}
+
+fn as_number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => Ipv6Addr::to_bits(address),
+    }
+}
+
+/// A number whose first bits are ones. Bits before an IPv4 address are zero in any case.
+fn mask(bits: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0)
+}
+
+/// Several of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Networks(pub Vec<Network>);
+
+impl Networks {
+    /// Whether one of them has an address.
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.has(address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn networks_have_what_begins_alike() {
+        for (network, inside, outside) in [
+            ("10.0.0.0/8", "10.255.0.1", "11.0.0.0"),
+            ("192.0.2.4", "192.0.2.4", "192.0.2.5"),
+            ("192.0.2.4/31", "192.0.2.5", "192.0.2.6"),
+            ("0.0.0.0/0", "203.0.113.7", "2001:db8::1"),
+            ("::/0", "2001:db8::1", "203.0.113.7"),
+            ("fd00::/8", "fdff::1", "fe00::"),
+            ("2001:db8::1", "2001:db8::1", "2001:db8::2"),
+            ("10.0.0.0/8", "::ffff:10.1.2.3", "::ffff:11.1.2.3"),
+        ] {
+            let network = Network::parse(network).unwrap();
+            let has = |text: &str| network.has(text.parse().unwrap());
+            assert!(has(inside) && !has(outside), "{network} {inside} {outside}");
+            assert_eq!(Network::parse(&network.to_string()), Ok(network));
+        }
+    }
+
+    #[test]
+    fn what_is_no_network_is_told() {
+        for (text, error) in [
+            ("", NetworkError::NoAddress),
+            ("10.0.0", NetworkError::NoAddress),
+            ("host/8", NetworkError::NoAddress),
+            ("10.0.0.0/33", NetworkError::Bits),
+            ("10.0.0.0/", NetworkError::Bits),
+            ("10.0.0.0/+8", NetworkError::Bits),
+            ("10.0.0.0/8/8", NetworkError::Bits),
+            ("::/129", NetworkError::Bits),
+            ("10.0.0.1/8", NetworkError::Host),
+            ("fd00::1/8", NetworkError::Host),
+        ] {
+            assert_eq!(Network::parse(text), Err(error), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reading_is_total(text in any::<String>(), near in "[0-9a-f.:]{0,20}/?[0-9]{0,4}") {
+            for text in [text, near] {
+                let _ = Network::parse(&text);
+            }
+        }
+    }
+}
