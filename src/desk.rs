@@ -312,10 +312,7 @@ impl Desk {
         self.look_up_times.borrow_mut().push(begin.elapsed());
         match reply {
             Some(Reply::Looked(looked)) => Some(looked),
-            _ => {
-                self.stats().unavailable.add(1);
-                None
-            }
+            _ => None,
         }
     }
 

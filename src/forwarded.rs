@@ -49,12 +49,18 @@ pub struct Trust {
 impl Trust {
     /// The client of a request that `peer` has sent, with that field.
     pub fn client(&self, peer: IpAddr, value: &[u8]) -> IpAddr {
-        let elements = value.rsplit(|&byte| byte == b',').take(HOPS_MAX);
         let mut client = peer.to_canonical();
-        for element in elements {
-            if !self.proxies.has(client) {
-                break;
-            }
+        let mut rest = Some(value);
+        for _ in 0..HOPS_MAX {
+            let Some(elements) = rest.filter(|_| self.proxies.has(client)) else { break };
+            let (before, element) = match self.field {
+                Field::Forwarded => last_of(elements, b','),
+                Field::Off | Field::XForwardedFor => match memchr::memrchr(b',', elements) {
+                    Some(comma) => (Some(&elements[..comma]), &elements[comma + 1..]),
+                    None => (None, elements),
+                },
+            };
+            rest = before;
             let node = match self.field {
                 Field::Off => None,
                 Field::XForwardedFor => Some(element),
@@ -70,13 +76,34 @@ impl Trust {
     }
 }
 
-/// The value of `for` in an element of `Forwarded`, without its quotes.
+/// What stands behind the last of these bytes that is in no quotes, and before it. Quotes may hold what a client has sent, as
+/// its host. They are looked for from the end, so that whatever stands farther in front moves none of them.
+fn last_of(text: &[u8], mark: u8) -> (Option<&[u8]>, &[u8]) {
+    let mut is_quoted = false;
+    for (at, &byte) in text.iter().enumerate().rev() {
+        let is_escaped = || text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1;
+        if byte == b'"' && !is_escaped() {
+            is_quoted = !is_quoted;
+        } else if byte == mark && !is_quoted {
+            return (Some(&text[..at]), &text[at + 1..]);
+        }
+    }
+    (None, text)
+}
+
+/// The value of `for` in an element of `Forwarded`, without its quotes; `None` where there is none, or more than one.
 fn for_of(element: &[u8]) -> Option<&[u8]> {
-    let value = element.split(|&byte| byte == b';').find_map(|pair| {
-        let (name, value) = pair.trim_ascii().split_at_checked(4)?;
-        name.eq_ignore_ascii_case(b"for=").then_some(value)
-    })?;
-    Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
+    let mut found = None;
+    let mut rest = Some(element);
+    while let Some(pairs) = rest {
+        let (before, pair) = last_of(pairs, b';');
+        rest = before;
+        let Some((name, value)) = pair.trim_ascii().split_at_checked(4) else { continue };
+        if name.eq_ignore_ascii_case(b"for=") && found.replace(value).is_some() {
+            return None;
+        }
+    }
+    found.map(|value| value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
 }
 
 /// An address, of version 6 perhaps in brackets, and perhaps with a port.
@@ -130,6 +157,13 @@ mod tests {
             ("For=\"203.0.113.7:4711\";proto=https;by=10.0.0.1", "203.0.113.7"),
             ("proto=http; FOR=\"[2001:db8::1]:80\"", "2001:db8::1"),
             ("for=198.51.100.1, for=203.0.113.7;host=a, for=10.0.0.2", "203.0.113.7"),
+            // What a client has sent stands in quotes.
+            ("for=203.0.113.7;host=\"x,for=198.51.100.1;y\"", "203.0.113.7"),
+            ("host=\"x;for=198.51.100.1;y\";for=203.0.113.7", "203.0.113.7"),
+            ("host=\"a,b\";for=203.0.113.7", "203.0.113.7"),
+            ("for=203.0.113.7;host=\"x\\\",for=198.51.100.1\"", "203.0.113.7"),
+            ("\", for=198.51.100.1, for=203.0.113.7", "203.0.113.7"),
+            ("for=198.51.100.1;for=203.0.113.7", "10.0.0.1"),
             ("for=_hidden", "10.0.0.1"),
             ("for=unknown", "10.0.0.1"),
             ("proto=https", "10.0.0.1"),

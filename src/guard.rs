@@ -29,7 +29,12 @@ const FAILED_KEYS_PER_MINUTE: u32 = 30;
 
 /// Where a request came from, as the handlers of requests are told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Source(pub IpAddr);
+pub struct Source {
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether no field of the request may say more.
+    pub is_final: bool,
+}
 
 /// An address, as far as it counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

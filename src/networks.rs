@@ -57,7 +57,13 @@ impl Network {
         if bits > most {
             return Err(NetworkError::Bits);
         }
-        let network = Network { first, bits };
+        // IPv4 in the clothes of IPv6 is what it is.
+        let network = match first.to_canonical() {
+            canonical if first.is_ipv6() && canonical.is_ipv4() && bits >= 96 => {
+                Network { first: canonical, bits: bits - 96 }
+            }
+            _ => Network { first, bits },
+        };
         let (number, offset) = network.number();
         if number & !mask(bits + offset) == 0 { Ok(network) } else { Err(NetworkError::Host) }
     }
@@ -120,6 +126,8 @@ mod tests {
             ("fd00::/8", "fdff::1", "fe00::"),
             ("2001:db8::1", "2001:db8::1", "2001:db8::2"),
             ("10.0.0.0/8", "::ffff:10.1.2.3", "::ffff:11.1.2.3"),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", "11.1.2.3"),
+            ("::ffff:10.0.0.5", "10.0.0.5", "10.0.0.6"),
         ] {
             let network = Network::parse(network).unwrap();
             let has = |text: &str| network.has(text.parse().unwrap());

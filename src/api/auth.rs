@@ -170,7 +170,7 @@ impl Context {
         let now_ms = unix_ms();
         let Some((entry, app)) = keys.find(text, now_ms) else {
             // Keys that hold pass in any case: an address may stand for many, and nobody guesses 160 bits.
-            let failed = source.map_or(Ok(()), |source| self.desk.guard().key_failed(source.0));
+            let failed = source.map_or(Ok(()), |source| self.desk.guard().key_failed(source.address));
             return Err(failed.map_or_else(Problem::too_many_failed_keys, |()| Problem::wrong_key()));
         };
         app.note(now_ms, version.as_deref());

@@ -31,13 +31,15 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
 
 /// The client is who the proxies say, if they are trusted.
 fn follow<B>(trust: &Trust, request: &mut Request<B>) {
-    let Some(Source(peer)) = request.extensions().get::<Source>().copied().filter(|_| trust.field != Field::Off) else {
+    let source = request.extensions().get::<Source>().copied();
+    let Some(Source { address: peer, .. }) = source.filter(|source| trust.field != Field::Off && !source.is_final)
+    else {
         return;
     };
     let values: Vec<&[u8]> =
         request.headers().get_all(trust.field.as_str()).iter().map(header::HeaderValue::as_bytes).collect();
     let client = trust.client(peer, &values.join(&b","[..]));
-    request.extensions_mut().insert(Source(client));
+    request.extensions_mut().insert(Source { address: client, is_final: true });
 }
 
 impl Context {
@@ -163,7 +165,7 @@ impl Context {
 impl Context {
     /// Where a request came from.
     pub(super) fn place_of<B>(&self, request: &Request<B>) -> Option<Place> {
-        request.extensions().get::<Source>().map(|source| self.desk.guard().place(source.0))
+        request.extensions().get::<Source>().map(|source| self.desk.guard().place(source.address))
     }
 
     /// Whether nothing is to be answered there now.

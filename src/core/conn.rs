@@ -10,7 +10,7 @@ use carom_ring::Tag;
 use super::slow::Stream;
 use crate::desk::Desk;
 use crate::forwarded::Trust;
-use crate::guard::Place;
+use crate::guard::{Place, Source};
 use crate::limits::PROGRESS_LEN_MIN;
 use crate::visits::Visitor;
 use crate::wire::connection::Expects;
@@ -95,6 +95,8 @@ pub(super) struct Conn {
     client: Option<IpAddr>,
     /// That of the one who connected, or of the client whom that one has told of, once somebody wanted to know.
     peer: Option<IpAddr>,
+    /// It began with a PROXY header that names nobody.
+    is_nameless: bool,
     /// Where the client is, once somebody wanted to know.
     place: Option<Place>,
 }
@@ -126,26 +128,30 @@ impl Conn {
             dirty: false,
             client: None,
             peer: None,
+            is_nameless: false,
             place: None,
         }
     }
 
-    /// The client is there, and not where the connection comes from.
-    pub(super) fn come_from(&mut self, client: IpAddr) {
-        (self.client, self.peer, self.place) = (Some(client), Some(client), None);
+    /// The client is there, and not where the connection comes from; where nobody is named, fields of requests say nothing
+    /// either: nobody knows who has written them.
+    pub(super) fn come_from(&mut self, client: Option<IpAddr>) {
+        self.is_nameless = client.is_none();
+        (self.client, self.peer, self.place) = (client, client, None);
     }
 
     /// The address that requests come from, before a field of theirs says more.
-    pub(super) fn source(&self) -> Option<IpAddr> {
-        self.peer.or_else(|| self.address())
+    pub(super) fn source(&self) -> Option<Source> {
+        let address = self.peer.or_else(|| self.address())?;
+        Some(Source { address, is_final: self.is_nameless })
     }
 
     /// The client of the next request is who the proxies say in that field.
     pub(super) fn follow(&mut self, trust: &Trust, field: &[u8]) {
         if self.peer.is_none() {
-            self.peer = self.source();
+            self.peer = self.source().map(|source| source.address);
         }
-        let client = self.peer.map(|peer| trust.client(peer, field));
+        let client = self.peer.map(|peer| if self.is_nameless { peer } else { trust.client(peer, field) });
         if client != self.client {
             (self.client, self.place) = (client, None);
         }

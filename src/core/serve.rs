@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -24,7 +24,6 @@ use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::desk::{Codes, Counters, Desk};
 use crate::forwarded::Trust;
 use crate::mail::ToCore;
-use crate::networks::Networks;
 use crate::stats::unix_ms;
 use crate::visits::VisitSender;
 
@@ -295,10 +294,14 @@ impl Core {
 
     fn admit(&mut self, socket: std::os::fd::OwnedFd, listener: usize) {
         let is_proxied = self.proxied[listener];
-        if is_proxied && !is_from(&socket, &self.work.trust.proxies) {
-            // Whoever else can reach the listener must not say who the client is.
-            self.work.stats.untrusted.add(1);
-            return;
+        if is_proxied {
+            match peer_of(&socket) {
+                Some(peer) if self.work.trust.proxies.has(peer) => {}
+                // Whoever else can reach the listener must not say who the client is.
+                Some(_) => return self.work.stats.untrusted.add(1),
+                // It has left again.
+                None => return,
+            }
         }
         let slot = self.work.open(socket, is_proxied);
         if let Some(conn) = self.work.conns.get(slot) {
@@ -559,9 +562,8 @@ impl Core {
 /// to cost little.
 const KEPT_CAPACITY: usize = 512;
 
-/// Whether a connection comes from one of these networks.
-fn is_from(socket: &std::os::fd::OwnedFd, networks: &Networks) -> bool {
-    let peer = rustix::net::getpeername(socket).ok().flatten();
-    let address = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-    address.is_some_and(|address| networks.has(address.ip()))
+/// Where a connection comes from; `None` where nobody is there any more.
+fn peer_of(socket: &std::os::fd::OwnedFd) -> Option<IpAddr> {
+    let peer = rustix::net::getpeername(socket).ok()??;
+    SocketAddr::try_from(peer).ok().map(|address| address.ip())
 }

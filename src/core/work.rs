@@ -19,12 +19,12 @@ use super::serve::Limits;
 use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
 use crate::desk::{Desk, Looked};
 use crate::forwarded::{Field, Trust};
-use crate::guard::Source;
 use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
 use crate::stats::{CoreStats, LatencySummary};
 use crate::visits::Visitor;
 use crate::wire::answer::{Answers, Found, Told};
 use crate::wire::connection::Expects;
+use crate::wire::head::all_of;
 use crate::wire::{Action, Ask, Connection, Rejection};
 
 /// Ticks a second: the grain of every time limit.
@@ -138,7 +138,7 @@ impl Work {
 
     fn start_stream(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let source = conn.source().map(Source);
+        let source = conn.source();
         let (stream, task) = Stream::start(slot, conn.machine.heads(), source, Rc::clone(&self.desk), &self.service);
         conn.slow = Some(stream);
         executor::spawn_task(task, &self.woken);
@@ -214,6 +214,7 @@ impl Work {
                     let data = self.data.as_mut().expect("only cores with a shard have fast connections");
                     match self.trust.field {
                         Field::Off => {}
+                        field if ask.is_split => conn.follow(&self.trust, &all_of(taken, field.as_str())),
                         Field::Forwarded => conn.follow(&self.trust, ask.forwarded.of(taken)),
                         Field::XForwardedFor => conn.follow(&self.trust, ask.x_forwarded_for.of(taken)),
                     }
@@ -281,7 +282,7 @@ impl Work {
                         return at;
                     }
                 }
-                Action::From(client) => client.into_iter().for_each(|client| conn.come_from(client)),
+                Action::From(client) => conn.come_from(client),
                 Action::HangUp => {
                     self.stats.bad_requests.add(1);
                     self.break_off(slot);

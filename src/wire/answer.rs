@@ -288,6 +288,7 @@ mod tests {
             host: Span::default(),
             forwarded: Span::default(),
             x_forwarded_for: Span::default(),
+            is_split: false,
             place: Some(Place::default()),
             query: Span::default(),
             user_agent: Span::default(),

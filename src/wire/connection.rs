@@ -49,6 +49,8 @@ pub struct Ask {
     pub forwarded: Span,
     /// Where its `X-Forwarded-For` stands.
     pub x_forwarded_for: Span,
+    /// Whether one of these has several lines, of which this is the last.
+    pub is_split: bool,
     /// Where its `User-Agent` stands.
     pub user_agent: Span,
     /// Where its `Referer` stands.
@@ -74,7 +76,7 @@ pub enum Action {
     HandOver,
     /// The consumed bytes belong to hyper; step again.
     Pass,
-    /// The client is there, where the balancer in front names one; step again.
+    /// The client is there; where the balancer in front names nobody, it is the one who asks. Step again.
     From(Option<IpAddr>),
     /// Nobody may answer what came instead of a PROXY header. No further step.
     HangUp,
@@ -323,6 +325,7 @@ fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
         query,
         forwarded: span_in(bytes, head.forwarded),
         x_forwarded_for: span_in(bytes, head.x_forwarded_for),
+        is_split: head.is_split,
         user_agent: span_in(bytes, head.user_agent),
         referer: span_in(bytes, head.referer),
         head_only: head.method == Method::Head,
@@ -421,6 +424,7 @@ mod tests {
             place: Some(Place::default()),
             forwarded: nowhere,
             x_forwarded_for: nowhere,
+            is_split: false,
             query: nowhere,
             user_agent: nowhere,
             referer: nowhere,

@@ -111,10 +111,12 @@ pub struct Head<'a> {
     pub host: &'a [u8],
     /// What the client calls itself; empty where it does not say.
     pub user_agent: &'a [u8],
-    /// Who proxies say that the client is, in that field; empty where none does.
+    /// Who proxies say that the client is, in the last line of that field; empty where none does.
     pub forwarded: &'a [u8],
     /// The same in the other one.
     pub x_forwarded_for: &'a [u8],
+    /// Whether one of the two has several lines: see [`all_of`].
+    pub is_split: bool,
     /// Where the client says that it came from; empty where it does not.
     pub referer: &'a [u8],
     /// Whether a field asks for more than a plain answer: a body's length (even 0), `Expect`, `Upgrade`.
@@ -203,9 +205,20 @@ pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
         user_agent: fields.user_agent,
         forwarded: fields.forwarded,
         x_forwarded_for: fields.x_forwarded_for,
+        is_split: fields.is_split,
         referer: fields.referer,
         is_unusual: fields.is_unusual || body != Body::None,
     })
+}
+
+/// The values of all lines of a field, as one list (RFC 9110, section 5.3). The head is one that [`parse`] has taken.
+pub fn all_of(head: &[u8], name: &str) -> Vec<u8> {
+    let value = |line: &'_ [u8]| -> Option<Vec<u8>> {
+        let (of_line, value) = line.split_at_checked(name.len())?;
+        of_line.eq_ignore_ascii_case(name.as_bytes()).then(|| value.strip_prefix(b":").map(<[u8]>::to_vec))?
+    };
+    let lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    lines.filter_map(value).collect::<Vec<_>>().join(&b',')
 }
 
 /// HTTP/2 and later are refused as versions; what is no version at all is malformed.
@@ -234,6 +247,7 @@ struct Fields<'a> {
     user_agent: &'a [u8],
     forwarded: &'a [u8],
     x_forwarded_for: &'a [u8],
+    is_split: bool,
     referer: &'a [u8],
     is_unusual: bool,
 }
@@ -260,11 +274,10 @@ impl<'a> Fields<'a> {
             7 if name.eq_ignore_ascii_case(b"referer") => self.referer = value,
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.is_unusual = true,
             9 if name.eq_ignore_ascii_case(b"forwarded") => {
-                // Of several the order counts, which is for those to tell who put them together.
-                self.is_unusual |= !std::mem::replace(&mut self.forwarded, value).is_empty();
+                self.is_split |= !std::mem::replace(&mut self.forwarded, value).is_empty();
             }
             15 if name.eq_ignore_ascii_case(b"x-forwarded-for") => {
-                self.is_unusual |= !std::mem::replace(&mut self.x_forwarded_for, value).is_empty();
+                self.is_split |= !std::mem::replace(&mut self.x_forwarded_for, value).is_empty();
             }
             10 if name.eq_ignore_ascii_case(b"user-agent") => self.user_agent = value,
             10 if name.eq_ignore_ascii_case(b"connection") => self.take_connection(value),
@@ -373,6 +386,16 @@ mod tests {
         assert_eq!(head.target, b"/abc?x=1");
         assert!(head.is_http11 && head.accepts_html && !head.close && !head.is_unusual);
         assert_eq!(head.body, Body::None);
+    }
+
+    #[test]
+    fn lines_of_one_field_are_one_list() {
+        let head = b"GET /forwarded HTTP/1.1\r\nHost: a\r\nForwarded: for=1.2.3.4\r\nX-Forwarded-For: 9.9.9.9\r\nFORWARDED:for=5.6.7.8\r\n\r\n";
+        assert_eq!(all_of(head, "forwarded"), b" for=1.2.3.4,for=5.6.7.8");
+        assert_eq!(all_of(head, "x-forwarded-for"), b" 9.9.9.9");
+        assert_eq!(all_of(head, "via"), b"");
+        let parsed = parse(head).unwrap();
+        assert!(parsed.is_split && !parsed.is_unusual && parsed.forwarded == b"for=5.6.7.8");
     }
 
     #[test]

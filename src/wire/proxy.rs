@@ -98,12 +98,12 @@ fn parse_v2(bytes: &[u8]) -> Option<Seen> {
     let (client, addresses_len) = match (fixed[12] & 0xf, fixed[13]) {
         // The balancer asks by itself, whatever it says.
         (0, _) => (None, rest_len),
-        // TCP over IPv4 and IPv6.
-        (1, 0x11) => (Some(IpAddr::from(*rest.first_chunk::<4>()?)), 12),
-        (1, 0x21) => (Some(IpAddr::from(*rest.first_chunk::<16>()?)), 36),
+        // Over IPv4 and IPv6: of TCP, or of what was no stream before the balancer.
+        (1, 0x11 | 0x12) => (Some(IpAddr::from(*rest.first_chunk::<4>()?)), 12),
+        (1, 0x21 | 0x22) => (Some(IpAddr::from(*rest.first_chunk::<16>()?)), 36),
         // Over anything else: there is nobody to be named.
         (1, 0x00) => (None, rest_len),
-        (1, 0x31) => (None, 216),
+        (1, 0x31 | 0x32) => (None, 216),
         _ => return None,
     };
     checks(header, rest.get(addresses_len..)?).then_some(Seen::Header { len: header.len(), client })
@@ -229,7 +229,8 @@ pub(crate) mod tests {
             of(0x21, 0x11, &[9; 11]),
             of(0x21, 0x21, &[9; 35]),
             of(0x21, 0x31, &[9; 215]),
-            of(0x21, 0x12, &[9; 12]),
+            of(0x21, 0x13, &[9; 12]),
+            of(0x21, 0x41, &[9; 12]),
             of(0x21, 0x11, &[9; 14]),
             of(0x21, 0x00, &[0; REST_LEN_MAX + 1]),
             v2(four, b"\x02\0\x04abc"),

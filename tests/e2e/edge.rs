@@ -240,6 +240,7 @@ fn proxies_that_speak_http_tell_of_clients_in_one_field() {
             guess(&mut wire, &forged);
             assert_eq!(follow(&mut wire, &forged), 429);
             let lines = of(field, &["198.51.100.2"]) + &guesser + &of(other, &["198.51.100.3"]);
+
             guess(&mut wire, &lines);
             assert_eq!(follow(&mut wire, &lines), 429);
             // Who is not trusted says nothing of others.
