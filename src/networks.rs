@@ -65,7 +65,7 @@ impl Network {
             _ => Network { first, bits },
         };
         let (number, offset) = network.number();
-        if number & !mask(bits + offset) == 0 { Ok(network) } else { Err(NetworkError::Host) }
+        if number & !mask(network.bits + offset) == 0 { Ok(network) } else { Err(NetworkError::Host) }
     }
 
     /// Whether an address is one of them. An IPv4 address in the clothes of IPv6 is what it is.
