@@ -3,13 +3,14 @@
 //! A link belongs to one domain. Those of the default domain, the host of the base URL, are all that there is until others are
 //! configured; from then on the `Host` of a request decides what it can reach.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use carom_shards::{Code, DomainId};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::hosts::{HostPattern, authority_of, host_of};
+use crate::hosts::{HostPattern, authority_of, host_of, without_port};
 
 /// Longest name of a domain, in characters (RFC 1035, section 2.3.4).
 pub const DOMAIN_NAME_LEN_MAX: usize = 253;
@@ -187,6 +188,7 @@ impl Domains {
     /// The domain of a request, by what its field `Host` says. Nothing is allocated.
     pub fn of_host(&self, host: &[u8]) -> Option<Place> {
         let host = without_port(host);
+        let host = host.strip_suffix(b".").unwrap_or(host);
         if host.eq_ignore_ascii_case(self.all[0].name.0.as_bytes()) {
             return Some(Place::default());
         }
@@ -230,28 +232,13 @@ impl Domains {
     }
 
     /// What short URLs of a link start with that bears the name of that domain. One that is served no more keeps its name.
-    pub fn base_url_of(&self, label: Option<&DomainName>) -> String {
-        let served = label.map_or(Some(Place::default()), |name| self.place_of(name));
-        match (served, label) {
-            (None, Some(name)) => format!("http://{name}"),
-            (place, _) => self.at(place.unwrap_or_default()).base_url.clone(),
+    pub fn base_url_of(&self, label: Option<&DomainName>) -> Cow<'_, str> {
+        let Some(name) = label else { return Cow::Borrowed(&self.all[0].base_url) };
+        match self.place_of(name) {
+            Some(place) => Cow::Borrowed(&self.at(place).base_url),
+            None => Cow::Owned(format!("http://{name}")),
         }
     }
-}
-
-/// The host alone, without the dot that a name may end with.
-fn without_port(host: &[u8]) -> &[u8] {
-    let end = match memchr::memrchr(b':', host) {
-        // In an IPv6 address there are colons, too.
-        Some(colon) if host[colon + 1..].iter().all(u8::is_ascii_digit) && !ends_inside(host, colon) => colon,
-        _ => host.len(),
-    };
-    let host = &host[..end];
-    host.strip_suffix(b".").unwrap_or(host)
-}
-
-fn ends_inside(host: &[u8], colon: usize) -> bool {
-    host.first() == Some(&b'[') && memchr::memchr(b']', host).is_none_or(|end| colon < end)
 }
 
 #[cfg(test)]
@@ -322,7 +309,7 @@ pub(crate) mod tests {
             ("xn--bcher-kva.test:80", Some("xn--bcher-kva.test")),
             ("other.test", None),
             ("x.go.test", None),
-            ("go.test:80a", None),
+            ("go.test%3a80", None),
             ("", None),
             (":", None),
             (&"g".repeat(300), None),

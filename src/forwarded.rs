@@ -53,19 +53,19 @@ impl Trust {
         let mut rest = Some(value);
         for _ in 0..HOPS_MAX {
             let Some(elements) = rest.filter(|_| self.proxies.has(client)) else { break };
-            let (before, element) = match self.field {
-                Field::Forwarded => last_of(elements, b','),
-                Field::Off | Field::XForwardedFor => match memchr::memrchr(b',', elements) {
-                    Some(comma) => (Some(&elements[..comma]), &elements[comma + 1..]),
-                    None => (None, elements),
+            let (before, node) = match self.field {
+                Field::Off => break,
+                // Here quotes mean nothing.
+                Field::XForwardedFor => match memchr::memrchr(b',', elements) {
+                    Some(comma) => (Some(&elements[..comma]), Some(&elements[comma + 1..])),
+                    None => (None, Some(elements)),
                 },
+                Field::Forwarded => {
+                    let (before, element) = last_of(elements, b',');
+                    (before, for_of(element))
+                }
             };
             rest = before;
-            let node = match self.field {
-                Field::Off => None,
-                Field::XForwardedFor => Some(element),
-                Field::Forwarded => for_of(element),
-            };
             match node.and_then(address) {
                 Some(before) => client = before.to_canonical(),
                 // Somebody who is not to be known: all that is known is who passed it on.

@@ -103,11 +103,17 @@ pub fn host_of(target: &[u8]) -> &str {
     let end = behind_scheme.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(behind_scheme.len());
     let authority = &behind_scheme[..end];
     let host = authority.iter().rposition(|byte| *byte == b'@').map_or(authority, |at| &authority[at + 1..]);
-    let end = match host.first() {
-        Some(b'[') => host.iter().position(|byte| *byte == b']').map_or(host.len(), |at| at + 1),
-        _ => host.iter().position(|byte| *byte == b':').unwrap_or(host.len()),
+    std::str::from_utf8(without_port(host)).unwrap_or_default()
+}
+
+/// The host of a host and perhaps a port.
+pub fn without_port(authority: &[u8]) -> &[u8] {
+    let end = match authority.first() {
+        // In an IPv6 address there are colons, too.
+        Some(b'[') => memchr::memchr(b']', authority).map(|at| at + 1),
+        _ => memchr::memchr(b':', authority),
     };
-    std::str::from_utf8(&host[..end]).unwrap_or_default()
+    &authority[..end.unwrap_or(authority.len())]
 }
 
 /// The host and port of a base URL, as they stand there.

@@ -13,6 +13,8 @@ use carom_shards::Code;
 use memchr::memmem;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::hosts::without_port;
+
 pub use self::ring::VisitReceiver;
 
 /// Longest name of a referring host that is kept, bytes. Few are longer; they are cut at the front, where the less
@@ -149,11 +151,7 @@ fn host_of(referer: &[u8]) -> &[u8] {
     let Some(scheme_end) = memmem::find(referer, b"://") else { return &[] };
     let rest = &referer[scheme_end + 3..];
     let authority = &rest[..rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len())];
-    let host = authority.rsplit(|&byte| byte == b'@').next().unwrap_or_default();
-    let host = match host.first() {
-        Some(b'[') => &host[..host.iter().position(|&byte| byte == b']').map_or(host.len(), |end| end + 1)],
-        _ => &host[..memchr::memchr(b':', host).unwrap_or(host.len())],
-    };
+    let host = without_port(authority.rsplit(|&byte| byte == b'@').next().unwrap_or_default());
     let is_sound = host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._[]:".contains(byte));
     if is_sound { host } else { &[] }
 }

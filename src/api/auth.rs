@@ -99,13 +99,16 @@ impl Caller {
         self.needs(role)?;
         match &self.domains {
             None => Ok(()),
-            Some(_) => {
-                if let Some(app) = &self.app {
-                    app.forbidden.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(Problem::forbidden("This API key is limited to some domains; one for all of them is needed here."))
-            }
+            Some(_) => Err(self.forbid("This API key is limited to some domains; one for all of them is needed here.")),
         }
+    }
+
+    /// What it is told that may not do something, which is counted.
+    fn forbid(&self, why: impl Into<String>) -> Problem {
+        if let Some(app) = &self.app {
+            app.forbidden.fetch_add(1, Ordering::Relaxed);
+        }
+        Problem::forbidden(why)
     }
 
     /// Whether it may do what needs a role.
@@ -116,10 +119,7 @@ impl Caller {
         if self.role >= role {
             return Ok(());
         }
-        if let Some(app) = &self.app {
-            app.forbidden.fetch_add(1, Ordering::Relaxed);
-        }
-        Err(Problem::forbidden(format!("This API key has the role {}; {role} is needed here.", self.role)))
+        Err(self.forbid(format!("This API key has the role {}; {role} is needed here.", self.role)))
     }
 
     /// Takes leave to make a link. What is left of the rate, where there is one.

@@ -37,7 +37,6 @@ const FIELDS: &[&str] = &[
     "private",
     "findIfExists",
     "appVersion",
-    "domain",
 ];
 
 /// What a long URL is checked against.
@@ -80,7 +79,7 @@ impl Create {
         let mut target = None;
         let mut slug = None;
         let mut policy = Policy { forward_query: true, ..Policy::default() };
-        let mut labels = Labels { domain: bounds.meant.cloned(), ..Labels::default() };
+        let mut labels = Labels::default();
         let (mut find, mut private) = (false, false);
         let mut take = |field: &str, result: Result<(), String>| {
             if let Err(reason) = result {
@@ -88,12 +87,13 @@ impl Create {
             }
         };
         take("longUrl", long_url(fields.get("longUrl"), bounds).map(|url| target = Some(url)));
+        take("domain", domain(fields.get("domain"), bounds).map(|domain| labels.domain = domain));
         for (name, value) in fields {
             match name.as_str() {
-                "longUrl" => {}
+                "longUrl" | "domain" => {}
                 _ if value.is_null() && is_known(name) => {}
                 // What the forms of Shlink's clients send for a field that was left empty.
-                "customSlug" | "validSince" | "validUntil" | "maxVisits" | "domain" if value == "" => {}
+                "customSlug" | "validSince" | "validUntil" | "maxVisits" if value == "" => {}
                 "customSlug" => take(name, custom_slug(value).map(|code| slug = Some(code))),
                 "validSince" => take(name, instant(value).map(|ms| policy.valid_since_ms = Some(ms))),
                 "validUntil" => take(name, instant(value).map(|ms| policy.valid_until_ms = Some(ms))),
@@ -109,16 +109,9 @@ impl Create {
                 "appVersion" => {
                     take(name, app_version(value).map(|version| labels.app_version = Some(version)));
                 }
-                "domain" => take(name, domain(value, bounds).map(|domain| labels.domain = domain)),
                 "findIfExists" => take(name, flag(value).map(|wanted| find = wanted)),
                 _ => take(name, neutral(name, value)),
             }
-        }
-        if let Some(name) = labels.domain.as_ref().filter(|_| bounds.meant.is_some())
-            && bounds.domains.is_some_and(|domains| domains.label_of(name).is_none())
-        {
-            let why = format!("is meant to be {name}, which this API key is limited to, and which is not served now");
-            take("domain", Err(why));
         }
         if private && slug.is_some() {
             take("private", Err("draws a code at random, so it cannot have a customSlug".to_owned()));
@@ -156,20 +149,30 @@ pub(super) fn long_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Lon
     }
 }
 
-/// The domain of that name, which the caller may use; `None`: the default one.
-fn domain(value: &Value, bounds: &Bounds<'_>) -> Result<Option<DomainName>, String> {
-    let text = value.as_str().ok_or("must be a string such as \"go.example\"")?;
-    let found = bounds.domains.and_then(|domains| domains.named(text).map(|place| domains.label_at(place)));
-    match (found, bounds.limited) {
-        (Some(domain), Some(limited)) if !limited.has(domain.as_ref()) => {
-            Err(format!("is none that this API key may use: {}", limited.names().join(", ")))
-        }
-        (Some(domain), _) => Ok(domain),
-        (None, Some(limited)) if limited.names().iter().any(|name| name.eq_ignore_ascii_case(text)) => {
+/// The domain of that name, or the one that is meant where none is named; `None`: the default one. It must be one that is served,
+/// and that the caller may use.
+fn domain(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Option<DomainName>, String> {
+    let name = match value {
+        None | Some(Value::Null) => "",
+        Some(value) => value.as_str().ok_or("must be a string such as \"go.example\"")?,
+    };
+    if name.is_empty() {
+        let is_served = |name: &DomainName| bounds.domains.is_some_and(|domains| domains.label_of(name).is_some());
+        return match bounds.meant {
+            Some(meant) if !is_served(meant) => {
+                Err(format!("is meant to be {meant}, which this API key is limited to, and which is not served now"))
+            }
+            meant => Ok(meant.cloned()),
+        };
+    }
+    let found = bounds.domains.and_then(|domains| domains.named(name).map(|place| domains.label_at(place)));
+    match (found, bounds.limited.map(KeyDomains::names)) {
+        (None, Some(names)) if names.iter().any(|of_key| of_key.eq_ignore_ascii_case(name)) => {
             Err("is not served now".to_owned())
         }
-        (None, Some(limited)) => Err(format!("is none that this API key may use: {}", limited.names().join(", "))),
-        (None, None) => {
+        (Some(domain), _) if bounds.limited.is_none_or(|limited| limited.has(domain.as_ref())) => Ok(domain),
+        (_, Some(names)) => Err(format!("is none that this API key may use: {}", names.join(", "))),
+        (_, None) => {
             let served = bounds.domains.map(Domains::names).unwrap_or_default();
             Err(format!("is none of the domains of this service: {served}"))
         }

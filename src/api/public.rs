@@ -3,20 +3,24 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use carom_shards::Code;
 use hyper::body::Incoming;
 use hyper::header;
 use hyper::{Method, Request, StatusCode};
 
+use super::auth::with_quota;
 use super::page::page;
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, with};
 use crate::apps::Role;
+use crate::apps::usage::Quota;
 use crate::desk::{Desk, Looked};
 use crate::forwarded::{Field, Trust};
 use crate::guard::{Place, Source};
+use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::{forward, pages};
 
 /// What answers the slow requests of a core.
@@ -130,16 +134,19 @@ impl Context {
             return self.too_many(request);
         }
         let (code, looked) = self.look_up_at(code, domain).await;
-        match &looked {
-            Some(Looked::Link { target, .. }) if self.desk.blocks(target) => {
-                self.desk.note_looked(looked.as_ref());
-                return page(request, &pages::BLOCKED);
-            }
-            Some(Looked::Link { .. }) if self.is_barred(place) => return self.too_many(request),
-            Some(Looked::Missing | Looked::Early) if self.misses_too_often(place) => return self.too_many(request),
-            _ => {}
+        let is_blocked = matches!(&looked, Some(Looked::Link { target, .. }) if self.desk.blocks(target));
+        let is_too_much = match &looked {
+            Some(Looked::Link { .. }) => !is_blocked && self.is_barred(place),
+            Some(Looked::Missing | Looked::Early) => self.misses_too_often(place),
+            _ => false,
+        };
+        if is_too_much {
+            return self.too_many(request);
         }
         self.desk.note_looked(looked.as_ref());
+        if is_blocked {
+            return page(request, &pages::BLOCKED);
+        }
         self.tell_visit(code, looked.as_ref(), request);
         match looked {
             Some(Looked::Link { policy, target }) => {
@@ -182,7 +189,9 @@ impl Context {
     /// What is told who has asked for too much that is not there.
     pub(super) fn too_many<B>(&self, request: &Request<B>) -> Answer {
         self.desk.note_throttled();
-        page(request, &pages::TOO_MANY)
+        let wait = Duration::from_secs(MISS_WAIT_SECONDS);
+        let limit = self.desk.counters().misses_per_second;
+        with_quota(page(request, &pages::TOO_MANY), Some(Quota { limit, remaining: 0, reset: wait, wait }))
     }
 
     /// Tells of the visit that an answer is; who asks for the head alone does not visit.

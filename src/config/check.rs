@@ -1,5 +1,6 @@
 //! From raw to checked settings: every value is read, then those that must fit each other are compared.
 
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -284,7 +285,7 @@ impl<'a> Checker<'a> {
         let fallback = self.one(Key::DomainsFallback, value::boolean);
         let unknown_host = self.one(Key::DomainsUnknownHost, value::unknown_host);
         let urls = listed.iter().map(|(domain, _)| &*domain.base_url).chain(base_url.map(BaseUrl::as_str));
-        let own: Vec<String> = urls.map(|url| host_of(url.as_bytes()).to_owned()).collect();
+        let own: HashSet<String> = urls.map(|url| host_of(url.as_bytes()).to_owned()).collect();
         let mut wrong = |key: Key, wrong: Wrong| {
             self.problems.push(Problem::of(self.sources[key as usize].clone(), key, wrong));
         };
@@ -300,10 +301,10 @@ impl<'a> Checker<'a> {
             let right = "name the domains in domains.serve, or leave it out";
             wrong(Key::DomainsUnknownHost, Wrong::new("has no effect while every host is the default domain's", right));
         }
-        for (place, (domain, source)) in listed.iter().enumerate() {
-            for wrong in
-                value::wrong_with_domain(domain, listed[..place].iter().map(|(domain, _)| domain), base_url, &own)
-            {
+        let mut by_id = HashMap::new();
+        for (domain, source) in &listed {
+            let other = by_id.insert(domain.name.id(), domain);
+            for wrong in value::wrong_with_domain(domain, other, base_url, &own) {
                 self.problems.push(Problem::of(source.clone(), Key::DomainsServe, wrong));
             }
         }

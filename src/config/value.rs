@@ -1,5 +1,6 @@
 //! From what is written to what is meant: one reader for each kind of value.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -390,16 +391,16 @@ pub(super) fn domain_text(domain: &Domain) -> String {
     std::iter::once(domain.base_url.clone()).chain(targets).collect()
 }
 
-/// What is wrong with a domain among others: those before it, the default one, and all hosts of the service, whatever ports
-/// lead to it.
-pub(super) fn wrong_with_domain<'d>(
-    domain: &'d Domain,
-    mut before: impl Iterator<Item = &'d Domain>,
+/// What is wrong with a domain among others: one before it that has the same id, the default one, and all hosts of the service,
+/// whatever ports lead to it.
+pub(super) fn wrong_with_domain(
+    domain: &Domain,
+    other: Option<&Domain>,
     default: Option<&BaseUrl>,
-    own: &[String],
+    own: &HashSet<String>,
 ) -> Vec<Wrong> {
     let mut all = Vec::new();
-    if let Some(other) = before.find(|other| other.name == domain.name || other.name.id() == domain.name.id()) {
+    if let Some(other) = other {
         let reason = match other.name == domain.name {
             true => format!("{} is named twice", domain.name),
             false => format!(
@@ -418,7 +419,7 @@ pub(super) fn wrong_with_domain<'d>(
     }
     let Targets { home, not_found, expired } = &domain.targets;
     for (which, url) in [("home", home), ("not_found", not_found), ("expired", expired)] {
-        if let Some(url) = url.as_ref().filter(|url| own.iter().any(|host| host == host_of(url.as_bytes()))) {
+        if let Some(url) = url.as_ref().filter(|url| own.contains(host_of(url.as_bytes()))) {
             let reason = format!("{which}={url} is a host of this service itself, where nothing else would be found");
             all.push(Wrong::new(reason, "name a page of another server"));
         }

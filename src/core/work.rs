@@ -92,7 +92,7 @@ impl Work {
             conns: Conns::default(),
             dirty: Vec::new(),
             data,
-            answers: Answers::new(now.unix_ms / 1_000),
+            answers: Answers::new(now.unix_ms / 1_000, desk.counters().misses_per_second),
             places: Places::new(&desk.counters().domains),
             desk,
             service,

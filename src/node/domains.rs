@@ -36,10 +36,8 @@ pub fn own_authorities(domains: &Domains, listening: &[SocketAddr]) -> Vec<Autho
 /// Where the store cannot be read.
 pub(super) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
     let name = &domains.all()[0].name;
-    let from = tag_key(&domain_shelf(name.id()), &[]);
-    let mut to = from.clone();
-    *to.last_mut().expect("it ends with a mark") += 1;
-    if let Some(found) = links.view().keys(Shelf::Tags, &from, &to).next() {
+    let shelf = tag_key(&domain_shelf(name.id()), &[]);
+    if let Some(found) = links.view().keys_behind(Shelf::Tags, &shelf).next() {
         found?;
         let text = format!(
             "there are links of {name} from before it was the host of base_url: they answer nowhere until base_url is what it was, \

@@ -42,10 +42,15 @@ struct PageHeads {
 
 impl PageHeads {
     fn new(page: Page) -> PageHeads {
+        PageHeads::with(page, "")
+    }
+
+    /// One with more fields, which are lines with their ends.
+    fn with(page: Page, more: &str) -> PageHeads {
         let retry = page.retry_after().map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
         let fields = |kind: &str, len: usize| {
             format!(
-                "Content-Type: {kind}; charset=utf-8\r\nContent-Length: {len}\r\nCache-Control: no-store\r\nVary: Accept\r\n{retry}\
+                "Content-Type: {kind}; charset=utf-8\r\nContent-Length: {len}\r\nCache-Control: no-store\r\nVary: Accept\r\n{retry}{more}\
                  X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
             )
         };
@@ -104,6 +109,9 @@ pub enum Told<'a> {
     Away(&'a str),
 }
 
+/// After how many seconds an address that has missed too often may miss once more: it may once a second at least.
+pub const MISS_WAIT_SECONDS: u64 = 1;
+
 /// The prebuilt answers of one core.
 #[derive(Debug)]
 pub struct Answers {
@@ -119,8 +127,11 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// All answers, dated with the given second since 1970 UTC.
-    pub fn new(unix_seconds: u64) -> Answers {
+    /// All answers, dated with the given second since 1970 UTC, where an address may miss so often a second.
+    pub fn new(unix_seconds: u64, misses_per_second: u32) -> Answers {
+        let limit = format!(
+            "X-RateLimit-Limit: {misses_per_second}\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {MISS_WAIT_SECONDS}\r\n"
+        );
         let mut answers = Answers {
             redirects: RedirectStatus::ALL.map(|status| {
                 let line = format!("{} {}", status.number(), redirect_phrase(status));
@@ -129,7 +140,7 @@ impl Answers {
             missing: PageHeads::new(pages::NOT_FOUND),
             gone: PageHeads::new(pages::GONE),
             blocked: PageHeads::new(pages::BLOCKED),
-            too_many: PageHeads::new(pages::TOO_MANY),
+            too_many: PageHeads::with(pages::TOO_MANY, &limit),
             misdirected: PageHeads::new(pages::MISDIRECTED),
             damaged: PageHeads::new(pages::DAMAGED),
             unavailable: PageHeads::new(pages::UNAVAILABLE),
@@ -302,7 +313,7 @@ mod tests {
 
     fn written(ask: &Ask, found: &Found<'_>) -> String {
         let mut out = Vec::new();
-        Answers::new(784_111_777).write(&mut out, ask, b"q=1", &Told::Found(*found), 5_000);
+        Answers::new(784_111_777, 10).write(&mut out, ask, b"q=1", &Told::Found(*found), 5_000);
         String::from_utf8(out).unwrap()
     }
 
@@ -365,7 +376,7 @@ mod tests {
     fn every_rejection_has_an_answer_that_closes() {
         for rejection in Rejection::ALL {
             let mut out = Vec::new();
-            Answers::new(0).reject(&mut out, rejection);
+            Answers::new(0, 10).reject(&mut out, rejection);
             let text = String::from_utf8(out).unwrap();
             assert!(text.starts_with(&format!("HTTP/1.1 {}\r\n", rejection.status())));
             assert!(text.contains("\r\nConnection: close\r\n"));

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::apps::{Caller, JSON, done};
 use crate::http::{Reply, SHORT_URLS, Wire, curl, request_at};
 use crate::node::{CAROM, Node, Setup, sum};
+use crate::openapi::is_described;
 
 const SERVE: &str = "https://go.test, http://b\u{fc}cher.test:8080";
 const TARGET: &str = "https://example.org/";
@@ -370,7 +371,12 @@ fn who_finds_nothing_is_led_where_the_domain_says() {
         assert_eq!(slow.lasting_fields(), fast.lasting_fields());
         wire.send(&request_at("go.test", "POST", "/no/such", "", b""));
         assert_eq!(wire.reply().status, 404);
+        is_described(&node, "get", "/{shortCode}", &slow);
+        is_described(&node, "get", "/{shortCode}+", &wire.get_at("go.test", "/none+"));
+        is_described(&node, "get", "/", &wire.get_at("go.test", "/"));
+        is_described(&node, "get", "/robots.txt", &wire.get_at("other.test", "/robots.txt"));
         let page = wire.ask("GET", "/none", "Accept: text/html\r\n", b"");
+        is_described(&node, "get", "/{shortCode}", &page);
         assert!(page.status == 421 && page.text().contains("Nothing is served here"), "{page:?}");
         let shown = wire.get("/rest/v3/domains").json()["domains"].clone();
         assert_eq!(
@@ -385,26 +391,31 @@ fn who_finds_nothing_is_led_where_the_domain_says() {
 
 #[test]
 fn crawlers_are_told_of_the_links_of_a_domain() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = setup(dir.path(), 1).start();
-    let mut wire = node.wire();
-    for domain in ["", "go.test"] {
-        let slug = format!("open-{}", domain.len());
-        create(&mut wire, &json!({"longUrl": TARGET, "customSlug": slug, "domain": domain, "crawlable": true}));
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = setup(dir.path(), cores).start();
+        let mut wire = node.wire();
+        for domain in ["", "go.test"] {
+            let slug = format!("open-{}", domain.len());
+            create(&mut wire, &json!({"longUrl": TARGET, "customSlug": slug, "domain": domain, "crawlable": true}));
+        }
+        let robots = |wire: &mut Wire, host: &str| wire.get_at(host, "/robots.txt").text().to_owned();
+        assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /open-7\nDisallow: /\n");
+        assert_eq!(robots(&mut wire, "s.test"), "User-agent: *\nAllow: /open-0\nDisallow: /\n");
+        assert_eq!(robots(&mut wire, "xn--bcher-kva.test"), "User-agent: *\nDisallow: /\n");
+        // It follows each change, and nobody takes it for a tag.
+        create(&mut wire, &json!({"longUrl": TARGET, "customSlug": "late", "domain": "go.test", "crawlable": true}));
+        let two = robots(&mut wire, "go.test");
+        assert!(
+            two.contains("Allow: /late\n") && two.contains("Allow: /open-7\n") && two.lines().count() == 4,
+            "{two}"
+        );
+        assert_eq!(wire.ask("DELETE", &format!("{SHORT_URLS}/open-7?domain=go.test"), "", b"").status, 204);
+        assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /late\nDisallow: /\n");
+        assert_eq!(wire.get("/rest/v3/tags").json()["tags"]["data"], json!([]));
+        assert_eq!(wire.get_at("other.test", "/robots.txt").status, 404);
+        node.terminate();
     }
-    let robots = |wire: &mut Wire, host: &str| wire.get_at(host, "/robots.txt").text().to_owned();
-    assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /open-7\nDisallow: /\n");
-    assert_eq!(robots(&mut wire, "s.test"), "User-agent: *\nAllow: /open-0\nDisallow: /\n");
-    assert_eq!(robots(&mut wire, "xn--bcher-kva.test"), "User-agent: *\nDisallow: /\n");
-    // It follows each change, and nobody takes it for a tag.
-    create(&mut wire, &json!({"longUrl": TARGET, "customSlug": "late", "domain": "go.test", "crawlable": true}));
-    let two = robots(&mut wire, "go.test");
-    assert!(two.contains("Allow: /late\n") && two.contains("Allow: /open-7\n") && two.lines().count() == 4, "{two}");
-    assert_eq!(wire.ask("DELETE", &format!("{SHORT_URLS}/open-7?domain=go.test"), "", b"").status, 204);
-    assert_eq!(robots(&mut wire, "go.test"), "User-agent: *\nAllow: /late\nDisallow: /\n");
-    assert_eq!(wire.get("/rest/v3/tags").json()["tags"]["data"], json!([]));
-    assert_eq!(wire.get_at("other.test", "/robots.txt").status, 404);
-    node.terminate();
 }
 
 #[test]
@@ -502,13 +513,29 @@ fn a_key_of_some_domains_reaches_no_other() {
         let mut shop = Caller::new(&node, &new);
         crate::node::wait_until("the new key", || shop.is_known(&node));
         shop.create(&json!({"longUrl": TARGET, "domain": "s.test"})).problem(400, "/invalid-data");
-        drop((boss, both, shop));
+        // The same over the admin listener.
+        let mut admin = Wire::open(node.admin);
+        let body = json!({"app": "late", "domains": ["go.test"]}).to_string();
+        let made = admin.ask("POST", "/apps", JSON, body.as_bytes()).json();
+        let mut late = Caller::new(&node, made["key"].as_str().unwrap());
+        crate::node::wait_until("the key of the admin listener", || late.is_known(&node));
+        assert_eq!(late.create(&json!({"longUrl": TARGET})).json()["domain"], "go.test");
+        let listed = admin.get("/apps").json();
+        let app = listed["apps"].as_array().unwrap().iter().find(|app| app["app"] == "late").unwrap();
+        assert_eq!(app["keys"][0]["domains"], json!(["go.test"]), "{listed}");
+        for domains in [json!(["other.test"]), json!("go.test"), json!([])] {
+            let body = json!({"app": "late", "domains": domains}).to_string();
+            let refused = admin.ask("POST", "/apps", JSON, body.as_bytes()).problem(400, "/invalid-data");
+            assert_eq!(refused["invalidElements"], json!(["domains"]), "{refused}");
+        }
+        drop((admin, late, boss, both, shop));
         // Nothing is made for a domain that is not served now.
         let node = node.terminate().env("CAROM_DOMAINS_SERVE", "https://plain.test").start();
         let mut shop = Caller::new(&node, &new);
         for body in [json!({"longUrl": TARGET}), json!({"longUrl": TARGET, "domain": "go.test"})] {
             let refused = shop.create(&body).problem(400, "/invalid-data");
             assert!(refused["detail"].as_str().unwrap().contains("not served now"), "{refused}");
+            assert_eq!(refused["invalidElements"], json!(["domain"]));
         }
         assert_eq!(codes(&shop.get(SHORT_URLS)), [format!("http://go.test/{code}")]);
         drop(shop);
@@ -593,42 +620,46 @@ fn links_keep_their_domains_in_exports_and_while_these_are_not_served() {
 
 #[test]
 fn callers_of_other_shorteners_find_their_domain() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = setup(dir.path(), 1).start();
-    let mut wire = node.wire();
-    make(&mut wire, "", "same");
-    make(&mut wire, "go.test", "same");
-    let bitly =
-        |wire: &mut Wire, path: &str, body: &Value| wire.ask("POST", path, JSON, body.to_string().as_bytes()).json();
-    let made = bitly(&mut wire, "/v4/shorten", &json!({"long_url": "https://example.org/b", "domain": "go.test"}));
-    assert!(made["link"].as_str().unwrap().starts_with("https://go.test/"), "{made}");
-    let foreign = bitly(&mut wire, "/v4/shorten", &json!({"long_url": "https://example.org/b", "domain": "bit.ly"}));
-    assert!(foreign["link"].as_str().unwrap().starts_with("https://s.test/"), "{foreign}");
-    for (id, domain) in [("go.test/same", "go.test"), ("s.test/same", ""), ("bit.ly/same", ""), ("same", "")] {
-        let expanded = bitly(&mut wire, "/v4/expand", &json!({"bitlink_id": id}));
-        assert_eq!(expanded["long_url"], target(domain, "same"), "{id}");
+    for cores in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = setup(dir.path(), cores).start();
+        let mut wire = node.wire();
+        make(&mut wire, "", "same");
+        make(&mut wire, "go.test", "same");
+        let bitly = |wire: &mut Wire, path: &str, body: &Value| {
+            wire.ask("POST", path, JSON, body.to_string().as_bytes()).json()
+        };
+        let made = bitly(&mut wire, "/v4/shorten", &json!({"long_url": "https://example.org/b", "domain": "go.test"}));
+        assert!(made["link"].as_str().unwrap().starts_with("https://go.test/"), "{made}");
+        let foreign =
+            bitly(&mut wire, "/v4/shorten", &json!({"long_url": "https://example.org/b", "domain": "bit.ly"}));
+        assert!(foreign["link"].as_str().unwrap().starts_with("https://s.test/"), "{foreign}");
+        for (id, domain) in [("go.test/same", "go.test"), ("s.test/same", ""), ("bit.ly/same", ""), ("same", "")] {
+            let expanded = bitly(&mut wire, "/v4/expand", &json!({"bitlink_id": id}));
+            assert_eq!(expanded["long_url"], target(domain, "same"), "{id}");
+        }
+        // YOURLS is asked at the domain that it serves.
+        let url = node.url("/yourls-api.php?action=shorturl&format=simple&url=https://example.org/y&keyword=y");
+        assert_eq!(curl(&["-H", "Host: go.test", &url]).text(), "https://go.test/y");
+        assert_eq!(curl(&[&url]).text(), "https://s.test/y");
+        for (host, short_url, domain) in [
+            ("go.test", "same", "go.test"),
+            ("s.test", "same", ""),
+            ("s.test", "https://go.test/same", "go.test"),
+            ("other", "same", ""),
+        ] {
+            let url = node.url(&format!("/yourls-api.php?action=expand&format=simple&shorturl={short_url}"));
+            assert_eq!(curl(&["-H", &format!("Host: {host}"), &url]).text(), target(domain, "same"));
+        }
+        let totals = |host: &str| {
+            let url = node.url("/yourls-api.php?action=db-stats&format=json");
+            curl(&["-H", &format!("Host: {host}"), &url]).json()["db-stats"]["total_links"].clone()
+        };
+        assert_eq!(
+            (totals("go.test"), totals("s.test"), totals("xn--bcher-kva.test")),
+            (json!("3"), json!("3"), json!("0"))
+        );
+        drop(wire);
+        node.terminate();
     }
-    // YOURLS is asked at the domain that it serves.
-    let url = node.url("/yourls-api.php?action=shorturl&format=simple&url=https://example.org/y&keyword=y");
-    assert_eq!(curl(&["-H", "Host: go.test", &url]).text(), "https://go.test/y");
-    assert_eq!(curl(&[&url]).text(), "https://s.test/y");
-    for (host, short_url, domain) in [
-        ("go.test", "same", "go.test"),
-        ("s.test", "same", ""),
-        ("s.test", "https://go.test/same", "go.test"),
-        ("other", "same", ""),
-    ] {
-        let url = node.url(&format!("/yourls-api.php?action=expand&format=simple&shorturl={short_url}"));
-        assert_eq!(curl(&["-H", &format!("Host: {host}"), &url]).text(), target(domain, "same"));
-    }
-    let totals = |host: &str| {
-        let url = node.url("/yourls-api.php?action=db-stats&format=json");
-        curl(&["-H", &format!("Host: {host}"), &url]).json()["db-stats"]["total_links"].clone()
-    };
-    assert_eq!(
-        (totals("go.test"), totals("s.test"), totals("xn--bcher-kva.test")),
-        (json!("3"), json!("3"), json!("0"))
-    );
-    drop(wire);
-    node.terminate();
 }

@@ -27,7 +27,8 @@ fn guess(node: &Node, source: IpAddr, count: u64) -> (u64, u64) {
             match reply.status {
                 404 => missing += 1,
                 429 => {
-                    assert_eq!(reply.field("retry-after"), Some("1"));
+                    let said = ["retry-after", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+                    assert_eq!(said.map(|name| reply.field(name)), [Some("1"), Some("10"), Some("0"), Some("1")]);
                     throttled += 1;
                 }
                 _ => panic!("{reply:?}"),

@@ -83,11 +83,14 @@ impl Lister {
                 Finder { catalog, visits: &*self.setup.visits, query, now_ms: unix_ms(), time_max }.find()
             }
             ListRequest::Tags(query) => {
-                let (view, counts) =
-                    catalog.look(|counts| counts.tags.whole().is_some().then(|| counts.of_tags.all(&query.scope)));
-                let counts = match (query.scope.app(), query.scope.domains()) {
-                    (Some(app), Some(_)) => Some(tags::of_app_within(&view, app, &query.scope)?),
-                    _ => counts,
+                let app_within = query.scope.app().filter(|_| query.scope.domains().is_some());
+                let (view, counts) = catalog.look(|counts| {
+                    let is_counted = counts.tags.whole().is_some() && app_within.is_none();
+                    is_counted.then(|| counts.of_tags.all(&query.scope))
+                });
+                let counts = match app_within {
+                    Some(app) => Some(tags::of_app_within(&view, app, &query.scope)?),
+                    None => counts,
                 };
                 Ok(match counts {
                     None => ListAnswer::Counting,

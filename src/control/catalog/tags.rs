@@ -114,13 +114,12 @@ impl TagCounts {
 
     /// Those of the default domain are what the others leave.
     fn of_domains(&self, domains: &[Option<DomainId>]) -> Option<Counted> {
-        // Commits wait for this.
-        let merged = if domains.contains(&None) { self.owned } else { 0 };
-        if merged > TAGS_MERGED_MAX {
-            return None;
-        }
         let mut sum: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         if domains.contains(&None) {
+            // Commits wait for this.
+            if self.owned > TAGS_MERGED_MAX {
+                return None;
+            }
             sum.extend(self.of_all.all()?);
             for (_, tags) in self.of_owners.iter().filter(|(shelf, _)| is_domain_shelf(shelf)) {
                 for (tag, count) in tags.all()? {
@@ -144,11 +143,9 @@ impl TagCounts {
 /// # Errors
 /// Where the store cannot be read.
 pub(super) fn of_app_within(view: &View, app: &AppName, scope: &Scope) -> Result<Option<Counted>, StoreError> {
-    let from = with_tag(&app_shelf(app.as_str()), "").into_bytes();
-    let mut to = from.clone();
-    *to.last_mut().expect("it ends with a mark") += 1;
+    let shelves = with_tag(&app_shelf(app.as_str()), "");
     let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-    for (number, key) in view.keys(Shelf::Tags, &from, &to).enumerate() {
+    for (number, key) in view.keys_behind(Shelf::Tags, shelves.as_bytes()).enumerate() {
         let key = key?;
         let Some(shelf) = shelf_of(&key) else { continue };
         let place = place_of(&key, shelf.len() + 1);

@@ -125,11 +125,6 @@ pub fn tag_key(tag: &str, place: &[u8]) -> Vec<u8> {
     [tag.as_bytes(), &[END_OF_TAG], place].concat()
 }
 
-/// The tag of an entry; `None` for one that is no tag of anybody's.
-pub fn tag_of(key: &[u8]) -> Option<&str> {
-    shelf_of(key).filter(|shelf| !is_of_owner(shelf))
-}
-
 /// The tag of an entry; of one that is of the tags of an app or domain both, as [`with_tag`] gives them.
 pub fn shelf_of(key: &[u8]) -> Option<&str> {
     let end = memchr::memchr(END_OF_TAG, key)?;
@@ -219,6 +214,14 @@ impl View {
     ) -> impl DoubleEndedIterator<Item = Result<Value, StoreError>> + use<> {
         let range = self.snapshot.range::<&[u8], _>(self.links.shelf(shelf), bounds(from, to));
         range.map(|guard| Ok(Value(guard.key()?)))
+    }
+
+    /// The keys of an index that begin so, and with more.
+    pub fn keys_behind(&self, shelf: Shelf, prefix: &[u8]) -> impl Iterator<Item = Result<Value, StoreError>> + use<> {
+        let mut to = prefix.to_vec();
+        // All that are asked for end with a mark, which is no last byte.
+        *to.last_mut().expect("a prefix has bytes") += 1;
+        self.keys(shelf, prefix, &to)
     }
 
     /// The same keys, with what the entries say.
@@ -340,6 +343,6 @@ mod tests {
         let view = links.view();
         assert_eq!(codes(view.keys(Shelf::Dates, b"", b""), 0), ["B", "z"]);
         assert_eq!(view.keys(Shelf::Tags, b"", b"").count(), 3);
-        assert_eq!(tag_of(&view.keys(Shelf::Tags, b"", b"").next().unwrap().unwrap()), Some("a"));
+        assert_eq!(shelf_of(&view.keys(Shelf::Tags, b"", b"").next().unwrap().unwrap()), Some("a"));
     }
 }
