@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential curl haproxy mount openssl redis-server util-linux
+PACKAGES := build-essential curl haproxy mount nghttp2-client openssl perl-base redis-server slowhttptest util-linux
 # How long `make fuzz` works on each target, in seconds.
 TIME ?= 600
 # How many cases `make soak` tries for each property; the usual number is 256.

@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use carom::limits::HEAD_LEN_MAX;
 use carom::record::{self, RecordRef};
 use carom::wire::head::{self, HeadScan, Rejection};
 use carom::wire::{Action, Ask, Connection};
@@ -11,9 +12,9 @@ use carom_shards::{Code, GeneratedCode};
 
 /// A head is found at the same place whatever the pieces it comes in, and one that is taken is sound.
 pub(crate) fn check_head(input: &[u8]) {
-    let whole = HeadScan::default().find_end(input);
+    let whole = HeadScan::default().find_end(input, HEAD_LEN_MAX);
     let mut scan = HeadScan::default();
-    let piecewise = (1..=input.len()).find_map(|len| match scan.find_end(&input[..len]) {
+    let piecewise = (1..=input.len()).find_map(|len| match scan.find_end(&input[..len], HEAD_LEN_MAX) {
         Ok(None) => None,
         found => Some(found),
     });

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::apps::{AppName, Role};
-use crate::config::{Flags, keys};
+use crate::config::{Flags, help};
 use crate::dates;
 use crate::limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use crate::stats::unix_ms;
@@ -266,7 +266,7 @@ CAROM_SPACE_KEY and CAROM_SPACE_KEY_FILE say where the secret key is, if not in 
 
 /// The settings for the help text, from the one registry.
 fn environment() -> String {
-    format!("Environment (a flag wins over it, and it wins over the settings file):\n{}", keys::environment_help())
+    format!("Environment (a flag wins over it, and it wins over the settings file):\n{}", help::environment_help())
 }
 
 /// Reads the name of an app, for the command line.

@@ -40,11 +40,13 @@ pub enum Reason {
     PublicWithoutOpen = 20,
     /// A thread of the server ended by itself.
     ThreadEnded = 21,
+    /// A certificate or its key cannot be used.
+    Certificate = 22,
 }
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Reason; 15] = [
+    pub const ALL: [Reason; 16] = [
         Reason::Done,
         Reason::Incomplete,
         Reason::Usage,
@@ -60,6 +62,7 @@ impl Reason {
         Reason::SpaceKey,
         Reason::PublicWithoutOpen,
         Reason::ThreadEnded,
+        Reason::Certificate,
     ];
 
     /// The exit status of the process.
@@ -88,6 +91,7 @@ impl Reason {
             }
             Reason::PublicWithoutOpen => "a listener is reachable from other machines, and that was not asked for",
             Reason::ThreadEnded => "a core or control thread ended by itself",
+            Reason::Certificate => "a certificate or its key cannot be read, or the two do not fit each other",
         }
     }
 
@@ -119,6 +123,9 @@ impl Reason {
             }
             Reason::ThreadEnded => {
                 "start again (a service manager does so by itself), and report the last lines of the log"
+            }
+            Reason::Certificate => {
+                "write the certificate with its chain to the file of `tls.cert` and its key, unencrypted, to that of `tls.key`"
             }
         }
     }
@@ -184,7 +191,7 @@ mod tests {
     #[test]
     fn numbers_are_the_promised_ones() {
         let codes = Reason::ALL.map(Reason::code);
-        assert_eq!(codes, [0, 1, 2, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21]);
+        assert_eq!(codes, [0, 1, 2, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
     }
 
     #[test]

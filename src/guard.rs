@@ -44,6 +44,13 @@ pub struct Place {
     is_private: bool,
 }
 
+impl Place {
+    /// A number that hardly any other address has.
+    pub fn hash(self) -> u64 {
+        self.hash
+    }
+}
+
 /// A place of the table: whose it is, and when the next one would be due if they came evenly, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {

@@ -35,5 +35,6 @@ pub mod record;
 pub mod space_key;
 pub mod stats;
 pub mod store;
+pub mod tls;
 pub mod visits;
 pub mod wire;

@@ -8,13 +8,40 @@ pub const PRIVATE_CODE_LEN: usize = 16;
 /// Longest long URL in its serialised form, bytes. What browsers and crawlers handle without trouble.
 pub const TARGET_LEN_MAX: usize = 2_048;
 
-/// Longest request head, bytes. Browsers with large cookies stay under 8 KiB; twice that is generous.
+/// What a core takes of its connections, as an operator may set it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionLimits {
+    /// Most open connections, at least 1.
+    pub connections: usize,
+    /// Most of one address; 0: any number.
+    pub per_address: usize,
+    /// Most TLS handshakes under way.
+    pub handshakes: usize,
+    /// Most requests of one; 0: any number.
+    pub requests: u32,
+    /// How long one may be silent between two requests.
+    pub idle_time: Duration,
+    /// From the first byte of a head to its last.
+    pub head_time: Duration,
+    /// Bytes of a head.
+    pub head_len: u32,
+    /// From the end of a head to the end of its body; for one without end, how long it may come slower than it must.
+    pub body_time: Duration,
+    /// Bytes of a body, where it is not one without end.
+    pub body_len: u32,
+    /// Bytes a second of a body without end that must come.
+    pub body_rate: u32,
+    /// Bytes that wait in either direction before the one who writes has to pause.
+    pub queued_len: usize,
+}
+
+/// Longest request head, bytes, where no other length is set. Browsers with large cookies stay under 8 KiB; twice that is generous.
 pub const HEAD_LEN_MAX: usize = 16 * 1024;
 
 /// Most header fields in a head: hyper's own bound, so that both ways to answer agree.
 pub const HEADERS_MAX: usize = 100;
 
-/// Longest request body, bytes. A create is under 3 KiB.
+/// Longest request body, bytes, where no other length is set. A create is under 3 KiB.
 pub const BODY_LEN_MAX: usize = 1024 * 1024;
 
 /// Wrong fields of a request that its answer names. There are some twenty, so these are all for an honest client; somebody
@@ -30,8 +57,33 @@ pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 /// From the end of a head to the end of its body, in total.
 pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Bytes of a body without end (many links at once) that must come within [`BODY_TIME_MAX`]: a few lines. Less is no progress.
-pub const PROGRESS_LEN_MIN: usize = 1_024;
+/// Bytes a second of a body without end (many links at once) that must come: a few lines within [`BODY_TIME_MAX`].
+pub const BODY_RATE_MIN: u32 = 32;
+
+/// Bytes that may wait in either direction of a connection before the one who writes has to pause, where nothing else is
+/// set. A few answers, or a piece of a body.
+pub const QUEUED_LEN_MAX: usize = 64 * 1024;
+
+/// TLS handshakes that one core has under way, where nothing else is set. Each takes about 16 KiB.
+pub const HANDSHAKES_MAX: usize = 1_000;
+
+/// Those that it goes on with in one turn: each takes some 200 microseconds, for which redirects of that core wait.
+pub const HANDSHAKES_PER_TURN: usize = 2;
+
+/// Streams of a connection that speaks HTTP/2. Browsers open as many requests as they have links.
+pub const STREAMS_MAX: u32 = 128;
+
+/// Streams that a client opened and reset again before we took them, after which it is an attack (CVE-2023-44487).
+pub const STREAMS_RESET_MAX: usize = 32;
+
+/// Bytes that a client may send of one stream before we have read them.
+pub const STREAM_WINDOW: u32 = 64 * 1024;
+
+/// The same for all streams of a connection together.
+pub const STREAMS_WINDOW: u32 = 256 * 1024;
+
+/// How long a client that speaks HTTP/2 may take to agree that the connection ends.
+pub const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Most links that an app may be let make a second.
 pub const APP_CREATES_MAX: u32 = 1_000_000;
@@ -93,6 +145,12 @@ pub const CODES_QUEUE_LEN: usize = 16_384;
 
 /// Below this many codes left, the replenisher prepares the next segment.
 pub const CODES_LOW: usize = 2_000;
+
+/// Files that the store keeps open at most, where the process may have so many: the usual number of its library, less where
+/// that would take too much from connections.
+pub fn store_files(open_files: u64) -> u64 {
+    (open_files / 8).clamp(32, 900)
+}
 
 /// Smallest and first segment, codes.
 pub const SEGMENT_LEN_MIN: u64 = 10_000;

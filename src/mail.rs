@@ -27,6 +27,7 @@ use crate::listing::{ListAnswer, ListRequest};
 use crate::patch::Patch;
 use crate::record::DamagedRange;
 use crate::stats::LatencySummary;
+use crate::tls::Identity;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Subject};
 
@@ -591,6 +592,8 @@ pub enum ToCore {
     Hosts(Arc<Hosts>),
     /// The hosts that nobody is led to, from now on.
     Blocked(Arc<Hosts>),
+    /// Who the service is from now on to clients that speak TLS.
+    Identity(Identity),
     /// The API keys that hold from now on.
     Keys(Arc<Keyring<App>>),
     /// All cores have their links: let clients in.

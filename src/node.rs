@@ -1,21 +1,23 @@
 //! A node from start to end: everything is made in the order in which it depends on each other, runs until it is told to
 //! stop, and is taken down in the opposite order, so that nothing acknowledged is left undone.
 
+mod announce;
 mod domains;
+mod events;
 mod fleet;
+mod listeners;
 mod lists;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode, SpaceKey};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::api::{self, Site};
 use crate::apps::registry::Registry;
@@ -25,6 +27,7 @@ use crate::control::apps::AppsSetup;
 use crate::control::apps::file::{self, FILE_NAME, FileError};
 use crate::control::catalog::listers::{self, ListerSetup};
 use crate::control::catalog::{self, Catalog};
+use crate::control::certificates::{self, Certificates, Files, Keeper};
 use crate::control::expiry::{self, Expiry, ExpirySetup};
 use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
@@ -32,31 +35,25 @@ use crate::control::host_lists::{HostList, Kind};
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::visits::{self, Counting};
 use crate::control::{self, indexes, loader, pages, readers, writer};
-use crate::core::listen::{self, Listener, Socket};
-use crate::core::{self, CoreEvent, CoreParts, Limits, Seeds, Share};
+use crate::core::listen::Listener;
+use crate::core::{self, CoreEvent, CoreParts, Seeds, Share};
 use crate::desk::{Codes, Counters};
-use crate::domains::Domains;
 use crate::exit::{Exit, Reason};
-use crate::limits::{ADMIN_DRAIN_TIME_MAX, DRAIN_TIME_MAX};
+use crate::limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
 use crate::mail::{Mailbox, Post, ToCore};
 use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::IdTable;
 use crate::store::links::{Links, StoreError};
 use crate::store::lock::{DataLock, LockError};
+use crate::tls::Identity;
 use crate::visits::VisitSender;
 use crate::{preflight, space_key};
 
+use self::announce::{announce, tell_manager};
 use self::domains::tell_of_hidden;
 pub use self::domains::{domains_of, own_authorities};
-
-/// What the thread that started the node waits for.
-#[derive(Debug)]
-enum Event {
-    /// A person or the service manager wants the node to end.
-    Stop(i32),
-    /// A core has something to say.
-    Core(CoreEvent),
-}
+use self::events::{Event, forward_events, next_event, watch_signals};
+use self::listeners::Bound;
 
 /// Runs a node until it is told to end.
 ///
@@ -66,13 +63,15 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
     api::start_clock();
     // First, so that a node that must not go on has written nothing.
     let keys = keys(settings)?;
-    preflight::check(settings.cores.cpus.len(), &settings.data_dir)?;
+    let ready = preflight::check(settings.cores.cpus.len(), &settings.data_dir)?;
     // Until the process ends.
     let _lock = lock(&settings.data_dir)?;
     let (events, inbox) = channel();
     watch_signals(events.clone())?;
+    let certificates = certificates(settings)?;
     fleet::check_key(settings)?;
-    let node = Node::start(settings, keys, events)?;
+    let limits = connection_limits(settings, ready.open_files);
+    let node = Node::start(settings, keys, certificates, limits, events)?;
     node.run(&inbox)
 }
 
@@ -115,6 +114,32 @@ fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
         settings.may_go_without_keys()?;
     }
     Ok((keys, is_unsure))
+}
+
+/// What cores take of connections: no more than there are descriptors for.
+fn connection_limits(settings: &Settings, open_files: u64) -> ConnectionLimits {
+    let limits = settings.limits.connections;
+    let most = preflight::connections(open_files, settings.cores.cpus.len());
+    if most < limits.connections {
+        tracing::info!(
+            "{open_files} open files allow for {most} connections of a core, instead of the {} of limits.connections",
+            limits.connections
+        );
+    }
+    ConnectionLimits { connections: limits.connections.min(most), ..limits }
+}
+
+/// The certificates of a node that speaks TLS.
+///
+/// # Errors
+/// When they cannot be used.
+fn certificates(settings: &Settings) -> Result<Option<Certificates>, Exit> {
+    let config::Tls { pairs, http2, .. } = &settings.tls;
+    if pairs.is_empty() {
+        return Ok(None);
+    }
+    let files = Files { pairs: pairs.clone(), http2: *http2 };
+    Certificates::read(files).map(Some).map_err(|wrong| Exit::new(Reason::Certificate, wrong))
 }
 
 /// The settings of cores, checked to be a count.
@@ -173,6 +198,7 @@ struct Node {
     running: Vec<core::executor::Running>,
     links: Links,
     catalog: Arc<Catalog>,
+    drain_delay: Duration,
     /// The line that is shown when clients are let in.
     announcement: String,
 }
@@ -190,17 +216,23 @@ struct Threads {
     expiry: Expiry,
     host_lists: [HostList; 2],
     apps: JoinHandle<()>,
+    certificates: Option<Keeper>,
     fleet: Option<Fleet>,
 }
 
 impl Node {
-    fn start(settings: &Settings, (keys, is_unsure): (Registry, bool), events: Sender<Event>) -> Result<Node, Exit> {
+    fn start(
+        settings: &Settings,
+        (keys, is_unsure): (Registry, bool),
+        certificates: Option<Certificates>,
+        limits: ConnectionLimits,
+        events: Sender<Event>,
+    ) -> Result<Node, Exit> {
         let cores = core_count(settings);
         let (links, key) = open_store(settings)?;
         indexes::ensure(&links).map_err(|error| store_exit(&error))?;
         let catalog = Arc::new(Catalog::new(links.clone()));
-        let (listening, public) = bind_all(settings, cores.get())?;
-        let (admin_address, admin) = bind(settings.admin_listen, 1)?;
+        let Bound { listening, public, admin_address, admin } = listeners::bind(settings, cores.get())?;
         let hasher = CodeHasher::new(random_seed()?);
         let stats = Arc::new(NodeStats::default());
         let (post, bells, mail) = make_post(cores)?;
@@ -317,7 +349,12 @@ impl Node {
             is_open: settings.open,
         });
         let sources = std::mem::take(&mut replenisher.sources);
-        let plan = CorePlan { settings, events, counters, site, hasher, cores, visits: senders };
+        let identity = certificates.as_ref().map(Certificates::identity);
+        let certificates = certificates
+            .map(|certificates| certificates::start(certificates, post.clone(), cores, Arc::clone(&stats)))
+            .transpose()
+            .map_err(|error| thread_exit("the keeper of certificates", &error))?;
+        let plan = CorePlan { limits, identity, settings, events, counters, site, hasher, cores, visits: senders };
         let running = plan.start_all(public, admin, bells, mail, sources)?;
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
         load(&links, &post, hasher, cores, &stats)?;
@@ -356,24 +393,32 @@ impl Node {
                 expiry,
                 host_lists,
                 apps,
+                certificates,
                 fleet,
             },
             catalog,
             running,
             links,
+            drain_delay: settings.drain_delay,
             announcement,
         })
     }
 
     /// Lets clients in when all links are in memory, waits for the end, and brings it about.
-    fn run(mut self, inbox: &Receiver<Event>) -> Result<(), Exit> {
+    fn run(self, inbox: &Receiver<Event>) -> Result<(), Exit> {
         let mut loading = self.cores.get();
         // The cores and the admin listener.
         let mut opening = self.cores.get() + 1;
         let mut ended = 0;
         let mut failure = None;
+        let mut drains_at = None;
         while ended < self.cores.get() {
-            match inbox.recv().expect("cores and signals hold the sending end") {
+            let Some(event) = next_event(inbox, drains_at) else {
+                drains_at = None;
+                self.drain();
+                continue;
+            };
+            match event {
                 Event::Core(CoreEvent::Loaded(core)) if core.index() < self.cores.get() => {
                     loading -= 1;
                     if loading == 0 && !self.stats.draining.load(Ordering::Relaxed) {
@@ -387,7 +432,17 @@ impl Node {
                         self.announce();
                     }
                 }
-                Event::Stop(signal) => self.drain(signal),
+                Event::Stop(signal) => {
+                    let is_first = !self.stats.draining.swap(true, Ordering::AcqRel);
+                    self.tell_of_end(signal, is_first);
+                    // Whoever says so twice does not want to wait.
+                    drains_at = (is_first || drains_at.is_some())
+                        .then(|| Instant::now() + if is_first { self.drain_delay } else { Duration::ZERO });
+                }
+                Event::Reload => match &self.threads.certificates {
+                    Some(keeper) => keeper.look(),
+                    None => tracing::info!("SIGHUP: there are no certificates to read again"),
+                },
                 Event::Core(CoreEvent::Ended(core, Err(error))) => {
                     let what = format!("core {core} ended: {error}");
                     tracing::error!("{what}");
@@ -396,7 +451,8 @@ impl Node {
                 Event::Core(CoreEvent::Ended(core, Ok(()))) if core.index() < self.cores.get() => ended += 1,
                 Event::Core(CoreEvent::Ended(..)) => {
                     failure = Some(Exit::new(Reason::ThreadEnded, "the admin listener ended by itself"));
-                    self.drain(SIGTERM);
+                    self.stats.draining.store(true, Ordering::Release);
+                    self.drain();
                 }
             }
         }
@@ -410,14 +466,24 @@ impl Node {
         // Whoever started us may have closed the pipe; that is no reason to end.
         let mut out = io::stdout().lock();
         let _ = writeln!(out, "{}", self.announcement).and_then(|()| out.flush());
+        tell_manager(true);
     }
 
-    fn drain(&mut self, signal: i32) {
-        if self.stats.draining.swap(true, Ordering::AcqRel) {
-            return;
+    fn tell_of_end(&self, name: &str, is_first: bool) {
+        match self.drain_delay.as_secs() {
+            seconds @ 1.. if is_first => {
+                tracing::info!(
+                    "{name}: not ready any more; new connections are taken for another {seconds} s (drain.delay)"
+                );
+            }
+            _ => tracing::info!("{name}: finishing what is in flight, then ending"),
         }
-        let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-        tracing::info!("{name}: finishing what is in flight, then ending");
+        if is_first {
+            tell_manager(false);
+        }
+    }
+
+    fn drain(&self) {
         for core in self.cores.cores() {
             self.post.to(core).post(ToCore::Drain { within: DRAIN_TIME_MAX });
         }
@@ -425,6 +491,7 @@ impl Node {
 
     /// Ends what the cores needed, in the opposite order of the start.
     fn take_down(self) {
+        self.threads.certificates.into_iter().for_each(Keeper::stop);
         self.threads.host_lists.into_iter().for_each(HostList::stop);
         self.threads.expiry.stop();
         self.catalog.stop();
@@ -452,6 +519,8 @@ impl Node {
 
 /// What all cores are made from.
 struct CorePlan<'a> {
+    limits: ConnectionLimits,
+    identity: Option<Identity>,
     settings: &'a Settings,
     events: Sender<Event>,
     counters: Counters,
@@ -465,13 +534,12 @@ impl CorePlan<'_> {
     fn start_all(
         self,
         public: Vec<Vec<Listener>>,
-        admin: Vec<Socket>,
+        admin: Vec<Listener>,
         bells: Vec<File>,
         mail: Vec<Receiver<ToCore>>,
         sources: Vec<CodeSource>,
     ) -> Result<Vec<core::executor::Running>, Exit> {
         let mut seeds = Seeds::new(self.cores, self.hasher);
-        let admin = admin.into_iter().map(|socket| Listener { socket, proxied: false }).collect();
         let listeners = public.into_iter().chain([admin]);
         let trust = Arc::clone(&self.site.trust);
         let codes = sources.into_iter().map(Some).chain([None]);
@@ -497,11 +565,9 @@ impl CorePlan<'_> {
                     Residency::All => Share::All,
                     Residency::Hot { memory_limit } => Share::Bytes(memory_limit / self.cores.get() as u64),
                 },
-                limits: Limits {
-                    connections: self.settings.limits.connections,
-                    head_time: self.settings.limits.head,
-                    idle_time: self.settings.limits.idle,
-                },
+                limits: self.limits,
+                identity: self.identity.clone(),
+                hsts: self.settings.tls.hsts,
                 codes: Box::new(Segment(codes)),
                 visits: visits.next(),
                 service: Box::new(move |desk| {
@@ -529,54 +595,8 @@ impl Codes for Segment {
     }
 }
 
-/// Cores know only their own events; this thread puts them among the others.
-fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>, Exit> {
-    let (sender, receiver) = channel();
-    let forward =
-        move || receiver.into_iter().map(Event::Core).try_for_each(|event| events.send(event)).unwrap_or_default();
-    std::thread::Builder::new()
-        .name("events".to_owned())
-        .spawn(forward)
-        .map_err(|error| thread_exit("events", &error))?;
-    Ok(sender)
-}
-
-fn watch_signals(events: Sender<Event>) -> Result<(), Exit> {
-    let mut signals =
-        signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).map_err(|error| thread_exit("signals", &error))?;
-    let watch = move || {
-        for signal in signals.forever() {
-            if events.send(Event::Stop(signal)).is_err() {
-                return;
-            }
-        }
-    };
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(watch)
-        .map_err(|error| thread_exit("signals", &error))?;
-    Ok(())
-}
-
 fn thread_exit(what: &str, error: &io::Error) -> Exit {
     Exit::new(Reason::ThreadEnded, format!("{what} could not be started: {error}"))
-}
-
-fn bind(address: SocketAddr, count: usize) -> Result<(SocketAddr, Vec<Socket>), Exit> {
-    listen::bind(address, count)
-        .map_err(|error| Exit::new(Reason::Address, format!("cannot listen on {address}: {error}")))
-}
-
-/// Binds every address once for each core: the addresses as they were bound, and the sockets of each core.
-fn bind_all(settings: &Settings, cores: usize) -> Result<(Vec<SocketAddr>, Vec<Vec<Listener>>), Exit> {
-    let mut bound = Vec::new();
-    let mut of_core: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
-    for (&address, &proxied) in settings.listen.iter().zip(&settings.proxied) {
-        let (address, sockets) = bind(address, cores)?;
-        bound.push(address);
-        of_core.iter_mut().zip(sockets).for_each(|(all, socket)| all.push(Listener { socket, proxied }));
-    }
-    Ok((bound, of_core))
 }
 
 type Mail = (Post, Vec<File>, Vec<Receiver<ToCore>>);
@@ -641,23 +661,6 @@ fn load(links: &Links, post: &Post, hasher: CodeHasher, cores: CoreCount, stats:
         tracing::info!(links = report.records, seconds = report.time.as_secs_f64(), "links read back");
     }
     Ok(())
-}
-
-/// Most domains that are named when clients are let in.
-const ANNOUNCED_MAX: usize = 5;
-
-fn announce(settings: &Settings, listening: &[SocketAddr], admin: SocketAddr, domains: &Domains) -> String {
-    let listening: Vec<String> = listening.iter().map(|address| format!("http://{address}")).collect();
-    let base_urls: Vec<&str> = domains.all().iter().map(|domain| &*domain.base_url).take(ANNOUNCED_MAX).collect();
-    let others = if domains.all().len() > ANNOUNCED_MAX { " and others" } else { "" };
-    let base_urls = base_urls.join(", ") + others;
-    format!(
-        "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, {} cores, data in {}",
-        env!("CARGO_PKG_VERSION"),
-        listening.join(", "),
-        settings.cores.cpus.len(),
-        settings.data_dir.display(),
-    )
 }
 
 fn random_seed() -> Result<u64, Exit> {

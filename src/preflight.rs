@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::exit::{Exit, Reason};
+use crate::limits::store_files;
 
 /// Memory that a core registers with the kernel: 64 KiB of glommio's buffers.
 const LOCKED_PER_CORE: u64 = 64 * 1024;
@@ -23,10 +24,13 @@ const LOCKED_PER_CORE: u64 = 64 * 1024;
 const LOCKED_SLACK: u64 = 512 * 1024;
 
 /// Descriptors that a core needs before its first connection: listeners, rings, eventfds.
-const FILES_PER_CORE: u64 = 32;
+const FILES_PER_CORE: u64 = 16;
 
-/// Descriptors of the store and the control threads.
-const FILES_OF_NODE: u64 = 256;
+/// Descriptors of the control threads, and the fewest that the store works with.
+const FILES_OF_NODE: u64 = 96;
+
+/// Connections that a core has at least, whatever the limit on open files is.
+const CONNECTIONS_MIN: u64 = 16;
 
 /// Below this much free space the store cannot even open its journal.
 const FREE_MIN: u64 = 8 * 1024 * 1024;
@@ -166,6 +170,13 @@ pub fn open_files(cores: usize) -> Result<u64, Exit> {
     judge_open_files(getrlimit(Resource::Nofile).current, cores)
 }
 
+/// How many connections one of so many cores may have open, so that the store and everything else never lacks a descriptor.
+pub fn connections(open_files: u64, cores: usize) -> usize {
+    let others = cores as u64 * FILES_PER_CORE + FILES_OF_NODE + store_files(open_files);
+    let each = open_files.saturating_sub(others) / cores.max(1) as u64;
+    usize::try_from(each.max(CONNECTIONS_MIN)).unwrap_or(usize::MAX)
+}
+
 fn judge_open_files(limit: Option<u64>, cores: usize) -> Result<u64, Exit> {
     let need = cores as u64 * FILES_PER_CORE + FILES_OF_NODE;
     let limit = limit.unwrap_or(u64::MAX);
@@ -286,11 +297,20 @@ mod tests {
     #[test]
     fn open_files_are_judged_by_the_number_of_cores() {
         assert_eq!(judge_open_files(Some(1024), 2), Ok(1024));
-        assert_eq!(judge_open_files(Some(320), 2), Ok(320));
+        assert_eq!(judge_open_files(Some(128), 2), Ok(128));
         assert_eq!(judge_open_files(None, 2), Ok(u64::MAX));
-        let exit = judge_open_files(Some(319), 2).unwrap_err();
+        let exit = judge_open_files(Some(127), 2).unwrap_err();
         assert_eq!(exit.reason, Reason::OpenFiles);
-        assert!(exit.what.contains("need 320") && exit.remedy().contains("LimitNOFILE="), "{exit}");
+        assert!(exit.what.contains("need 128") && exit.remedy().contains("LimitNOFILE="), "{exit}");
+    }
+
+    #[test]
+    fn connections_leave_descriptors_for_the_rest() {
+        // What is left of 256 for one core: without its own, those of the node, and the store's.
+        assert_eq!(connections(256, 1), 256 - 16 - 96 - 32);
+        assert_eq!(connections(1_024, 2), (1_024 - 32 - 96 - 128) / 2);
+        assert_eq!(connections(112, 1), 16);
+        assert!(connections(1 << 20, 8) > 100_000);
     }
 
     #[test]
@@ -333,7 +353,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // Where io_uring is forbidden, as on some build machines, the answer must be one of the numbered ones.
         match check(1, folder.path()) {
-            Ok(ready) => assert!(ready.open_files >= 288),
+            Ok(ready) => assert!(ready.open_files >= 112),
             Err(exit) => assert!((10..=17).contains(&exit.reason.code()), "{exit}"),
         }
     }

@@ -62,6 +62,16 @@ pub struct CoreStats {
     pub throttled: Counter,
     /// Connections closed because a PROXY header may not come from there.
     pub untrusted: Counter,
+    /// Connections closed as they arrived, because there were too many.
+    pub shed: Counter,
+    /// Idle connections closed to make room for others.
+    pub evicted: Counter,
+    /// TLS handshakes that came to an end as they should.
+    pub handshakes: Counter,
+    /// Those of them that went on with a session of before.
+    pub resumptions: Counter,
+    /// TLS handshakes that came to nothing.
+    pub handshake_failures: Counter,
     /// Look-ups sent to other cores.
     pub forwarded_out: Counter,
     /// Redirects to other cores' links from the core's own copies of them.
@@ -125,6 +135,8 @@ pub struct NodeStats {
     pub fleet: FleetStats,
     /// What became of links whose time is over.
     pub expiry: ExpiryStats,
+    /// How TLS is spoken.
+    pub tls: TlsStats,
     /// The list of hosts that new links may lead to.
     pub allow_list: HostListStats,
     /// The list of hosts that no link leads to.
@@ -160,6 +172,26 @@ pub struct ExpiryStats {
     pub recycled: Counter,
     /// Those of them that no core has been given yet. Written by the replenisher.
     pub recycled_left: Counter,
+}
+
+/// What is known of the certificates in use; none where no TLS is spoken.
+#[derive(Debug, Default)]
+pub struct TlsStats {
+    /// Each of them.
+    pub certificates: Mutex<Vec<CertificateStats>>,
+    /// Times that new ones came into use since the start.
+    pub renewed: Counter,
+}
+
+/// A certificate in use.
+#[derive(Clone, Debug)]
+pub struct CertificateStats {
+    /// Where it was read.
+    pub file: String,
+    /// The names that it is for.
+    pub names: Vec<String>,
+    /// Until when it holds, in milliseconds since 1970 UTC.
+    pub until_ms: u64,
 }
 
 /// What is known of a list of hosts.

@@ -33,6 +33,7 @@ const LEAVES: &[&str] = &[
     "dates",
     "mail",
     "stats",
+    "tls",
     "exit",
     "desk",
     "record",
@@ -71,11 +72,14 @@ const DOORS: &[(&str, &[&str])] = &[
     ("clap", &["src/cli.rs"]),
     ("url", &["src/long_url.rs", "src/hosts.rs", "src/config/value.rs", "src/config/redis_url.rs"]),
     ("redis", &["src/store/redis/"]),
-    ("rustls", &["src/store/tls.rs", "src/store/redis/"]),
+    ("rustls", &["src/tls.rs", "src/wire/tls.rs", "src/store/tls.rs", "src/store/redis/"]),
+    ("x509_parser", &["src/tls.rs"]),
     ("rustls_native_certs", &["src/store/tls.rs"]),
     ("ureq", &["src/store/http.rs"]),
     ("jiff", &["src/dates.rs"]),
     ("socket2", &["src/core/listen.rs"]),
+    ("listenfd", &["src/core/listen.rs"]),
+    ("sd_notify", &["src/node/announce.rs"]),
 ];
 
 /// Crates that come in through one file, whichever it is.
@@ -155,7 +159,7 @@ fn nothing_refers_to_places_outside() {
 fn the_readme_lists_every_exit_code_and_every_setting() {
     // A source package may come without it.
     let Ok(readme) = std::fs::read_to_string(root().join("README.md")) else { return };
-    let tables = [exit::markdown_table(), config::keys::markdown_table()];
+    let tables = [exit::markdown_table(), config::help::markdown_table()];
     let missing: Vec<&str> =
         tables.iter().flat_map(|table| table.lines()).filter(|row| !readme.contains(row)).collect();
     assert!(missing.is_empty(), "README.md lacks these rows:\n{}", missing.join("\n"));

@@ -119,7 +119,7 @@ fn insert_and_remove(links: u64) -> Work {
 fn parse(bytes: &'static [u8]) -> Work {
     Box::new(move |_| {
         let bytes = black_box(bytes);
-        let end = HeadScan::default().find_end(bytes).ok().flatten().expect("a whole head");
+        let end = HeadScan::default().find_end(bytes, bytes.len()).ok().flatten().expect("a whole head");
         black_box(head::parse(&bytes[..end]).expect("a sound head"));
     })
 }

@@ -21,6 +21,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use self::auth::Caller;
 use crate::desk::Desk;
 use crate::forwarded::Trust;
+use crate::limits::{BODY_LEN_MAX, ConnectionLimits};
 use crate::long_url::Authority;
 
 pub mod admin;
@@ -136,6 +137,11 @@ fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
 fn accepts_html<B>(request: &Request<B>) -> bool {
     let accepted = request.headers().get_all(header::ACCEPT);
     accepted.iter().any(|value| crate::wire::head::accepts_html(value.as_bytes()))
+}
+
+/// How many bytes the body of a request may have.
+fn body_len_max<B>(request: &Request<B>) -> usize {
+    request.extensions().get::<ConnectionLimits>().map_or(BODY_LEN_MAX, |limits| limits.body_len as usize)
 }
 
 /// Whether a method only reads.

@@ -173,7 +173,7 @@ impl Problem {
 
     /// 413.
     pub(super) fn body_too_large() -> Problem {
-        let detail = "The request body is larger than 1 MiB.";
+        let detail = "The request body is longer than is taken here.";
         Problem::own(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Request body too large", detail)
     }
 

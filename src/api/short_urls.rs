@@ -16,12 +16,12 @@ use super::fields;
 use super::patch;
 use super::problem::{Invalid, Problem};
 use super::query::Params;
-use super::{Answer, Context, empty, json as json_answer};
+use super::{Answer, Context, body_len_max, empty, json as json_answer};
 use crate::apps::Scope;
 use crate::apps::usage::Quota;
 use crate::dates::INSTANT_MS_MAX;
 use crate::domains::DomainName;
-use crate::limits::{BODY_LEN_MAX, REUSES_TRIED_MAX};
+use crate::limits::REUSES_TRIED_MAX;
 use crate::link::{Link, Origin, Reuse, Version};
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::private_code;
@@ -324,7 +324,8 @@ pub(super) async fn read_object(request: Request<Incoming>) -> Result<Map<String
     if !is_json(kind) {
         return Err(Problem::not_json());
     }
-    let body = Limited::new(request.into_body(), BODY_LEN_MAX).collect().await.map_err(|error| {
+    let most = body_len_max(&request);
+    let body = Limited::new(request.into_body(), most).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
     })?;
     fields::parse(&body.to_bytes())

@@ -16,7 +16,7 @@ use super::{Answer, answer, page, with};
 use crate::apps::usage::App;
 use crate::dates;
 use crate::desk::Desk;
-use crate::stats::{CoreStats, HostListStats, LatencySummary, NodeStats};
+use crate::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats};
 
 /// How long a core may take to report its latencies; one that does not is shown without.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -79,6 +79,7 @@ pub(super) async fn gather(desk: &Desk) -> Value {
         "fleet": describe_fleet(node),
         "allowList": describe_hosts(&node.allow_list),
         "blockList": describe_hosts(&node.block_list),
+        "tls": describe_tls(&node.tls),
         "apps": describe_apps(desk),
         "alarms": node.alarms.list().iter().map(|alarm| json!({
             "name": alarm.name,
@@ -102,6 +103,20 @@ fn describe_hosts(list: &HostListStats) -> Option<Value> {
         .then(|| json!({"static": list.fixed.get(), "dynamic": list.dynamic.get(), "read": read_ms.map(dates::format)}))
 }
 
+/// The certificates in use; nothing where no TLS is spoken.
+fn describe_tls(tls: &TlsStats) -> Option<Value> {
+    let certificates = tls.certificates.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let shown = |certificate: &CertificateStats| {
+        json!({
+            "file": certificate.file,
+            "names": certificate.names,
+            "validUntil": dates::format(certificate.until_ms),
+        })
+    };
+    let all: Vec<Value> = certificates.iter().map(shown).collect();
+    (!all.is_empty()).then(|| json!({"certificates": all, "renewed": tls.renewed.get()}))
+}
+
 /// What each app has done.
 fn describe_apps(desk: &Desk) -> Vec<Value> {
     let keys = desk.keys();
@@ -118,6 +133,11 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "mapBytes": core.map_bytes.get(),
         "connections": core.connections.get(),
         "accepted": core.accepted.get(),
+        "shed": core.shed.get(),
+        "evicted": core.evicted.get(),
+        "handshakes": core.handshakes.get(),
+        "resumptions": core.resumptions.get(),
+        "handshakeFailures": core.handshake_failures.get(),
         "redirects": core.redirects.get(),
         "misses": core.misses.get(),
         "unavailable": core.unavailable.get(),

@@ -9,13 +9,13 @@ use super::keys::{Key, SETTINGS};
 use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
 use super::redis_url;
-use super::value::{self, Proxied, Written};
-use super::{BaseUrl, Domains, Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings};
+use super::value::{self, Proxied, Secure, Written};
+use super::{BaseUrl, Domains, Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings, Tls};
 use crate::domains::{DOMAINS_MAX, UnknownHost};
 use crate::exit::Reason;
 use crate::forwarded::{Field, Trust};
 use crate::hosts::host_of;
-use crate::limits::APP_CREATES_MAX;
+use crate::limits::{APP_CREATES_MAX, ConnectionLimits};
 use crate::networks::{Network, Networks};
 
 /// The least memory for links that one core can work with, bytes.
@@ -57,12 +57,12 @@ impl<'a> Checker<'a> {
         let allow = self.hosts((Key::AllowHosts, Key::AllowSource), has_redis);
         let block = self.hosts((Key::BlockHosts, Key::BlockSource), has_redis);
         let domains = self.domains(base_url.as_ref());
-        let connections = self.one(Key::LimitsConnections, |written| value::integer(written, 1, 4_000_000));
-        let idle = self.one(Key::LimitsIdleSeconds, |written| value::integer(written, 1, 86_400));
-        let head = self.one(Key::LimitsHeadSeconds, |written| value::integer(written, 1, 600));
+        let tls = self.tls(listen.as_deref().unwrap_or_default());
+        let connections = self.connection_limits();
         let most = u64::from(APP_CREATES_MAX);
         let creates = self.one(Key::LimitsCreatesPerSecond, |written| value::integer(written, 0, most));
         let misses = self.one(Key::LimitsMissesPerSecond, |written| value::integer(written, 0, most));
+        let drain_delay = self.one(Key::DrainDelay, value::delay);
         let log_level = self.one(Key::LogLevel, value::log_level);
         let mut exposed = Vec::new();
         if let (Some(listen), Some(admin)) = (&listen, admin_listen) {
@@ -91,13 +91,13 @@ impl<'a> Checker<'a> {
             allow,
             block,
             domains: domains?,
+            tls: tls?,
             limits: Limits {
-                connections: usize::try_from(connections?).ok()?,
-                idle: Duration::from_secs(idle?),
-                head: Duration::from_secs(head?),
+                connections: connections?,
                 creates_per_second: u32::try_from(creates?).ok()?,
                 misses_per_second: u32::try_from(misses?).ok()?,
             },
+            drain_delay: drain_delay?,
             log_level: log_level?,
             exposed,
             sources: self.sources.clone(),
@@ -196,6 +196,87 @@ impl<'a> Checker<'a> {
             ));
         }
         (proxied, Trust { proxies: Networks(trusted), field })
+    }
+
+    /// How TLS is spoken, and where.
+    fn tls(&mut self, listen: &[(SocketAddr, Source)]) -> Option<Tls> {
+        let right = "name at least one file, or leave it out";
+        let certificates = self.list(Key::TlsCert, right, value::file).unwrap_or_default();
+        let keys = self.list(Key::TlsKey, right, value::file).unwrap_or_default();
+        let named = self.list(Key::TlsListen, "write all, or addresses of listen", value::secure);
+        let http2 = self.one(Key::TlsHttp2, value::boolean);
+        let hsts = self.one(Key::TlsHsts, value::window);
+        let has_problems = !self.problems.is_empty();
+        let mut wrong = |key: Key, reason: &str, right: &str| {
+            let source = self.sources[key as usize].clone();
+            self.problems.push(Problem::of(source, key, Wrong::new(reason, right)));
+        };
+        match (certificates.len(), keys.len()) {
+            // One of them may be missing because it was wrong.
+            (certificates, keys) if certificates == keys || has_problems => {}
+            (_, 0) => wrong(Key::TlsCert, "leaves open where its key is", "name it in tls.key"),
+            (0, _) => wrong(Key::TlsKey, "leaves open which certificate it is of", "name it in tls.cert"),
+            (certificates, keys) => {
+                let reason = format!("names {keys} files for {certificates} certificates");
+                wrong(Key::TlsKey, &reason, "name one key for each certificate, in the same order");
+            }
+        }
+        let is_limited = named.as_ref().is_some_and(|named| named.iter().any(|(secure, _)| *secure != Secure::All));
+        for (key, is_set) in [(Key::TlsListen, is_limited), (Key::TlsHsts, hsts.flatten().is_some())] {
+            if is_set && certificates.is_empty() && keys.is_empty() && !has_problems {
+                let right = "name one in tls.cert, and its key in tls.key";
+                wrong(key, "has no effect without a certificate", right);
+            }
+        }
+        let named = named.unwrap_or_else(|| vec![(Secure::All, Source::Default)]);
+        for (secure, source) in &named {
+            let (reason, right) = match secure {
+                Secure::At(address) if !listen.iter().any(|(listener, _)| listener == address) => {
+                    (format!("{address} is no address of listen"), "write it as it stands there")
+                }
+                Secure::All if named.len() > 1 => ("all stands alone".to_owned(), "keep it, or name addresses alone"),
+                _ => continue,
+            };
+            self.problems.push(Problem::of(source.clone(), Key::TlsListen, Wrong::new(reason, right)));
+        }
+        let pairs: Vec<_> = certificates.into_iter().zip(keys).map(|((file, _), (key, _))| (file, key)).collect();
+        let is_secure = |address: SocketAddr| {
+            named.iter().any(|(secure, _)| *secure == Secure::All || *secure == Secure::At(address))
+        };
+        let secure = listen.iter().map(|(address, _)| !pairs.is_empty() && is_secure(*address)).collect();
+        Some(Tls { pairs, secure, http2: http2?, hsts: hsts? })
+    }
+
+    /// What one core takes of connections.
+    fn connection_limits(&mut self) -> Option<ConnectionLimits> {
+        let mut number =
+            |key: Key, least: u64, most: u64| self.one(key, |written| value::integer(written, least, most));
+        let connections = number(Key::LimitsConnections, 1, 4_000_000);
+        let per_address = number(Key::LimitsConnectionsPerAddress, 0, 4_000_000);
+        let handshakes = number(Key::LimitsHandshakes, 1, 1_000_000);
+        let requests = number(Key::LimitsRequestsPerConnection, 0, 1_000_000_000);
+        let idle = number(Key::LimitsIdleSeconds, 1, 86_400);
+        let head = number(Key::LimitsHeadSeconds, 1, 600);
+        let body = number(Key::LimitsBodySeconds, 1, 3_600);
+        let body_rate = number(Key::LimitsBodyRate, 1, 1_000_000);
+        let mut size =
+            |key: Key, least: u64, most: u64| self.one(key, |written| value::size_within(written, least, most));
+        let head_len = size(Key::LimitsHeadBytes, 4 << 10, 32 << 10);
+        let body_len = size(Key::LimitsBodyBytes, 16 << 10, 64 << 20);
+        let queued_len = size(Key::LimitsQueuedBytes, 64 << 10, 16 << 20);
+        Some(ConnectionLimits {
+            connections: usize::try_from(connections?).ok()?,
+            per_address: usize::try_from(per_address?).ok()?,
+            handshakes: usize::try_from(handshakes?).ok()?,
+            requests: u32::try_from(requests?).ok()?,
+            idle_time: Duration::from_secs(idle?),
+            head_time: Duration::from_secs(head?),
+            head_len: u32::try_from(head_len?).ok()?,
+            body_time: Duration::from_secs(body?),
+            body_len: u32::try_from(body_len?).ok()?,
+            body_rate: u32::try_from(body_rate?).ok()?,
+            queued_len: usize::try_from(queued_len?).ok()?,
+        })
     }
 
     fn cores(&mut self, allowed: &[usize]) -> Option<Cores> {

@@ -5,6 +5,7 @@ use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
 use super::{Hosts, KeySource, ListSource, Residency, Settings, value};
 use crate::domains::UnknownHost;
+use crate::limits::ConnectionLimits;
 
 pub(super) fn describe(settings: &Settings) -> String {
     let mut text = String::from("# The settings that hold, and where each comes from.\n");
@@ -125,14 +126,49 @@ fn value(settings: &Settings, key: Key) -> Shown {
             UnknownHost::NotFound => "not_found",
             UnknownHost::Misdirected => "misdirected",
         }),
-        Key::LimitsConnections => settings.limits.connections.to_string(),
-        Key::LimitsIdleSeconds => settings.limits.idle.as_secs().to_string(),
-        Key::LimitsHeadSeconds => settings.limits.head.as_secs().to_string(),
+        Key::TlsCert | Key::TlsKey | Key::TlsListen if settings.tls.pairs.is_empty() => return Shown::Unset,
+        Key::TlsCert => list_of(settings.tls.pairs.iter().map(|(file, _)| file.to_string_lossy().into_owned())),
+        Key::TlsKey => list_of(settings.tls.pairs.iter().map(|(_, file)| file.to_string_lossy().into_owned())),
+        Key::TlsListen => match settings.listen.iter().zip(&settings.tls.secure).filter(|(_, secure)| **secure) {
+            secure if secure.clone().count() == settings.listen.len() => quote("all"),
+            secure => list_of(secure.map(|(address, _)| address.to_string())),
+        },
+        Key::TlsHttp2 => settings.tls.http2.to_string(),
+        Key::TlsHsts => quote(&settings.tls.hsts.map_or("off".to_owned(), value::window_text)),
+        Key::LimitsConnections
+        | Key::LimitsConnectionsPerAddress
+        | Key::LimitsHandshakes
+        | Key::LimitsRequestsPerConnection
+        | Key::LimitsIdleSeconds
+        | Key::LimitsHeadSeconds
+        | Key::LimitsHeadBytes
+        | Key::LimitsBodySeconds
+        | Key::LimitsBodyBytes
+        | Key::LimitsBodyRate
+        | Key::LimitsQueuedBytes => connection_limit(&settings.limits.connections, key),
+        Key::DrainDelay if settings.drain_delay.is_zero() => quote("0s"),
+        Key::DrainDelay => quote(&value::window_text(settings.drain_delay)),
         Key::LimitsCreatesPerSecond => settings.limits.creates_per_second.to_string(),
         Key::LimitsMissesPerSecond => settings.limits.misses_per_second.to_string(),
         Key::LogLevel => quote(settings.log_level.as_str()),
     };
     Shown::Value(value)
+}
+
+fn connection_limit(limits: &ConnectionLimits, key: Key) -> String {
+    match key {
+        Key::LimitsConnections => limits.connections.to_string(),
+        Key::LimitsConnectionsPerAddress => limits.per_address.to_string(),
+        Key::LimitsHandshakes => limits.handshakes.to_string(),
+        Key::LimitsRequestsPerConnection => limits.requests.to_string(),
+        Key::LimitsIdleSeconds => limits.idle_time.as_secs().to_string(),
+        Key::LimitsHeadSeconds => limits.head_time.as_secs().to_string(),
+        Key::LimitsHeadBytes => quote(&value::show_size(u64::from(limits.head_len))),
+        Key::LimitsBodySeconds => limits.body_time.as_secs().to_string(),
+        Key::LimitsBodyBytes => quote(&value::show_size(u64::from(limits.body_len))),
+        Key::LimitsBodyRate => limits.body_rate.to_string(),
+        _ => quote(&value::show_size(limits.queued_len as u64)),
+    }
 }
 
 fn list_of(texts: impl Iterator<Item = String>) -> String {

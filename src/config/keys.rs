@@ -42,11 +42,25 @@ pub enum Key {
     FleetAcceptWithoutRedis,
     FleetReclaimSeconds,
     FleetStreamEntries,
+    TlsCert,
+    TlsKey,
+    TlsListen,
+    TlsHttp2,
+    TlsHsts,
     LimitsConnections,
+    LimitsConnectionsPerAddress,
+    LimitsHandshakes,
+    LimitsRequestsPerConnection,
     LimitsIdleSeconds,
     LimitsHeadSeconds,
+    LimitsHeadBytes,
+    LimitsBodySeconds,
+    LimitsBodyBytes,
+    LimitsBodyRate,
+    LimitsQueuedBytes,
     LimitsCreatesPerSecond,
     LimitsMissesPerSecond,
+    DrainDelay,
     LogLevel,
 }
 
@@ -72,7 +86,7 @@ pub struct Setting {
 }
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 41] = [
+pub static SETTINGS: [Setting; 55] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -161,7 +175,7 @@ pub static SETTINGS: [Setting; 41] = [
         kind: "http:// or https:// and a host",
         default: None,
         secret: false,
-        doc: "What short URLs start with; if not set, http:// and the first listen address.",
+        doc: "What short URLs start with; if not set, http:// or https:// and the first listen address.",
     },
     Setting {
         key: Key::Open,
@@ -424,6 +438,56 @@ pub static SETTINGS: [Setting; 41] = [
         doc: "About how many changes Redis keeps for nodes that were away; one that missed more compares everything.",
     },
     Setting {
+        key: Key::TlsCert,
+        name: "tls.cert",
+        env: "CAROM_TLS_CERT",
+        flag: None,
+        kind: "one or more files",
+        default: None,
+        secret: false,
+        doc: "Certificates in PEM, each with those that vouch for it; with several, the name that a client asks for chooses.",
+    },
+    Setting {
+        key: Key::TlsKey,
+        name: "tls.key",
+        env: "CAROM_TLS_KEY",
+        flag: None,
+        kind: "one or more files",
+        default: None,
+        secret: false,
+        doc: "Their keys in PEM, in the same order. Both are read again when they change, and on SIGHUP.",
+    },
+    Setting {
+        key: Key::TlsListen,
+        name: "tls.listen",
+        env: "CAROM_TLS_LISTEN",
+        flag: None,
+        kind: "all, or those addresses of listen that speak TLS",
+        default: Some("all"),
+        secret: false,
+        doc: "Which listeners speak TLS once there are certificates.",
+    },
+    Setting {
+        key: Key::TlsHttp2,
+        name: "tls.http2",
+        env: "CAROM_TLS_HTTP2",
+        flag: None,
+        kind: "true or false",
+        default: Some("true"),
+        secret: false,
+        doc: "Whether HTTP/2 is spoken with clients that ask for it.",
+    },
+    Setting {
+        key: Key::TlsHsts,
+        name: "tls.hsts",
+        env: "CAROM_TLS_HSTS",
+        flag: None,
+        kind: "off, or a time such as 365d",
+        default: Some("off"),
+        secret: false,
+        doc: "For how long browsers must not come without TLS once they were here with it (Strict-Transport-Security).",
+    },
+    Setting {
         key: Key::LimitsConnections,
         name: "limits.connections",
         env: "CAROM_LIMITS_CONNECTIONS",
@@ -432,6 +496,36 @@ pub static SETTINGS: [Setting; 41] = [
         default: Some("100000"),
         secret: false,
         doc: "How many connections one core keeps open; more are closed as they arrive.",
+    },
+    Setting {
+        key: Key::LimitsConnectionsPerAddress,
+        name: "limits.connections_per_address",
+        env: "CAROM_LIMITS_CONNECTIONS_PER_ADDRESS",
+        flag: None,
+        kind: "0 to 4000000",
+        default: Some("0"),
+        secret: false,
+        doc: "How many of them one address may have, for IPv6 one network of 64 bits; 0: any number, as behind a balancer that tells of no clients.",
+    },
+    Setting {
+        key: Key::LimitsHandshakes,
+        name: "limits.handshakes",
+        env: "CAROM_LIMITS_HANDSHAKES",
+        flag: None,
+        kind: "1 to 1000000",
+        default: Some("1000"),
+        secret: false,
+        doc: "How many TLS handshakes one core has under way; connections beyond that are closed as they arrive.",
+    },
+    Setting {
+        key: Key::LimitsRequestsPerConnection,
+        name: "limits.requests_per_connection",
+        env: "CAROM_LIMITS_REQUESTS_PER_CONNECTION",
+        flag: None,
+        kind: "0 to 1000000000",
+        default: Some("0"),
+        secret: false,
+        doc: "After how many requests a connection is closed, so that clients spread anew over nodes and cores; 0: never.",
     },
     Setting {
         key: Key::LimitsIdleSeconds,
@@ -454,6 +548,56 @@ pub static SETTINGS: [Setting; 41] = [
         doc: "How long a request head may take to arrive, from its first byte to its last, in seconds.",
     },
     Setting {
+        key: Key::LimitsHeadBytes,
+        name: "limits.head_bytes",
+        env: "CAROM_LIMITS_HEAD_BYTES",
+        flag: None,
+        kind: "a size, 4KiB to 32KiB",
+        default: Some("16KiB"),
+        secret: false,
+        doc: "How long a request head may be.",
+    },
+    Setting {
+        key: Key::LimitsBodySeconds,
+        name: "limits.body_seconds",
+        env: "CAROM_LIMITS_BODY_SECONDS",
+        flag: None,
+        kind: "1 to 3600",
+        default: Some("30"),
+        secret: false,
+        doc: "How long a request body may take to arrive, in seconds. For one without end, in which many links are made: for how long it may come slower than limits.body_rate.",
+    },
+    Setting {
+        key: Key::LimitsBodyBytes,
+        name: "limits.body_bytes",
+        env: "CAROM_LIMITS_BODY_BYTES",
+        flag: None,
+        kind: "a size, 16KiB to 64MiB",
+        default: Some("1MiB"),
+        secret: false,
+        doc: "How long a request body may be, where it is not one in which many links are made.",
+    },
+    Setting {
+        key: Key::LimitsBodyRate,
+        name: "limits.body_rate",
+        env: "CAROM_LIMITS_BODY_RATE",
+        flag: None,
+        kind: "1 to 1000000",
+        default: Some("32"),
+        secret: false,
+        doc: "How many bytes a second of a body without end must come.",
+    },
+    Setting {
+        key: Key::LimitsQueuedBytes,
+        name: "limits.queued_bytes",
+        env: "CAROM_LIMITS_QUEUED_BYTES",
+        flag: None,
+        kind: "a size, 64KiB to 16MiB",
+        default: Some("64KiB"),
+        secret: false,
+        doc: "How much is kept for a client that does not read; above it nothing more is read from it or made for it.",
+    },
+    Setting {
         key: Key::LimitsCreatesPerSecond,
         name: "limits.creates_per_second",
         env: "CAROM_LIMITS_CREATES_PER_SECOND",
@@ -472,6 +616,16 @@ pub static SETTINGS: [Setting; 41] = [
         default: Some("10"),
         secret: false,
         doc: "How many links that do not exist an address may ask a core for a second, ten seconds' worth at once; 0: any number.",
+    },
+    Setting {
+        key: Key::DrainDelay,
+        name: "drain.delay",
+        env: "CAROM_DRAIN_DELAY",
+        flag: None,
+        kind: "a time such as 0s or 10s",
+        default: Some("0s"),
+        secret: false,
+        doc: "How long after SIGTERM new connections are still taken, while /readyz says 503: as long as balancers take to notice.",
     },
     Setting {
         key: Key::LogLevel,
@@ -503,33 +657,6 @@ pub fn by_name(name: &str) -> Option<&'static Setting> {
 /// The setting of that environment variable.
 pub fn by_env(env: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.env == env)
-}
-
-/// Every environment variable with its meaning, for the help text.
-pub fn environment_help() -> String {
-    let width = SETTINGS.iter().map(|setting| setting.env.len()).max().unwrap_or(0);
-    let mut help = format!("  {CONFIG_ENV:width$}  The settings file, as --config.\n");
-    for setting in &SETTINGS {
-        help.push_str(&format!("  {:width$}  {}\n", setting.env, setting.doc));
-        let default = setting.default.map_or(String::new(), |default| format!("; default {default}"));
-        help.push_str(&format!("  {:width$}  ({}{default})\n", "", setting.kind));
-    }
-    help
-}
-
-/// The table of all settings, for the README.
-pub fn markdown_table() -> String {
-    let mut table =
-        String::from("| key | environment | flag | value | default | meaning |\n|---|---|---|---|---|---|\n");
-    for setting in &SETTINGS {
-        let code = |text: &str| format!("`{text}`");
-        let name = if setting.secret { "not in the file".to_owned() } else { code(setting.name) };
-        let flag = setting.flag.map_or(String::new(), code);
-        let default = setting.default.map_or(String::new(), code);
-        let (env, kind, doc) = (code(setting.env), setting.kind, setting.doc);
-        table.push_str(&format!("| {name} | {env} | {flag} | {kind} | {default} | {doc} |\n"));
-    }
-    table
 }
 
 #[cfg(test)]

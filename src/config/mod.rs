@@ -8,6 +8,7 @@ pub(crate) mod check;
 mod cpus;
 mod describe;
 mod file;
+pub mod help;
 pub mod keys;
 mod problem;
 mod raw;
@@ -77,8 +78,12 @@ pub struct Settings {
     pub block: Hosts,
     /// The domains besides the default one.
     pub domains: Domains,
+    /// How TLS is spoken.
+    pub tls: Tls,
     /// What an operator may bound.
     pub limits: Limits,
+    /// How long new connections are taken after the signal to end.
+    pub drain_delay: Duration,
     /// How much is logged.
     pub log_level: LogLevel,
     /// Listeners that others than this machine can reach.
@@ -127,6 +132,19 @@ pub struct Domains {
     pub fallback: bool,
     /// What a request for another host is told.
     pub unknown_host: UnknownHost,
+}
+
+/// How TLS is spoken. Without certificates it is not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tls {
+    /// Files with certificates, each with the file of its key.
+    pub pairs: Vec<(PathBuf, PathBuf)>,
+    /// Which public addresses speak TLS, in their order.
+    pub secure: Vec<bool>,
+    /// Whether HTTP/2 is spoken with who asks for it.
+    pub http2: bool,
+    /// For how long browsers must not come without TLS.
+    pub hsts: Option<Duration>,
 }
 
 /// Where the dynamic part of a list of hosts is read.
@@ -197,12 +215,8 @@ impl std::fmt::Debug for Secret {
 /// What an operator may bound; every other bound is fixed, in [`crate::limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Open connections of one core, at least 1.
-    pub connections: usize,
-    /// How long a connection may be silent between requests.
-    pub idle: Duration,
-    /// How long a request head may take from its first byte to its last.
-    pub head: Duration,
+    /// What one core takes of connections.
+    pub connections: crate::limits::ConnectionLimits,
     /// Links that an app may make a second; 0: any number.
     pub creates_per_second: u32,
     /// Links that do not exist that an address may ask a core for a second; 0: any number.

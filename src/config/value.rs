@@ -212,6 +212,17 @@ pub(super) fn size(written: &Written, least: u64) -> Result<u64, Wrong> {
     }
 }
 
+/// A number of bytes, at least `least` and at most `most`.
+pub(super) fn size_within(written: &Written, least: u64, most: u64) -> Result<u64, Wrong> {
+    match size(written, least)? {
+        bytes if bytes <= most => Ok(bytes),
+        bytes => Err(Wrong::new(
+            format!("{} is too large", show_size(bytes)),
+            format!("write a size of at most {}", show_size(most)),
+        )),
+    }
+}
+
 /// A size as [`size`] reads it.
 pub(super) fn show_size(bytes: u64) -> String {
     let binary = UNITS[..4].iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
@@ -232,6 +243,16 @@ pub(super) fn window(written: &Written) -> Result<Option<Duration>, Wrong> {
 /// A span of time, or all time.
 pub(super) fn kept(written: &Written) -> Result<Option<Duration>, Wrong> {
     span(written, "forever")
+}
+
+/// A span of time that may be none, an hour at most.
+pub(super) fn delay(written: &Written) -> Result<Duration, Wrong> {
+    const RIGHT: &str = "write a time from \"0s\" to \"1h\", such as \"10s\"";
+    let time = span(written, "0s").map_err(|wrong| Wrong { right: RIGHT.to_owned(), ..wrong })?.unwrap_or_default();
+    match time.as_secs() {
+        0..=3_600 => Ok(time),
+        _ => Err(Wrong::new(format!("{} is more than an hour", quoted(&window_text(time))), RIGHT)),
+    }
 }
 
 /// A span of time, or a word that stands for no bound.
@@ -341,6 +362,33 @@ pub(super) fn proxied(text: &str) -> Result<Proxied, Wrong> {
             Wrong::new(reason, "write \"off\", \"require\" or addresses of listen")
         }),
     }
+}
+
+/// Which listeners speak TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Secure {
+    /// All.
+    All,
+    /// The one of this address.
+    At(SocketAddr),
+}
+
+pub(super) fn secure(text: &str) -> Result<Secure, Wrong> {
+    if text == "all" {
+        return Ok(Secure::All);
+    }
+    text.parse().map(Secure::At).map_err(|_| {
+        let reason = format!("{} is neither all nor an address", quoted(text));
+        Wrong::new(reason, "write \"all\" or addresses of listen")
+    })
+}
+
+/// The name of a file, of several.
+pub(super) fn file(text: &str) -> Result<PathBuf, Wrong> {
+    if text.trim().is_empty() {
+        return Err(Wrong::new("is empty", "write the path of a file"));
+    }
+    Ok(PathBuf::from(text))
 }
 
 /// In which field proxies say who the client is.

@@ -6,6 +6,7 @@
 pub mod allowances;
 pub mod apps;
 pub mod catalog;
+pub mod certificates;
 pub mod disk;
 pub mod expiry;
 pub mod export;

@@ -11,9 +11,9 @@ use super::slow::Stream;
 use crate::desk::Desk;
 use crate::forwarded::Trust;
 use crate::guard::{Place, Source};
-use crate::limits::PROGRESS_LEN_MIN;
 use crate::visits::Visitor;
 use crate::wire::connection::Expects;
+use crate::wire::tls::Session;
 use crate::wire::{Ask, Connection, Rejection};
 
 /// Where a connection is in its life.
@@ -58,6 +58,8 @@ pub(super) struct Conn {
     pub(super) socket: OwnedFd,
     pub(super) tag: Tag,
     pub(super) machine: Connection,
+    /// What is between it and the wire, where that is TLS.
+    pub(super) tls: Option<Box<Session>>,
     pub(super) stage: Stage,
     /// Received, not consumed. Without memory while empty.
     pub(super) unconsumed: Vec<u8>,
@@ -91,6 +93,14 @@ pub(super) struct Conn {
     pub(super) peer_ended: bool,
     /// It is in the list of those to settle.
     pub(super) dirty: bool,
+    /// It is counted among the TLS handshakes under way.
+    pub(super) is_handshaking: bool,
+    /// It is in the list of those whose handshake is to go on.
+    pub(super) is_waiting: bool,
+    /// It has to go because there are too many.
+    pub(super) is_evicted: bool,
+    /// How much of it may wait in either direction, in bytes.
+    pub(super) queued_max: u32,
     /// The address of the client, where the one who connected has told of another than its own.
     client: Option<IpAddr>,
     /// That of the one who connected, or of the client whom that one has told of, once somebody wanted to know.
@@ -99,14 +109,17 @@ pub(super) struct Conn {
     is_nameless: bool,
     /// Where the client is, once somebody wanted to know.
     place: Option<Place>,
+    /// The address that it is counted for, where connections of addresses are.
+    pub(super) counted: Option<Place>,
 }
 
 impl Conn {
-    pub(super) fn new(socket: OwnedFd, tag: Tag, machine: Connection, tick: u32) -> Conn {
+    pub(super) fn new(socket: OwnedFd, tag: Tag, machine: Connection, (tick, queued_max): (u32, u32)) -> Conn {
         Conn {
             socket,
             tag,
             machine,
+            tls: None,
             stage: Stage::Open,
             unconsumed: Vec::new(),
             out: Vec::new(),
@@ -126,10 +139,15 @@ impl Conn {
             stopping: false,
             peer_ended: false,
             dirty: false,
+            is_handshaking: false,
+            is_waiting: false,
+            is_evicted: false,
+            queued_max,
             client: None,
             peer: None,
             is_nameless: false,
             place: None,
+            counted: None,
         }
     }
 
@@ -189,17 +207,18 @@ impl Conn {
         desk.guard().counts_misses() && self.place(desk).is_some_and(|place| desk.guard().miss(place).is_err())
     }
 
-    fn place(&mut self, desk: &Desk) -> Option<Place> {
+    /// Where the client is.
+    pub(super) fn place(&mut self, desk: &Desk) -> Option<Place> {
         if self.place.is_none() {
             self.place = self.address().map(|address| desk.guard().place(address));
         }
         self.place
     }
 
-    /// Notes that so many bytes of a body without end have come. With each [`PROGRESS_LEN_MIN`] of them its time begins anew.
-    pub(super) fn note_progress(&mut self, len: usize, tick: u32) {
+    /// Notes that so many bytes have come where only their number counts. With each `least` of them its time begins anew.
+    pub(super) fn note_progress(&mut self, len: usize, least: usize, tick: u32) {
         self.progress += len;
-        if self.progress >= PROGRESS_LEN_MIN {
+        if self.progress >= least {
             (self.progress, self.since) = (0, tick);
         }
     }
@@ -212,12 +231,28 @@ impl Conn {
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
     }
 
+    /// Whether it speaks HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        self.slow.as_ref().is_some_and(|slow| slow.is_http2())
+    }
+
+    /// Which of the core's answers are for it.
+    #[inline]
+    pub(super) fn voice(&self) -> usize {
+        usize::from(self.tls.is_some())
+    }
+
+    /// Whether more of it waits to be sent than is good.
+    pub(super) fn is_congested(&self) -> bool {
+        self.out.len() >= self.queued_max as usize
+    }
+
     /// Whether it may send a request, none of which has come yet.
     pub(super) fn awaits_request(&self) -> bool {
         let expects = self.machine.expects(self.unconsumed.len());
         // Before a PROXY header it is waited for as for a head, although nothing has come.
         let has_begun = expects != Expects::Request && (expects != Expects::Head || !self.unconsumed.is_empty());
-        self.stage == Stage::Open && !has_begun
+        self.stage == Stage::Open && !has_begun && !self.is_handshaking
     }
 }
 
@@ -247,7 +282,7 @@ impl Conns {
     }
 
     /// Puts a connection into a free slot.
-    pub(super) fn insert(&mut self, socket: OwnedFd, machine: Connection, tick: u32) -> u32 {
+    pub(super) fn insert(&mut self, socket: OwnedFd, machine: Connection, (tick, queued_max): (u32, u32)) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, conn: None });
             (self.slots.len() - 1) as u32
@@ -256,7 +291,7 @@ impl Conns {
         // Completions of the slot's last connection carry another generation. 24 bits fit the ring's user data.
         place.generation = (place.generation + 1) & 0x00ff_ffff;
         let tag = Tag { slot, generation: place.generation };
-        place.conn = Some(Box::new(Conn::new(socket, tag, machine, tick)));
+        place.conn = Some(Box::new(Conn::new(socket, tag, machine, (tick, queued_max))));
         self.open += 1;
         slot
     }

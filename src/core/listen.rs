@@ -14,8 +14,54 @@ const BACKLOG: i32 = 65_535;
 pub struct Listener {
     /// Bound, and not open yet.
     pub socket: Socket,
-    /// Whether each connection begins with a PROXY header.
+    /// What comes before HTTP.
+    pub begins: Begins,
+    /// Whether somebody else holds it, too, and goes on with it after us: whoever waits in its queue stays there.
+    pub is_handed: bool,
+}
+
+/// What comes before HTTP on the connections of a listener.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Begins {
+    /// A PROXY header.
     pub proxied: bool,
+    /// TLS, behind that.
+    pub secure: bool,
+}
+
+/// The listening sockets that a service manager has handed over (`sd_listen_fds(3)`), each with its address.
+///
+/// # Errors
+/// When one of them is no listening socket of TCP.
+pub fn handed_over() -> io::Result<Vec<(SocketAddr, Socket)>> {
+    let mut handed = listenfd::ListenFd::from_env();
+    let mut sockets = Vec::new();
+    for number in 0..handed.len() {
+        let Some(listener) = handed.take_tcp_listener(number)? else { continue };
+        let address = listener.local_addr()?;
+        let socket = Socket::from(listener);
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        sockets.push((address, socket));
+    }
+    Ok(sockets)
+}
+
+/// Takes those of the handed sockets that are of that address, one for each of `count` cores. Where there are fewer, several
+/// cores accept from one. None where nothing was handed over for it.
+///
+/// # Errors
+/// When there are no more descriptors.
+pub fn take_handed(
+    handed: &mut Vec<(SocketAddr, Socket)>,
+    address: SocketAddr,
+    count: usize,
+) -> io::Result<Vec<Socket>> {
+    let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(handed).into_iter().partition(|(of, _)| *of == address);
+    *handed = others;
+    // Each must have somebody who accepts from it: those who come are spread over all of them.
+    let count = if ours.is_empty() { 0 } else { count.max(ours.len()) };
+    (0..count).map(|number| ours[number % ours.len()].1.try_clone()).collect()
 }
 
 /// Reserves an address: one socket for each of `count` cores, bound but not listening yet, so that nobody is let in

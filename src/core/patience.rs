@@ -2,8 +2,9 @@
 
 use super::conn::Stage;
 use super::slow::Ending;
-use super::work::{TICKS_PER_SECOND, Work, count, may_step};
-use crate::limits::{BODY_TIME_MAX, FETCH_TIME_MAX, SEND_TIME_MAX};
+use super::told::{count, may_step};
+use super::work::{TICKS_PER_SECOND, Work};
+use crate::limits::{FETCH_TIME_MAX, GOODBYE_TIME_MAX, SEND_TIME_MAX};
 use crate::wire::answer::{Found, Told};
 use crate::wire::connection::Expects;
 use crate::wire::{Ask, Rejection};
@@ -44,14 +45,36 @@ impl Work {
         if conn.stage != Stage::Open || conn.asking.is_some() || conn.rejection.is_some() {
             return;
         }
+        if conn.is_handshaking && !conn.machine.awaits_proxy() {
+            if waited >= ticks(self.limits.head_time) {
+                self.break_off(slot);
+            }
+            return;
+        }
+        if let Some(stream) = conn.slow.as_ref().filter(|stream| stream.is_http2()) {
+            // While something is done for it, or on its way to it, its time does not run; but that must go on.
+            let limit = match (stream.is_leaving(), conn.is_busy()) {
+                (true, _) if !conn.is_busy() => GOODBYE_TIME_MAX,
+                (_, true) => self.limits.body_time,
+                _ => self.limits.idle_time,
+            };
+            match (conn.is_busy() || stream.is_leaving(), waited >= ticks(limit)) {
+                (_, false) => {}
+                (true, true) => self.break_off(slot),
+                (false, true) => self.close_idle(slot),
+            }
+            return;
+        }
         match conn.machine.expects(conn.unconsumed.len()) {
             Expects::Head if may_step(conn) && waited >= ticks(self.limits.head_time) => {
                 self.reject(slot, Rejection::Timeout);
             }
             // While we are the ones who do not read, its time does not run.
             Expects::Stream if !may_step(conn) => conn.since = tick,
-            Expects::Stream if waited >= ticks(BODY_TIME_MAX) => self.reject(slot, Rejection::Timeout),
-            Expects::Body if may_step(conn) && waited >= ticks(BODY_TIME_MAX) => self.reject(slot, Rejection::Timeout),
+            Expects::Stream if waited >= ticks(self.limits.body_time) => self.reject(slot, Rejection::Timeout),
+            Expects::Body if may_step(conn) && waited >= ticks(self.limits.body_time) => {
+                self.reject(slot, Rejection::Timeout);
+            }
             Expects::Request if !conn.is_busy() && waited >= ticks(self.limits.idle_time) => self.close_idle(slot),
             _ => {}
         }
@@ -64,16 +87,17 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         let ask = Ask { close: true, ..asking.ask };
         count(&self.stats, &Told::Found(Found::Elsewhere));
-        self.answers.write(&mut conn.out, &ask, &[], &Told::Found(Found::Elsewhere), self.now.unix_ms);
+        self.answers[conn.voice()].write(&mut conn.out, &ask, &[], &Told::Found(Found::Elsewhere), self.now.unix_ms);
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         conn.stage = Stage::Finishing;
     }
 
     /// Takes no further request of a connection: it ends with the answers to those it has.
-    fn close_idle(&mut self, slot: u32) {
+    pub(super) fn close_idle(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         match &conn.slow {
+            Some(stream) if stream.is_http2() => stream.leave(),
             Some(stream) => {
                 conn.machine.end();
                 stream.end(Ending::Last);
@@ -88,7 +112,7 @@ impl Work {
         for slot in 0..self.conns.slots() as u32 {
             let Some(conn) = self.conns.get(slot) else { continue };
             conn.machine.close_after_next();
-            if conn.slow.is_some() && conn.is_busy() && conn.awaits_request() {
+            if conn.is_http2() || conn.slow.is_some() && conn.is_busy() && conn.awaits_request() {
                 self.close_idle(slot);
             }
         }

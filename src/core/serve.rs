@@ -13,34 +13,27 @@ use carom_ring::{Chunk, Completion, Ring, Tag};
 use carom_shards::{CodeHash, CodeHasher, CoreCount, CoreId};
 
 use super::conn::Stage;
+use super::crowd::EVICTED_FOR_FILES;
 use super::data::Data;
 use super::executor::{self, Running};
-use super::listen::{self, Listener};
+use super::listen::{self, Begins, Listener};
 use super::mesh::{self, Mesh};
 use super::residents::Share;
+use super::secure::Secure;
 use super::shard::Shard;
-use super::slow::{STREAM_LEN_MAX, Service};
+use super::slow::Service;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::desk::{Codes, Counters, Desk};
 use crate::forwarded::Trust;
+use crate::limits::ConnectionLimits;
 use crate::mail::ToCore;
 use crate::stats::unix_ms;
+use crate::tls::Identity;
 use crate::visits::VisitSender;
 
 /// In a drain: how long connections whose handshake is under way may still come in, and how long kept-alive connections
 /// may still ask, before listeners and idle connections are closed.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
-
-/// The limits of a core that its operator can set.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Most connections of one core.
-    pub connections: usize,
-    /// From the first byte of a head to its last.
-    pub head_time: Duration,
-    /// Between two requests.
-    pub idle_time: Duration,
-}
 
 /// What a core is made from, besides its place in the mesh. Sent to its thread.
 pub struct CoreParts {
@@ -61,7 +54,11 @@ pub struct CoreParts {
     /// How much of its links it keeps in memory.
     pub share: Share,
     /// Its limits.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
+    /// Who the service is where it speaks TLS.
+    pub identity: Option<Identity>,
+    /// For how long browsers are told not to come without TLS.
+    pub hsts: Option<Duration>,
     /// Its segment of fresh codes.
     pub codes: Box<dyn Codes + Send>,
     /// Where it tells of visits.
@@ -147,10 +144,12 @@ struct Core {
     work: Work,
     /// Each listener, until it is closed.
     listeners: Vec<Option<Listener>>,
-    /// Which of them require a PROXY header.
-    proxied: Vec<bool>,
+    /// What comes before HTTP on each of them.
+    begins: Vec<Begins>,
     /// Whether the accept of each listener is armed.
     accepting: Vec<bool>,
+    /// Accepting pauses until the next tick.
+    is_pausing: bool,
     is_open: bool,
     mail: Receiver<ToCore>,
     completions: Vec<Completion>,
@@ -176,10 +175,19 @@ impl Core {
         let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
         Ok(Core {
             ring,
-            work: Work::new(now, data, desk, service, stats, (parts.limits, parts.trust)),
+            work: Work::new(
+                now,
+                data,
+                desk,
+                service,
+                stats,
+                (parts.limits, parts.trust),
+                Secure::new(parts.identity, parts.hsts),
+            ),
             accepting: vec![false; parts.listeners.len()],
-            proxied: parts.listeners.iter().map(|listener| listener.proxied).collect(),
+            begins: parts.listeners.iter().map(|listener| listener.begins).collect(),
             listeners: parts.listeners.into_iter().map(Some).collect(),
+            is_pausing: false,
             is_open: false,
             mail: parts.mail,
             completions: Vec::new(),
@@ -225,6 +233,7 @@ impl Core {
         worked |= self.work.serve_mesh();
         worked |= self.take_mail()?;
         worked |= self.work.serve_desk();
+        worked |= self.work.serve_handshakes();
         self.settle_all();
         self.work.record_turn();
         if let Some(data) = &mut self.work.data {
@@ -269,12 +278,13 @@ impl Core {
                     self.accepting[listener as usize] = false;
                 }
                 match result {
-                    Ok(socket) if self.work.conns.len() < self.work.limits.connections => {
-                        self.admit(socket, listener as usize);
+                    Ok(socket) => self.admit(socket, listener as usize),
+                    // Out of descriptors or memory. Armed again with the next tick, not at once.
+                    Err(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                        for _ in 0..EVICTED_FOR_FILES {
+                            self.work.evict();
+                        }
                     }
-                    // Full: closing it at once is the quickest answer, and the balancer's sign to go elsewhere.
-                    Ok(socket) => drop(socket),
-                    // Out of descriptors or memory, or cancelled. Armed again with the next tick, not at once.
                     Err(_) => self.finish_if_empty(),
                 }
             }
@@ -293,8 +303,13 @@ impl Core {
     }
 
     fn admit(&mut self, socket: std::os::fd::OwnedFd, listener: usize) {
-        let is_proxied = self.proxied[listener];
-        if is_proxied {
+        let begins = self.begins[listener];
+        if !self.work.has_room(begins) {
+            // Closing it at once is the quickest answer, and the balancer's sign to go elsewhere.
+            drop(socket);
+            return self.pause_if_crowded();
+        }
+        if begins.proxied {
             match peer_of(&socket) {
                 Some(peer) if self.work.trust.proxies.has(peer) => {}
                 // Whoever else can reach the listener must not say who the client is.
@@ -303,9 +318,18 @@ impl Core {
                 None => return,
             }
         }
-        let slot = self.work.open(socket, is_proxied);
+        let slot = self.work.open(socket, begins);
         if let Some(conn) = self.work.conns.get(slot) {
             Work::touch(&mut self.work.dirty, conn);
+        }
+    }
+
+    /// Leaves those who come in the queues until the next tick, if too many of them were turned away since the last one.
+    fn pause_if_crowded(&mut self) {
+        if self.work.crowd.must_pause() && !std::mem::replace(&mut self.is_pausing, true) {
+            for listener in (0..self.accepting.len()).filter(|&listener| self.accepting[listener]) {
+                self.ring.cancel_accept(listener as u32);
+            }
         }
     }
 
@@ -389,9 +413,11 @@ impl Core {
         if !self.is_open || matches!(self.phase, Phase::Finishing { .. } | Phase::Finished) {
             return;
         }
+        let is_closing = self.phase != Phase::Serving;
         for (index, listener) in self.listeners.iter().enumerate() {
-            if let Some(Listener { socket, .. }) = listener
+            if let Some(Listener { socket, is_handed, .. }) = listener
                 && !self.accepting[index]
+                && !(*is_handed && is_closing)
             {
                 self.ring.accept(socket, index as u32);
                 self.accepting[index] = true;
@@ -405,9 +431,11 @@ impl Core {
         if self.work.now.tick.is_multiple_of(TICKS_PER_SECOND) {
             self.work.desk.expire(Instant::now());
         }
-        self.work.answers.tick(unix_ms() / 1_000);
+        self.work.answers.iter_mut().for_each(|answers| answers.tick(unix_ms() / 1_000));
         self.work.stats.codes_remaining.set(self.work.desk.codes_remaining() as u64);
         self.work.sweep();
+        self.work.crowd.tick();
+        self.is_pausing = false;
         self.arm_accepts();
         self.go_on_draining();
     }
@@ -417,8 +445,11 @@ impl Core {
             return;
         }
         if self.is_open {
-            for Listener { socket, .. } in self.listeners.iter().flatten() {
-                if let Err(error) = listen::refuse_new(socket) {
+            for (index, Listener { socket, is_handed, .. }) in self.listeners.iter().flatten().enumerate() {
+                if *is_handed {
+                    // Whoever waits is for the next process.
+                    self.ring.cancel_accept(index as u32);
+                } else if let Err(error) = listen::refuse_new(socket) {
                     tracing::debug!("new connections cannot be kept out while the queue is emptied: {error}");
                 }
             }
@@ -448,8 +479,9 @@ impl Core {
             if self.accepting[index] {
                 self.ring.cancel_accept(index as u32);
             }
-            let Some(Listener { socket, .. }) = self.listeners[index].take() else { continue };
+            let Some(Listener { socket, is_handed, .. }) = self.listeners[index].take() else { continue };
             while self.is_open
+                && !is_handed
                 && let Ok((accepted, _)) = socket.accept()
             {
                 // An accepted socket does not inherit the non-blocking mode; the ring does not mind.
@@ -487,12 +519,20 @@ impl Core {
         if conn.stage == Stage::Dead {
             return self.bury(slot);
         }
-        if !conn.out.is_empty() && !conn.sending {
+        let out = match conn.tls {
+            _ if conn.sending => Vec::new(),
+            None => std::mem::take(&mut conn.out),
+            Some(_) => self.work.take_sendable(slot),
+        };
+        let Some(conn) = self.work.conns.get(slot) else { return };
+        if !out.is_empty() {
             conn.sent = 0;
             conn.sending = true;
             conn.sent_since = self.work.now.tick;
-            let out = std::mem::take(&mut conn.out);
             self.ring.send(&conn.socket, conn.tag, out, 0);
+        } else if !conn.sending && conn.out.is_empty() {
+            // Keeps the memory for the next answer.
+            conn.out = out;
         }
         if conn.stage == Stage::Finishing && !conn.sending {
             if conn.peer_ended {
@@ -514,7 +554,7 @@ impl Core {
             conn.stage = Stage::Dead;
             return self.bury(slot);
         }
-        let full = conn.stage == Stage::Open && conn.unconsumed.len() >= STREAM_LEN_MAX;
+        let full = conn.stage == Stage::Open && conn.unconsumed.len() >= conn.queued_max as usize;
         if conn.receiving && full && !conn.stopping {
             conn.stopping = true;
             self.ring.cancel_receive(conn.tag);
@@ -538,7 +578,10 @@ impl Core {
             }
             return;
         }
-        self.work.conns.remove(slot);
+        if let Some(conn) = self.work.conns.remove(slot) {
+            self.work.secure.forget(&conn);
+            self.work.crowd.forget(&conn);
+        }
         self.work.stats.connections.set(self.work.conns.len() as u64);
         self.finish_if_empty();
     }

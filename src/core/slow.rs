@@ -7,30 +7,43 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{CONNECTION, HeaderValue};
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper::server::conn::http1;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, STRICT_TRANSPORT_SECURITY};
+use hyper::rt::{Executor, Read, ReadBufCursor, Write};
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 
+use super::executor::{Woken, spawn_task};
 use crate::desk::Desk;
 use crate::guard::Source;
-use crate::limits::{HEAD_LEN_MAX, HEADERS_MAX};
-
-/// Bytes that may wait in either direction before the writer has to pause. A few answers, or a piece of a body.
-pub(super) const STREAM_LEN_MAX: usize = 64 * 1024;
+use crate::limits::{ConnectionLimits, HEADERS_MAX, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW};
 
 /// The body of an answer: whole, or made while it is sent.
 type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
 /// Answers the requests of a core.
 pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
+
+/// How hyper is to speak with a client.
+pub(super) struct Manner {
+    /// Where its requests come from.
+    pub(super) source: Option<Source>,
+    /// In frames, rather than HTTP/1.1.
+    pub(super) is_http2: bool,
+    /// What it is told of coming back with TLS.
+    pub(super) hsts: Option<HeaderValue>,
+    /// What is taken from it.
+    pub(super) limits: ConnectionLimits,
+    /// Whose tasks answer its requests.
+    pub(super) woken: Woken,
+}
 
 /// Why nothing more comes in for hyper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +64,9 @@ struct Answered(bool);
 #[derive(Debug)]
 pub(super) struct Stream {
     slot: u32,
+    is_http2: bool,
+    /// Bytes that may wait in either direction.
+    queued_max: usize,
     desk: Rc<Desk>,
     state: RefCell<State>,
 }
@@ -67,6 +83,8 @@ struct State {
     /// The connection is gone.
     gone: bool,
     outbound: Vec<u8>,
+    /// No request is taken any more, those under way are answered: HTTP/2 alone can say so.
+    leaving: bool,
     /// The loop has more unsent bytes than is good; hyper must wait.
     congested: bool,
     /// hyper had something to write and could not.
@@ -86,8 +104,8 @@ struct State {
 
 impl State {
     /// Whether hyper should write no more for now.
-    fn is_congested(&self) -> bool {
-        self.congested || self.outbound.len() >= STREAM_LEN_MAX
+    fn is_congested(&self, queued_max: usize) -> bool {
+        self.congested || self.outbound.len() >= queued_max
     }
 
     /// Whether nothing will follow the request that hyper asked about last.
@@ -106,14 +124,15 @@ impl Stream {
     pub(super) fn start(
         slot: u32,
         heads: u32,
-        source: Option<Source>,
+        manner: Manner,
         desk: Rc<Desk>,
-        service: &Service,
+        service: Service,
     ) -> (Rc<Stream>, impl Future<Output = ()> + 'static) {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
-        let stream = Rc::new(Stream { slot, desk, state });
-        (Rc::clone(&stream), drive(stream, source, Rc::clone(service)))
+        let (is_http2, queued_max) = (manner.is_http2, manner.limits.queued_len);
+        let stream = Rc::new(Stream { slot, is_http2, queued_max, desk, state });
+        (Rc::clone(&stream), drive(stream, manner, service))
     }
 
     // For the loop.
@@ -135,6 +154,24 @@ impl Stream {
         let mut state = self.state.borrow_mut();
         state.ending = Some(ending);
         state.wake();
+    }
+
+    /// Whether it holds frames of HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        self.is_http2
+    }
+
+    /// Takes no further request of a client that speaks HTTP/2, and tells it so.
+    pub(super) fn leave(&self) {
+        let mut state = self.state.borrow_mut();
+        if !std::mem::replace(&mut state.leaving, true) {
+            state.wake();
+        }
+    }
+
+    /// Whether it has been told.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.state.borrow().leaving
     }
 
     /// Says that the connection is gone.
@@ -164,7 +201,7 @@ impl Stream {
     /// Whether more bytes wait for hyper than is good.
     pub(super) fn is_full(&self) -> bool {
         let state = self.state.borrow();
-        state.inbound.len() - state.read >= STREAM_LEN_MAX
+        state.inbound.len() - state.read >= self.queued_max
     }
 
     /// Whether a handler is at work, or hyper still has something to read.
@@ -183,6 +220,18 @@ impl Stream {
         self.state.borrow().finished
     }
 
+    /// hyper asks for the answer to one more request. After `most` of them no other is taken; 0: any number.
+    fn note_request(&self, most: u32) {
+        let mut state = self.state.borrow_mut();
+        state.in_flight += 1;
+        state.asked_heads = state.asked_heads.wrapping_add(1);
+        let is_last = self.is_http2 && most > 0 && state.asked_heads >= most;
+        drop(state);
+        if is_last {
+            self.leave();
+        }
+    }
+
     fn kick(&self) {
         self.desk.kick(self.slot);
     }
@@ -190,7 +239,7 @@ impl Stream {
     /// Waits until hyper may write, or nobody is left to write to.
     fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
-        if !state.is_congested() || state.gone {
+        if !state.is_congested(self.queued_max) || state.gone {
             return Poll::Ready(());
         }
         state.writer = Some(context.waker().clone());
@@ -201,23 +250,26 @@ impl Stream {
 }
 
 /// Runs hyper until the connection ends, one way or the other.
-async fn drive(stream: Rc<Stream>, source: Option<Source>, service: Service) {
+async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
+    let Manner { source, hsts, limits, woken, .. } = manner;
     let handler = service_fn(|mut request: Request<Incoming>| {
         if let Some(source) = source {
             request.extensions_mut().insert(source);
         }
-        let (stream, service) = (Rc::clone(&stream), Rc::clone(&service));
-        let mut state = stream.state.borrow_mut();
-        state.in_flight += 1;
-        state.asked_heads = state.asked_heads.wrapping_add(1);
-        drop(state);
+        request.extensions_mut().insert(limits);
+        let (stream, service, hsts) = (Rc::clone(&stream), Rc::clone(&service), hsts.clone());
+        stream.note_request(limits.requests);
         async move {
             // hyper collects answers however much waits to be sent. Nothing is made that the client does not take.
             poll_fn(|context| stream.poll_room(context)).await;
-            let mut response = service(request).await.map(|content| Answering { content, stream: Rc::clone(&stream) });
+            let answer = if is_of_two_hosts(&request) { malformed() } else { service(request).await };
+            let mut response = answer.map(|content| Answering { content, stream: Rc::clone(&stream) });
+            if let Some(hsts) = hsts {
+                response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, hsts);
+            }
             let mut state = stream.state.borrow_mut();
             state.answered_heads = state.answered_heads.wrapping_add(1);
-            if state.is_at_last() {
+            if state.is_at_last() && !stream.is_http2 {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             drop(state);
@@ -225,17 +277,68 @@ async fn drive(stream: Rc<Stream>, source: Option<Source>, service: Service) {
         }
     });
     // An error here is the client's (it went away, or its body broke off): there is nobody left to tell.
-    let _ = http1::Builder::new()
-        .half_close(true)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(2 * HEAD_LEN_MAX)
-        .serve_connection(End(Rc::clone(&stream)), handler)
+    if stream.is_http2 {
+        let mut connection = pin!(
+            http2::Builder::new(Tasks(woken))
+                .max_concurrent_streams(STREAMS_MAX)
+                .max_pending_accept_reset_streams(STREAMS_RESET_MAX)
+                .max_local_error_reset_streams(STREAMS_RESET_MAX)
+                .max_header_list_size(limits.head_len)
+                .initial_stream_window_size(STREAM_WINDOW)
+                .initial_connection_window_size(STREAMS_WINDOW)
+                .max_send_buf_size(limits.queued_len)
+                .serve_connection(End(Rc::clone(&stream)), handler)
+        );
+        let mut is_leaving = false;
+        let _ = poll_fn(|context| {
+            if stream.is_leaving() && !std::mem::replace(&mut is_leaving, true) {
+                connection.as_mut().graceful_shutdown();
+            }
+            connection.as_mut().poll(context)
+        })
         .await;
+    } else {
+        let _ = http1::Builder::new()
+            .half_close(true)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(2 * limits.head_len as usize)
+            .serve_connection(End(Rc::clone(&stream)), handler)
+            .await;
+    }
     let mut state = stream.state.borrow_mut();
     state.finished = true;
     state.in_flight = 0;
     drop(state);
     stream.kick();
+}
+
+/// Whether a request names one host in its target and another in a field (RFC 9113, section 8.3.1): two programs could take it
+/// for requests of two domains. In HTTP/1.1 the one in the target counts (RFC 9112, section 3.2.2), and may be another.
+fn is_of_two_hosts(request: &Request<Incoming>) -> bool {
+    match (request.version(), request.uri().authority(), request.headers().get(HOST)) {
+        (hyper::Version::HTTP_2, Some(authority), Some(host)) => {
+            !authority.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes())
+        }
+        _ => false,
+    }
+}
+
+fn malformed() -> Response<Content> {
+    let mut answer =
+        Response::new(Box::pin(Full::new(Bytes::from_static(b"The request names two hosts.\n"))) as Content);
+    *answer.status_mut() = StatusCode::BAD_REQUEST;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}
+
+/// Runs what answers one request of a connection, beside those of the others.
+#[derive(Clone)]
+struct Tasks(Woken);
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        spawn_task(task, &self.0);
+    }
 }
 
 /// The body of an answer on its way out. While hyper has it, the connection is not idle.
@@ -283,7 +386,7 @@ impl Read for End {
         let mut state = self.0.state.borrow_mut();
         let waiting = &state.inbound[state.read..];
         if !waiting.is_empty() {
-            let was_full = waiting.len() >= STREAM_LEN_MAX;
+            let was_full = waiting.len() >= self.0.queued_max;
             let len = waiting.len().min(buffer.remaining());
             buffer.put_slice(&waiting[..len]);
             state.read += len;
@@ -319,7 +422,7 @@ impl Write for End {
         if state.gone || state.cut.is_some() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        state.write_blocked = state.is_congested();
+        state.write_blocked = state.is_congested(self.0.queued_max);
         if state.write_blocked {
             state.writer = Some(context.waker().clone());
             drop(state);

@@ -10,22 +10,25 @@ use carom_shards::Code;
 use hdrhistogram::Histogram;
 
 use super::conn::{Asking, Conn, Conns, Stage};
+use super::crowd::Crowd;
 use super::data::{Brought, Data, Place};
 use super::executor::{self, Woken};
+use super::listen::Begins;
 use super::look::{self, Looks, Next};
 use super::mesh::Question;
 use super::places::Places;
-use super::serve::Limits;
-use super::slow::{Ending, STREAM_LEN_MAX, Service, Stream};
+use super::secure::Secure;
+use super::slow::{Ending, Manner, Service, Stream};
+use super::told::{count, end_or_wait, go_on, looked, may_step, screen, tell_visit, visitor_of};
 use crate::desk::{Desk, Looked};
 use crate::forwarded::{Field, Trust};
+use crate::limits::ConnectionLimits;
 use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
 use crate::stats::{CoreStats, LatencySummary};
-use crate::visits::Visitor;
 use crate::wire::answer::{Answers, Found, Told};
 use crate::wire::connection::Expects;
 use crate::wire::head::all_of;
-use crate::wire::{Action, Ask, Connection, Rejection};
+use crate::wire::{Action, Bounds, Connection, Rejection};
 
 /// Ticks a second: the grain of every time limit.
 pub(super) const TICKS_PER_SECOND: u32 = 4;
@@ -57,12 +60,15 @@ pub(super) struct Work {
     looks: Option<Looks>,
     /// What tasks at the desk have asked other cores for.
     forwarded: HashMap<u64, Code>,
-    pub(super) answers: Answers,
+    /// For connections without TLS and with it.
+    pub(super) answers: [Answers; 2],
+    pub(super) secure: Secure,
+    pub(super) crowd: Crowd,
     pub(super) places: Places,
     pub(super) desk: Rc<Desk>,
     pub(super) service: Service,
     pub(super) stats: Arc<CoreStats>,
-    pub(super) limits: Limits,
+    pub(super) limits: ConnectionLimits,
     /// Whom it believes about clients.
     pub(super) trust: Arc<Trust>,
     pub(super) latency: Histogram<u64>,
@@ -82,7 +88,8 @@ impl Work {
         desk: Rc<Desk>,
         service: Service,
         stats: Arc<CoreStats>,
-        (limits, trust): (Limits, Arc<Trust>),
+        (limits, trust): (ConnectionLimits, Arc<Trust>),
+        secure: Secure,
     ) -> Work {
         let looks = data.as_ref().map(|data| Looks::new(desk.core(), data.shard.hasher(), desk.counters()));
         Work {
@@ -92,7 +99,10 @@ impl Work {
             conns: Conns::default(),
             dirty: Vec::new(),
             data,
-            answers: Answers::new(now.unix_ms / 1_000, desk.counters().misses_per_second),
+            answers: [None, secure.hsts()]
+                .map(|hsts| Answers::new(now.unix_ms / 1_000, desk.counters().misses_per_second, hsts)),
+            secure,
+            crowd: Crowd::new(&limits),
             places: Places::new(&desk.counters().domains),
             desk,
             service,
@@ -117,29 +127,42 @@ impl Work {
     }
 
     /// Takes a new connection. Returns its slot.
-    pub(super) fn open(&mut self, socket: std::os::fd::OwnedFd, is_proxied: bool) -> u32 {
+    pub(super) fn open(&mut self, socket: std::os::fd::OwnedFd, begins: Begins) -> u32 {
         let is_slow = self.data.is_none();
-        let mut machine = match (is_slow, is_proxied) {
+        let machine = match (is_slow, begins.proxied) {
             (true, _) => Connection::slow(),
             (false, true) => Connection::proxied(),
             (false, false) => Connection::fast(),
         };
+        let ConnectionLimits { head_len: head, body_len: body, requests, queued_len, .. } = self.limits;
+        let mut machine = machine.within(Bounds { head, body, requests });
         if self.draining {
             machine.close_after_next();
         }
-        let slot = self.conns.insert(socket, machine, self.now.tick);
+        let slot = self.conns.insert(socket, machine, (self.now.tick, queued_len as u32));
         self.stats.accepted.add(1);
         self.stats.connections.set(self.conns.len() as u64);
         if is_slow {
             self.start_stream(slot);
         }
+        if begins.secure {
+            self.begin_handshake(slot);
+        }
+        self.meet(slot, begins);
         slot
     }
 
-    fn start_stream(&mut self, slot: u32) {
+    pub(super) fn start_stream(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        let source = conn.source();
-        let (stream, task) = Stream::start(slot, conn.machine.heads(), source, Rc::clone(&self.desk), &self.service);
+        let manner = Manner {
+            source: conn.source(),
+            is_http2: conn.tls.as_ref().is_some_and(|tls| tls.is_http2()),
+            hsts: conn.tls.as_ref().and_then(|_| self.secure.hsts_value()),
+            limits: self.limits,
+            woken: self.woken.clone(),
+        };
+        let (stream, task) =
+            Stream::start(slot, conn.machine.heads(), manner, Rc::clone(&self.desk), Rc::clone(&self.service));
         conn.slow = Some(stream);
         executor::spawn_task(task, &self.woken);
     }
@@ -147,6 +170,16 @@ impl Work {
     /// Takes bytes that a connection received.
     #[inline]
     pub(super) fn receive(&mut self, slot: u32, bytes: &[u8]) {
+        match self.conns.get(slot) {
+            Some(conn) if conn.tls.is_some() => self.receive_sealed(slot, bytes),
+            Some(_) => self.take(slot, bytes),
+            None => {}
+        }
+    }
+
+    /// Takes bytes of HTTP, or what comes before it.
+    #[inline]
+    pub(super) fn take(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         if conn.stage != Stage::Open || conn.rejection.is_some() {
@@ -193,8 +226,9 @@ impl Work {
             let (heads, expects) = (conn.machine.heads(), conn.machine.expects(conn.unconsumed.len()));
             if heads != conn.heads || expects != conn.expects {
                 (conn.heads, conn.expects, conn.since) = (heads, expects, tick);
-            } else if expects == Expects::Stream {
-                conn.note_progress(len, tick);
+            } else if expects == Expects::Stream || conn.is_http2() {
+                let least = self.limits.body_rate as usize * self.limits.body_time.as_secs() as usize;
+                conn.note_progress(len, least, tick);
             }
         }
     }
@@ -220,7 +254,7 @@ impl Work {
                     }
                     if self.desk.guard().is_alert() && conn.is_barred(&self.desk) {
                         self.stats.throttled.add(1);
-                        self.answers.write(&mut conn.out, &ask, b"", &Told::TooMany, self.now.unix_ms);
+                        self.answers[conn.voice()].write(&mut conn.out, &ask, b"", &Told::TooMany, self.now.unix_ms);
                         if end_or_wait(conn, &ask, at == input.len()) {
                             return at;
                         }
@@ -261,7 +295,8 @@ impl Work {
                     count(&self.stats, &told);
                     tell_visit(&self.desk, &ask, &told, || visitor_of(&self.desk, &ask, taken));
                     let told = self.places.told(told, ask.place);
-                    self.answers.write(&mut conn.out, &ask, ask.query.of(taken), &told, self.now.unix_ms);
+                    let answers = &self.answers[conn.voice()];
+                    answers.write(&mut conn.out, &ask, ask.query.of(taken), &told, self.now.unix_ms);
                     self.answered += 1;
                     if end_or_wait(conn, &ask, at == input.len()) {
                         return at;
@@ -282,7 +317,13 @@ impl Work {
                         return at;
                     }
                 }
-                Action::From(client) => conn.come_from(client),
+                Action::From(client) => {
+                    conn.come_from(client);
+                    let is_secure = conn.tls.is_some();
+                    if !self.count_address(slot) || is_secure {
+                        return at;
+                    }
+                }
                 Action::HangUp => {
                     self.stats.bad_requests.add(1);
                     self.break_off(slot);
@@ -309,7 +350,7 @@ impl Work {
                 conn.rejection = Some(rejection);
             }
             None => {
-                self.answers.reject(&mut conn.out, rejection);
+                self.answers[conn.voice()].reject(&mut conn.out, rejection);
                 conn.stage = Stage::Finishing;
             }
         }
@@ -362,17 +403,22 @@ impl Work {
     fn pull(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let Some(stream) = conn.slow.clone() else { return };
-        if conn.out.len() >= STREAM_LEN_MAX && conn.sending {
+        let is_congested = conn.is_congested() && conn.sending;
+        if is_congested {
             stream.congest();
         } else {
             stream.take(&mut conn.out);
+            if stream.is_http2() && !conn.out.is_empty() {
+                // Whatever is said to a client that speaks HTTP/2 is progress.
+                (conn.since, conn.progress) = (self.now.tick, 0);
+            }
         }
         Self::touch(&mut self.dirty, conn);
-        if stream.is_finished() && conn.stage == Stage::Open && !(conn.out.len() >= STREAM_LEN_MAX && conn.sending) {
+        if stream.is_finished() && conn.stage == Stage::Open && !(conn.is_congested() && conn.sending) {
             if let Some(rejection) = conn.rejection.take()
                 && !stream.answered_the_cut()
             {
-                self.answers.reject(&mut conn.out, rejection);
+                self.answers[conn.voice()].reject(&mut conn.out, rejection);
             }
             conn.stage = Stage::Finishing;
         }
@@ -475,7 +521,7 @@ impl Work {
         tell_visit(&self.desk, &asking.ask, &told, || asking.visitor);
         let query = std::mem::take(&mut conn.query);
         let told = self.places.told(told, asking.ask.place);
-        self.answers.write(&mut conn.out, &asking.ask, &query, &told, self.now.unix_ms);
+        self.answers[conn.voice()].write(&mut conn.out, &asking.ask, &query, &told, self.now.unix_ms);
         self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
         Self::touch(&mut self.dirty, conn);
         if asking.ask.close {
@@ -528,6 +574,7 @@ impl Work {
             }
             ToCore::Hosts(hosts) => self.desk.allow(hosts),
             ToCore::Blocked(hosts) => self.desk.block(hosts),
+            ToCore::Identity(identity) => self.secure.take(identity),
             ToCore::Keys(keys) => self.desk.take_keys(keys),
             ToCore::CodesReady => {
                 self.desk.bring_codes();
@@ -612,88 +659,5 @@ impl Work {
             let _ = self.latency.record_n(nanos.clamp(1, 60_000_000_000), self.answered);
             self.answered = 0;
         }
-    }
-}
-
-/// Whether a connection may go on with its input: it waits for no other core and is not congested.
-#[inline]
-pub(super) fn may_step(conn: &Conn) -> bool {
-    conn.asking.is_none()
-        && conn.rejection.is_none()
-        && conn.out.len() < STREAM_LEN_MAX
-        && !conn.slow.as_ref().is_some_and(|stream| stream.is_full())
-}
-
-#[inline]
-pub(super) fn count(stats: &CoreStats, told: &Told<'_>) {
-    match told {
-        Told::Found(Found::Link { .. }) => stats.redirects.add(1),
-        Told::Found(Found::Missing | Found::Early | Found::Gone)
-        | Told::Blocked
-        | Told::Misdirected
-        | Told::Away(_) => {
-            stats.misses.add(1);
-        }
-        Told::TooMany => stats.throttled.add(1),
-        Told::Found(Found::Damaged | Found::Elsewhere) => stats.unavailable.add(1),
-    }
-}
-
-/// Who sent a request, whose head that is.
-fn visitor_of(desk: &Desk, ask: &Ask, head: &[u8]) -> Option<Visitor> {
-    desk.visitor(ask.user_agent.of(head), ask.referer.of(head))
-}
-
-/// Tells of the visit that an answer is; who asks for the head alone does not visit.
-#[inline]
-fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl FnOnce() -> Option<Visitor>) {
-    match told {
-        _ if ask.head_only => {}
-        Told::Found(Found::Link { .. }) => desk.tell_visit(Some(ask.code), visitor()),
-        Told::Found(Found::Missing | Found::Early) => desk.tell_visit(None, visitor()),
-        Told::Found(Found::Gone | Found::Damaged | Found::Elsewhere) => {}
-        Told::Blocked | Told::TooMany | Told::Misdirected | Told::Away(_) => {}
-    }
-}
-
-/// After an answer: whether the connection ends, or must wait before it goes on.
-#[inline]
-fn end_or_wait(conn: &mut Conn, ask: &Ask, is_last: bool) -> bool {
-    if ask.close {
-        conn.stage = Stage::Finishing;
-        conn.said_last = ask.asked_to_close && is_last;
-    }
-    ask.close || !may_step(conn)
-}
-
-/// Goes on with what memory has for a code. Of a link that leads nowhere any more no visit is used up.
-#[inline]
-fn go_on<'a>(desk: &Desk, looks: &mut Looks, found: Found<'a>, code: Code, token: u64, tick: u32) -> Next<'a> {
-    match found {
-        Found::Link { target, .. } if desk.blocks(target) => Next::Answer(found),
-        found => looks.go_on(found, code, token, tick),
-    }
-}
-
-/// What is told of what was found: not where a blocked link leads, and nothing to who asks for too much that is not there.
-#[inline]
-fn screen<'a>(desk: &Desk, conn: &mut Conn, found: Found<'a>) -> Told<'a> {
-    match found {
-        Found::Link { target, .. } if desk.blocks(target) => Told::Blocked,
-        // It may have asked before others of the same address were refused, so that all of them were under way at once.
-        Found::Link { .. } if desk.guard().is_alert() && conn.is_barred(desk) => Told::TooMany,
-        Found::Missing | Found::Early if conn.misses_too_often(desk) => Told::TooMany,
-        found => Told::Found(found),
-    }
-}
-
-fn looked(found: &Found<'_>) -> Looked {
-    match *found {
-        Found::Link { policy, target } => Looked::Link { policy, target: target.into() },
-        Found::Missing => Looked::Missing,
-        Found::Early => Looked::Early,
-        Found::Gone => Looked::Gone,
-        Found::Damaged => Looked::Damaged,
-        Found::Elsewhere => Looked::Unavailable,
     }
 }

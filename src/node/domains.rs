@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::announce::url_at;
 use crate::config::Settings;
 use crate::domains::Domains;
 use crate::listing::domain_shelf;
@@ -13,7 +14,8 @@ use crate::store::links::{Links, StoreError};
 /// The domains of a node whose first listener has that address. The default one is that of the base URL.
 pub fn domains_of(settings: &Settings, first: SocketAddr) -> Domains {
     let given = settings.base_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
-    let base_url = given.unwrap_or_else(|| format!("http://{first}"));
+    let is_secure = settings.tls.secure.first().is_some_and(|secure| *secure);
+    let base_url = given.unwrap_or_else(|| url_at(first, is_secure));
     let crate::config::Domains { serve, fallback, unknown_host } = &settings.domains;
     Domains::new(&base_url, serve, *fallback, *unknown_host)
 }

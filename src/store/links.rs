@@ -36,6 +36,7 @@ pub use self::visits::{Ended, VisitRow};
 pub use super::error::StoreError;
 use super::journal::{self, Repair};
 use super::search::{bisect, from_position, gallop, position};
+use crate::limits::store_files;
 pub use crate::record::DamagedRange;
 
 /// The form of this directory.
@@ -197,7 +198,9 @@ impl Links {
         let repairs = journal::repair_all(dir).map_err(|error| {
             StoreError::Failed(format!("a journal in {} cannot be checked: {error}", dir.display()))
         })?;
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let db = Database::builder(dir)
+            .max_cached_files(usize::try_from(store_files(files)).ok())
             .cache_size(CACHE_BYTES)
             .max_journaling_size(JOURNALS_BYTES)
             .journal_compression(CompressionType::None)

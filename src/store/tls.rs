@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+
+pub use crate::tls::provider;
 
 /// TLS that trusts the certificates in a file, or what the system trusts.
 ///
@@ -37,9 +38,4 @@ pub fn client(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
 /// The certificates that the system trusts, as far as they can be read.
 pub fn system_roots() -> Vec<CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs
-}
-
-/// What encrypts.
-pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }

@@ -13,6 +13,9 @@ use super::pages::{self, Page};
 /// Where the date starts in every prebuilt head, behind its status line and `Date: `.
 const DATE_LEN: usize = 29;
 
+/// The field by which browsers are told to come with TLS (RFC 6797).
+const HSTS: &str = "Strict-Transport-Security";
+
 /// A prebuilt head, and where its date stands.
 #[derive(Debug)]
 struct Prebuilt {
@@ -21,10 +24,11 @@ struct Prebuilt {
 }
 
 impl Prebuilt {
-    fn new(status: &str, fields: &str) -> Prebuilt {
+    fn new(status: &str, hsts: Option<u64>, fields: &str) -> Prebuilt {
         let start = format!("HTTP/1.1 {status}\r\nDate: ");
+        let hsts = hsts.map_or_else(String::new, |seconds| format!("{HSTS}: max-age={seconds}\r\n"));
         let date_at = start.len();
-        Prebuilt { bytes: format!("{start}{:DATE_LEN$}\r\n{fields}", "").into_bytes(), date_at }
+        Prebuilt { bytes: format!("{start}{:DATE_LEN$}\r\n{hsts}{fields}", "").into_bytes(), date_at }
     }
 
     fn set_date(&mut self, date: &[u8]) {
@@ -41,12 +45,12 @@ struct PageHeads {
 }
 
 impl PageHeads {
-    fn new(page: Page) -> PageHeads {
-        PageHeads::with(page, "")
+    fn new(page: Page, hsts: Option<u64>) -> PageHeads {
+        PageHeads::with(page, hsts, "")
     }
 
     /// One with more fields, which are lines with their ends.
-    fn with(page: Page, more: &str) -> PageHeads {
+    fn with(page: Page, hsts: Option<u64>, more: &str) -> PageHeads {
         let retry = page.retry_after().map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
         let fields = |kind: &str, len: usize| {
             format!(
@@ -57,8 +61,8 @@ impl PageHeads {
         let policy = format!("Content-Security-Policy: {}\r\n", pages::CONTENT_SECURITY_POLICY);
         PageHeads {
             page,
-            html: Prebuilt::new(page.status, &(fields("text/html", page.html.len()) + &policy)),
-            text: Prebuilt::new(page.status, &fields("text/plain", page.text.len())),
+            html: Prebuilt::new(page.status, hsts, &(fields("text/html", page.html.len()) + &policy)),
+            text: Prebuilt::new(page.status, hsts, &fields("text/plain", page.text.len())),
         }
     }
 
@@ -127,24 +131,26 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// All answers, dated with the given second since 1970 UTC, where an address may miss so often a second.
-    pub fn new(unix_seconds: u64, misses_per_second: u32) -> Answers {
+    /// All answers, dated with the given second since 1970 UTC, where an address may miss so often a second. `hsts`: for how
+    /// many seconds clients are not to come without TLS.
+    pub fn new(unix_seconds: u64, misses_per_second: u32, hsts: Option<u64>) -> Answers {
+        let page = |page| PageHeads::new(page, hsts);
         let limit = format!(
             "X-RateLimit-Limit: {misses_per_second}\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {MISS_WAIT_SECONDS}\r\n"
         );
         let mut answers = Answers {
             redirects: RedirectStatus::ALL.map(|status| {
                 let line = format!("{} {}", status.number(), redirect_phrase(status));
-                Prebuilt::new(&line, "Content-Length: 0\r\nCache-Control: private, max-age=")
+                Prebuilt::new(&line, hsts, "Content-Length: 0\r\nCache-Control: private, max-age=")
             }),
-            missing: PageHeads::new(pages::NOT_FOUND),
-            gone: PageHeads::new(pages::GONE),
-            blocked: PageHeads::new(pages::BLOCKED),
-            too_many: PageHeads::with(pages::TOO_MANY, &limit),
-            misdirected: PageHeads::new(pages::MISDIRECTED),
-            damaged: PageHeads::new(pages::DAMAGED),
-            unavailable: PageHeads::new(pages::UNAVAILABLE),
-            rejections: Rejection::ALL.into_iter().map(|rejection| (rejection, rejection_head(rejection))).collect(),
+            missing: page(pages::NOT_FOUND),
+            gone: page(pages::GONE),
+            blocked: page(pages::BLOCKED),
+            too_many: PageHeads::with(pages::TOO_MANY, hsts, &limit),
+            misdirected: page(pages::MISDIRECTED),
+            damaged: page(pages::DAMAGED),
+            unavailable: page(pages::UNAVAILABLE),
+            rejections: Rejection::ALL.map(|rejection| (rejection, rejection_head(rejection, hsts))).into(),
         };
         answers.tick(unix_seconds);
         answers
@@ -250,7 +256,7 @@ fn status_index(status: RedirectStatus) -> usize {
 }
 
 /// A whole answer: these are never followed by another. It is a problem (RFC 9457) as those of the API are.
-fn rejection_head(rejection: Rejection) -> Prebuilt {
+fn rejection_head(rejection: Rejection, hsts: Option<u64>) -> Prebuilt {
     let (number, phrase) = rejection.status().split_once(' ').expect("a status is a number and a phrase");
     let (kind, title) = match rejection {
         Rejection::BodyTooLarge => ("urn:carom:problem:body-too-large", "Request body too large"),
@@ -264,7 +270,7 @@ fn rejection_head(rejection: Rejection) -> Prebuilt {
         "Content-Type: application/problem+json\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{retry}Connection: close\r\n\r\n{body}",
         body.len()
     );
-    Prebuilt::new(rejection.status(), &fields)
+    Prebuilt::new(rejection.status(), hsts, &fields)
 }
 
 #[inline]
@@ -313,7 +319,7 @@ mod tests {
 
     fn written(ask: &Ask, found: &Found<'_>) -> String {
         let mut out = Vec::new();
-        Answers::new(784_111_777, 10).write(&mut out, ask, b"q=1", &Told::Found(*found), 5_000);
+        Answers::new(784_111_777, 10, None).write(&mut out, ask, b"q=1", &Told::Found(*found), 5_000);
         String::from_utf8(out).unwrap()
     }
 
@@ -376,7 +382,7 @@ mod tests {
     fn every_rejection_has_an_answer_that_closes() {
         for rejection in Rejection::ALL {
             let mut out = Vec::new();
-            Answers::new(0, 10).reject(&mut out, rejection);
+            Answers::new(0, 10, None).reject(&mut out, rejection);
             let text = String::from_utf8(out).unwrap();
             assert!(text.starts_with(&format!("HTTP/1.1 {}\r\n", rejection.status())));
             assert!(text.contains("\r\nConnection: close\r\n"));

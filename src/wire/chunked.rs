@@ -2,7 +2,7 @@
 //! the same to both.
 
 use super::head::Rejection;
-use crate::limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
+use crate::limits::HEAD_LEN_MAX;
 
 /// Most digits of a chunk's size that are read: 16^8 is far above any body that is taken.
 const SIZE_DIGITS_MAX: u8 = 8;
@@ -56,16 +56,16 @@ impl Chunked {
     }
 
     /// How many bytes that are no data are taken beside what there is of it. In chunks of one byte there are five for each.
-    fn overhead_max(&self) -> u64 {
-        let base = (HEAD_LEN_MAX + BODY_LEN_MAX) as u64;
+    fn overhead_max(&self, data_max: u64) -> u64 {
+        let base = HEAD_LEN_MAX as u64 + data_max;
         if self.endless { base.saturating_add(self.data.saturating_mul(8)) } else { base }
     }
 
-    /// Reads on. Returns how many of the bytes belong to the body, and whether the body ends with them.
+    /// Reads on, where `data_max` bytes of data are taken at most. Returns how many of the bytes belong to the body, and whether the body ends with them.
     ///
     /// # Errors
     /// [`Rejection`] for framing that is not exact, or a body or its framing that is too long.
-    pub fn advance(&mut self, bytes: &[u8]) -> Result<(usize, bool), Rejection> {
+    pub fn advance(&mut self, bytes: &[u8], data_max: u64) -> Result<(usize, bool), Rejection> {
         let mut at = 0;
         while at < bytes.len() {
             if let Part::Data { left } = self.part {
@@ -77,13 +77,13 @@ impl Chunked {
             let byte = bytes[at];
             at += 1;
             self.overhead += 1;
-            if self.overhead > self.overhead_max() {
+            if self.overhead > self.overhead_max(data_max) {
                 return if at == 1 { Err(Rejection::BodyTooLarge) } else { Ok((at - 1, false)) };
             }
             if self.part == Part::EndLf && byte == b'\n' {
                 return Ok((at, true));
             }
-            match self.after(byte) {
+            match self.after(byte, data_max) {
                 Ok(part) => self.part = part,
                 Err(rejection) if at == 1 => return Err(rejection),
                 // What is good before it is passed first, as if it had come by itself; then this byte is refused again.
@@ -93,7 +93,7 @@ impl Chunked {
         Ok((at, false))
     }
 
-    fn after(&mut self, byte: u8) -> Result<Part, Rejection> {
+    fn after(&mut self, byte: u8, data_max: u64) -> Result<Part, Rejection> {
         let part = match (self.part, byte) {
             (Part::Size { value, digits }, _) if byte.is_ascii_hexdigit() && digits < SIZE_DIGITS_MAX => {
                 let digit = (byte as char).to_digit(16).map_or(0, u64::from);
@@ -106,7 +106,7 @@ impl Chunked {
             (Part::SizeLf { value: 0 }, b'\n') => Part::TrailerStart,
             (Part::SizeLf { value }, b'\n') => {
                 self.data = self.data.saturating_add(value);
-                if self.data > BODY_LEN_MAX as u64 && !self.endless {
+                if self.data > data_max && !self.endless {
                     return Err(Rejection::BodyTooLarge);
                 }
                 Part::Data { left: value }
@@ -128,17 +128,19 @@ impl Chunked {
 mod tests {
     use super::*;
 
+    const MAX: u64 = 1 << 20;
+
     #[test]
     fn whole_bodies_end_where_they_end() {
         let long = format!("aB\r\n{}\r\n0\r\n\r\n", "x".repeat(0xab));
         for body in ["0\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", "5;a=b\r\nhello\r\n00\r\nX: y\r\n\r\n", &long] {
             let stream = format!("{body}GET / HTTP/1.1");
-            let whole = Chunked::default().advance(stream.as_bytes());
+            let whole = Chunked::default().advance(stream.as_bytes(), MAX);
             assert_eq!(whole, Ok((body.len(), true)), "{body:?}");
             // One byte at a time comes to the same.
             let mut chunked = Chunked::default();
             for (at, byte) in body.bytes().enumerate() {
-                assert_eq!(chunked.advance(&[byte]), Ok((1, at + 1 == body.len())), "{body:?} at {at}");
+                assert_eq!(chunked.advance(&[byte], MAX), Ok((1, at + 1 == body.len())), "{body:?} at {at}");
             }
         }
     }
@@ -147,7 +149,7 @@ mod tests {
     fn refused(mut body: &[u8]) -> Option<Rejection> {
         let mut chunked = Chunked::default();
         while !body.is_empty() {
-            match chunked.advance(body) {
+            match chunked.advance(body, MAX) {
                 Ok((_, true)) => return None,
                 Ok((taken, false)) => body = &body[taken..],
                 Err(rejection) => return Some(rejection),

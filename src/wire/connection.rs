@@ -14,7 +14,7 @@ use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
 use super::proxy;
 use crate::domains::Place;
-use crate::limits::BODY_LEN_MAX;
+use crate::limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
 
 /// Where many links are made at once: the one path that takes a body of any length, for as long as it makes progress.
 pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
@@ -113,9 +113,27 @@ impl Expects {
     }
 }
 
+/// What a client may send at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Bytes of a head.
+    pub head: u32,
+    /// Bytes of a body.
+    pub body: u32,
+    /// Requests; 0: any number.
+    pub requests: u32,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { head: HEAD_LEN_MAX as u32, body: BODY_LEN_MAX as u32, requests: 0 }
+    }
+}
+
 /// The machine of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection {
+    bounds: Bounds,
     scan: HeadScan,
     mode: Mode,
     heads: u32,
@@ -133,6 +151,8 @@ enum Mode {
     Slow(Part),
     /// A PROXY header comes before anything else.
     Proxy,
+    /// hyper reads everything, and says by itself what it does not take.
+    Frames,
     /// Nothing more is read.
     Ended { in_body: bool },
 }
@@ -147,7 +167,20 @@ enum Part {
 impl Connection {
     /// A connection that starts on the fast way.
     pub fn fast() -> Connection {
-        Connection { scan: HeadScan::default(), mode: Mode::Fast, heads: 0, last: false, endless: false }
+        Connection {
+            bounds: Bounds::default(),
+            scan: HeadScan::default(),
+            mode: Mode::Fast,
+            heads: 0,
+            last: false,
+            endless: false,
+        }
+    }
+
+    /// The same with other bounds.
+    #[must_use]
+    pub fn within(self, bounds: Bounds) -> Connection {
+        Connection { bounds, ..self }
     }
 
     /// A connection that begins with a PROXY header, and goes on on the fast way.
@@ -157,7 +190,17 @@ impl Connection {
 
     /// A connection that hyper drives from its first byte.
     pub fn slow() -> Connection {
-        Connection { scan: HeadScan::default(), mode: Mode::Slow(Part::Head), heads: 0, last: false, endless: false }
+        Connection { mode: Mode::Slow(Part::Head), ..Connection::fast() }
+    }
+
+    /// From now on every byte is hyper's, which reads frames of HTTP/2 from them.
+    pub fn pass_all(&mut self) {
+        self.mode = Mode::Frames;
+    }
+
+    /// Whether a PROXY header is still to come.
+    pub fn awaits_proxy(&self) -> bool {
+        self.mode == Mode::Proxy
     }
 
     /// Makes the next message that ends the last one.
@@ -170,9 +213,11 @@ impl Connection {
         matches!(self.mode, Mode::Ended { .. })
     }
 
-    /// Takes nothing any more: hyper's last answer ends the connection.
+    /// Takes no request any more: hyper's last answer ends the connection. Frames go on: they say more than requests.
     pub fn end(&mut self) {
-        self.mode = Mode::Ended { in_body: false };
+        if self.mode != Mode::Frames {
+            self.mode = Mode::Ended { in_body: false };
+        }
     }
 
     /// How many whole heads it has seen; wraps. A change says that another message has begun.
@@ -199,6 +244,7 @@ impl Connection {
             Mode::Ended { .. } => Step { consumed: input.len(), action: Action::Read },
             _ if input.is_empty() => Step { consumed: 0, action: Action::Read },
             Mode::Proxy => self.step_proxy(input),
+            Mode::Frames => Step { consumed: input.len(), action: Action::Pass },
             Mode::Fast | Mode::Slow(Part::Head) => self.step_head(input),
             Mode::Slow(Part::Length { left }) => {
                 let consumed = left.min(input.len() as u64);
@@ -206,7 +252,7 @@ impl Connection {
                 self.mode = if left == 0 { self.between() } else { Mode::Slow(Part::Length { left }) };
                 Step { consumed: consumed as usize, action: Action::Pass }
             }
-            Mode::Slow(Part::Chunked(mut chunked)) => match chunked.advance(input) {
+            Mode::Slow(Part::Chunked(mut chunked)) => match chunked.advance(input, u64::from(self.bounds.body)) {
                 Ok((consumed, ended)) => {
                     self.mode = if ended { self.between() } else { Mode::Slow(Part::Chunked(chunked)) };
                     Step { consumed, action: Action::Pass }
@@ -232,7 +278,7 @@ impl Connection {
 
     #[inline]
     fn step_head(&mut self, input: &[u8]) -> Step {
-        let end = match self.scan.find_end(input) {
+        let end = match self.scan.find_end(input, self.bounds.head as usize) {
             Ok(Some(end)) => end,
             Ok(None) => return Step { consumed: 0, action: Action::Read },
             Err(rejection) => return self.reject(rejection),
@@ -241,6 +287,8 @@ impl Connection {
             Ok(head) => head,
             Err(rejection) => return self.reject(rejection),
         };
+        // The heads of a connection that bounds them do not wrap.
+        self.last |= self.bounds.requests > 0 && self.heads + 1 >= self.bounds.requests;
         if self.mode == Mode::Fast {
             if let Some(mut ask) = fast_ask(&head, input) {
                 ask.close |= self.last;
@@ -257,7 +305,7 @@ impl Connection {
         self.last |= head.close;
         self.endless = is_bulk(&head);
         self.mode = match head.body {
-            Body::Length(len) if len > BODY_LEN_MAX as u64 && !self.endless => {
+            Body::Length(len) if len > u64::from(self.bounds.body) && !self.endless => {
                 return self.reject(Rejection::BodyTooLarge);
             }
             Body::None | Body::Length(0) => self.between(),

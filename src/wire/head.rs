@@ -5,13 +5,15 @@
 
 use std::mem::MaybeUninit;
 
-use crate::limits::{HEAD_LEN_MAX, HEADERS_MAX};
+use crate::limits::HEADERS_MAX;
 
 /// Why a request is refused before anybody looks at what it asks for. The connection is closed after the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rejection {
     /// 400: not HTTP/1.x, or shaped so that two programs could read it in two ways.
     BadRequest,
+    /// 400: not encrypted where TLS is spoken.
+    NotEncrypted,
     /// 408: the head or the body was not complete in time.
     Timeout,
     /// 413: the body is longer than is taken.
@@ -30,8 +32,9 @@ pub enum Rejection {
 
 impl Rejection {
     /// All of them.
-    pub const ALL: [Rejection; 8] = [
+    pub const ALL: [Rejection; 9] = [
         Rejection::BadRequest,
+        Rejection::NotEncrypted,
         Rejection::Timeout,
         Rejection::BodyTooLarge,
         Rejection::ExpectationFailed,
@@ -44,7 +47,7 @@ impl Rejection {
     /// The status line's number and phrase.
     pub fn status(self) -> &'static str {
         match self {
-            Rejection::BadRequest => "400 Bad Request",
+            Rejection::BadRequest | Rejection::NotEncrypted => "400 Bad Request",
             Rejection::Timeout => "408 Request Timeout",
             Rejection::BodyTooLarge => "413 Content Too Large",
             Rejection::ExpectationFailed => "417 Expectation Failed",
@@ -59,10 +62,11 @@ impl Rejection {
     pub fn explanation(self) -> &'static str {
         match self {
             Rejection::BadRequest => "The request is not well-formed HTTP/1.1.",
+            Rejection::NotEncrypted => "TLS is spoken here: the address begins with https://.",
             Rejection::Timeout => "The request was not complete in time.",
-            Rejection::BodyTooLarge => "The request body is larger than 1 MiB.",
+            Rejection::BodyTooLarge => "The request body is longer than is taken here.",
             Rejection::ExpectationFailed => "Only \"Expect: 100-continue\" is understood.",
-            Rejection::HeadTooLarge => "The request head is larger than 16 KiB or has more than 100 fields.",
+            Rejection::HeadTooLarge => "The request head is longer than is taken here, or has more than 100 fields.",
             Rejection::NotImplemented => "Only the transfer coding \"chunked\" is understood.",
             Rejection::Unavailable => "The service is restarting or full. Try again in a moment.",
             Rejection::VersionNotSupported => "Only HTTP/1.1 and HTTP/1.0 are spoken here.",
@@ -134,13 +138,13 @@ pub struct HeadScan {
 }
 
 impl HeadScan {
-    /// The length of the head at the start of `bytes`, or `None` if its end is not there yet. Each call must be given
+    /// The length of the head at the start of `bytes`, or `None` if its end is not there yet; `max` bytes are taken at most. Each call must be given
     /// the bytes of the one before, and possibly more.
     ///
     /// # Errors
     /// As soon as it is certain that these bytes do not begin a head that would be taken.
     #[inline]
-    pub fn find_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Rejection> {
+    pub fn find_end(&mut self, bytes: &[u8], max: usize) -> Result<Option<usize>, Rejection> {
         if bytes.first().is_some_and(|first| !first.is_ascii_uppercase()) {
             // Every method that anybody sends begins with a capital letter; a TLS hello and an empty line do not.
             return Err(Rejection::BadRequest);
@@ -151,12 +155,12 @@ impl HeadScan {
                 return Err(Rejection::BadRequest);
             }
             if end - self.line_start == 2 {
-                return if end > HEAD_LEN_MAX { Err(Rejection::HeadTooLarge) } else { Ok(Some(end)) };
+                return if end > max { Err(Rejection::HeadTooLarge) } else { Ok(Some(end)) };
             }
             self.line_start = end;
         }
         self.scanned = bytes.len();
-        if bytes.len() >= HEAD_LEN_MAX { Err(Rejection::HeadTooLarge) } else { Ok(None) }
+        if bytes.len() >= max { Err(Rejection::HeadTooLarge) } else { Ok(None) }
     }
 }
 
@@ -369,10 +373,11 @@ pub fn accepts_html(value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::HEAD_LEN_MAX;
 
     fn rejected(head: &str) -> Rejection {
         let mut scan = HeadScan::default();
-        match scan.find_end(head.as_bytes()) {
+        match scan.find_end(head.as_bytes(), HEAD_LEN_MAX) {
             Err(rejection) => rejection,
             Ok(None) => panic!("no end in {head:?}"),
             Ok(Some(end)) => parse(&head.as_bytes()[..end]).expect_err(head),
@@ -466,7 +471,7 @@ mod tests {
     #[test]
     fn too_large_heads_are_refused_before_their_end() {
         let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(HEAD_LEN_MAX));
-        assert_eq!(HeadScan::default().find_end(long.as_bytes()), Err(Rejection::HeadTooLarge));
+        assert_eq!(HeadScan::default().find_end(long.as_bytes(), HEAD_LEN_MAX), Err(Rejection::HeadTooLarge));
         let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(HEADERS_MAX));
         assert_eq!(rejected(&many), Rejection::HeadTooLarge);
     }
@@ -476,7 +481,7 @@ mod tests {
         let start = "GET / HTTP/1.1\r\nHost: a\r\nX: ";
         let head = format!("{start}{}\r\n\r\n", "b".repeat(HEAD_LEN_MAX - start.len() - 4));
         assert_eq!(head.len(), HEAD_LEN_MAX);
-        assert_eq!(HeadScan::default().find_end(head.as_bytes()), Ok(Some(HEAD_LEN_MAX)));
+        assert_eq!(HeadScan::default().find_end(head.as_bytes(), HEAD_LEN_MAX), Ok(Some(HEAD_LEN_MAX)));
         assert!(parse(head.as_bytes()).is_ok());
     }
 

@@ -10,6 +10,7 @@ pub mod forward;
 pub mod head;
 pub mod pages;
 mod proxy;
+pub mod tls;
 
-pub use connection::{Action, Ask, Connection, peek, peek_host};
+pub use connection::{Action, Ask, Bounds, Connection, peek, peek_host};
 pub use head::Rejection;

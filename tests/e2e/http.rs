@@ -3,8 +3,11 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
@@ -76,10 +79,51 @@ impl Reply {
     }
 }
 
+/// What a connection consists of.
+#[derive(Debug)]
+enum Channel {
+    Plain(TcpStream),
+    Secure(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Channel {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Channel::Plain(stream) => stream,
+            Channel::Secure(stream) => &stream.sock,
+        }
+    }
+}
+
+impl Read for Channel {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Channel::Plain(stream) => stream.read(into),
+            Channel::Secure(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Channel {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Channel::Plain(stream) => stream.write(bytes),
+            Channel::Secure(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Channel::Plain(stream) => stream.flush(),
+            Channel::Secure(stream) => stream.flush(),
+        }
+    }
+}
+
 /// A connection of its own.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    stream: TcpStream,
+    stream: Channel,
     /// Received and not used yet.
     rest: Vec<u8>,
 }
@@ -96,7 +140,7 @@ impl Wire {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Wire { stream, rest: Vec::new() })
+        Ok(Wire { stream: Channel::Plain(stream), rest: Vec::new() })
     }
 
     /// Connects from an address of this machine.
@@ -108,12 +152,40 @@ impl Wire {
         stream.set_nodelay(true).expect("a socket of TCP");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time that is not zero");
         stream.set_write_timeout(Some(PATIENCE)).expect("a time that is not zero");
-        Wire { stream, rest: Vec::new() }
+        Wire { stream: Channel::Plain(stream), rest: Vec::new() }
+    }
+
+    /// The same connection with TLS from here on, the handshake done; for that name, on those terms.
+    pub(crate) fn secured(self, terms: &Arc<ClientConfig>, name: &str) -> io::Result<Wire> {
+        let Channel::Plain(mut stream) = self.stream else { panic!("it has TLS already") };
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
+        let mut connection = ClientConnection::new(Arc::clone(terms), name).expect("terms that are possible");
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream)?;
+        }
+        Ok(Wire { stream: Channel::Secure(Box::new(StreamOwned::new(connection, stream))), rest: Vec::new() })
+    }
+
+    /// Its TLS.
+    pub(crate) fn tls(&mut self) -> &mut ClientConnection {
+        match &mut self.stream {
+            Channel::Secure(stream) => &mut stream.conn,
+            Channel::Plain(_) => panic!("it has no TLS"),
+        }
+    }
+
+    /// Some of what came next, at least one byte; none where the connection was closed.
+    pub(crate) fn some(&mut self) -> Vec<u8> {
+        if self.rest.is_empty() {
+            // An end is an error of `receive`, and nothing here.
+            let _ = self.receive();
+        }
+        std::mem::take(&mut self.rest)
     }
 
     /// Gives up on a write that makes no progress for that long.
     pub(crate) fn write_patience(&self, patience: Duration) {
-        self.stream.set_write_timeout(Some(patience)).expect("a time that is not zero");
+        self.stream.tcp().set_write_timeout(Some(patience)).expect("a time that is not zero");
     }
 
     /// Sends bytes.
@@ -134,7 +206,7 @@ impl Wire {
     /// Says that nothing more is sent.
     pub(crate) fn end_sending(&self) {
         // The node may have closed the connection before; then there is nothing left to say.
-        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream.tcp().shutdown(Shutdown::Write);
     }
 
     /// Everything that comes until the node closes the connection, which it must.
@@ -162,10 +234,10 @@ impl Wire {
 
     /// The next answer, if it begins to come within that time.
     pub(crate) fn reply_within(&mut self, time: Duration) -> Option<Reply> {
-        let set = |time| self.stream.set_read_timeout(Some(time)).expect("a time that is not zero");
+        let set = |time| self.stream.tcp().set_read_timeout(Some(time)).expect("a time that is not zero");
         set(time);
         let mut first = [0];
-        let peeked = self.stream.peek(&mut first);
+        let peeked = self.stream.tcp().peek(&mut first);
         set(PATIENCE);
         match peeked {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,

@@ -388,7 +388,8 @@ fn addresses(line: &str) -> (SocketAddr, SocketAddr) {
         let end = rest.find([' ', ',', '/']).unwrap_or(rest.len());
         rest[..end].parse().unwrap_or_else(|error| panic!("{error}: {line}"))
     };
-    (behind(" serves http://"), behind("status at http://"))
+    let public = if line.contains(" serves https://") { " serves https://" } else { " serves http://" };
+    (behind(public), behind("status at http://"))
 }
 
 /// A small generator of pseudo-random numbers (SplitMix64, Steele, Lea and Flood 2014), so that a test can be repeated.

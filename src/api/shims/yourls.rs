@@ -18,14 +18,14 @@ use super::super::list::failed as no_list;
 use super::super::page::escaped;
 use super::super::problem::Problem;
 use super::super::short_urls::Made;
-use super::super::{Answer, Context, answer, with};
+use super::super::{Answer, Context, answer, body_len_max, with};
 use super::form::{Form, boundary};
 use crate::apps::usage::Quota;
 use crate::apps::{Role, Scope};
 use crate::dates;
 use crate::domains::DomainName;
 use crate::guard::Source;
-use crate::limits::{BODY_LEN_MAX, LIST_PER_PAGE_MAX};
+use crate::limits::LIST_PER_PAGE_MAX;
 use crate::link::Link;
 use crate::listing::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
 use crate::visits::tally::Counts;
@@ -315,7 +315,8 @@ async fn read_form(request: Request<Incoming>) -> Result<(Form, Option<Source>),
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let (boundary, is_encoded) =
         (boundary(kind), kind.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
-    let body = Limited::new(request.into_body(), BODY_LEN_MAX).collect().await.map_err(|error| {
+    let most = body_len_max(&request);
+    let body = Limited::new(request.into_body(), most).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
     })?;
     let body = body.to_bytes();

@@ -1,0 +1,137 @@
+//! Too many connections: who is let in, and who has to go for it.
+//!
+//! Above 95 % of the limit the connection goes that has been idle for longest. Where nobody is idle new ones are closed as they
+//! arrive, so that those who are being served notice nothing; and when many of them arrive, accepting pauses for a tick.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use carom_ring::Tag;
+
+use super::conn::{Conn, Stage};
+use super::listen::Begins;
+use super::work::Work;
+use crate::limits::ConnectionLimits;
+
+/// Connections that are closed as they arrive before accepting pauses until the next tick.
+const SHEDS_PER_TICK: u32 = 64;
+
+/// Connections that are looked at for one that is idle.
+const LOOKED_AT: usize = 256;
+
+/// Idle connections that go when there are no descriptors left: a few more than come in before the next look.
+pub(super) const EVICTED_FOR_FILES: usize = 16;
+
+/// Who is there.
+#[derive(Debug, Default)]
+pub(super) struct Crowd {
+    /// From so many connections on, an idle one goes for each that comes.
+    full_from: usize,
+    /// Each connection once, with a tick before which it was not idle; the smallest first.
+    idle: BinaryHeap<Reverse<(u32, u32, u32)>>,
+    /// Connections of each address, where they are bounded.
+    of_address: HashMap<u64, usize>,
+    /// Connections that were closed as they arrived since the last tick.
+    shed: u32,
+    /// Connections that have to go and are still there.
+    leaving: usize,
+}
+
+impl Crowd {
+    pub(super) fn new(limits: &ConnectionLimits) -> Crowd {
+        // At 20 connections the 20th is the first above 95 %.
+        Crowd { full_from: limits.connections * 19 / 20, ..Crowd::default() }
+    }
+
+    /// A tick is over.
+    pub(super) fn tick(&mut self) {
+        self.shed = 0;
+    }
+
+    /// Whether so many were closed as they arrived that it is time to pause.
+    pub(super) fn must_pause(&self) -> bool {
+        self.shed >= SHEDS_PER_TICK
+    }
+
+    /// A connection is gone.
+    pub(super) fn forget(&mut self, conn: &Conn) {
+        self.leaving -= usize::from(conn.is_evicted);
+        let Some(place) = conn.counted else { return };
+        if let Some(count) = self.of_address.get_mut(&place.hash()) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_address.remove(&place.hash());
+            }
+        }
+    }
+}
+
+impl Work {
+    /// Whether there is room for one more connection, which may need another one to go.
+    pub(super) fn has_room(&mut self, begins: Begins) -> bool {
+        let is_busy = begins.secure && self.secure.under_way() >= self.limits.handshakes;
+        if !is_busy && self.conns.len() - self.crowd.leaving >= self.crowd.full_from {
+            self.evict();
+        }
+        let has_room = !is_busy && self.conns.len() - self.crowd.leaving < self.limits.connections;
+        if !has_room {
+            self.stats.shed.add(1);
+            self.crowd.shed += 1;
+        }
+        has_room
+    }
+
+    /// Keeps a new connection in mind, and counts it for its address if that is known.
+    pub(super) fn meet(&mut self, slot: u32, begins: Begins) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        self.crowd.idle.push(Reverse((conn.since, conn.tag.slot, conn.tag.generation)));
+        if self.crowd.idle.len() > 2 * self.conns.len() + LOOKED_AT {
+            let conns = &mut self.conns;
+            self.crowd.idle.retain(|Reverse((_, slot, generation))| {
+                conns.of(Tag { slot: *slot, generation: *generation }).is_some()
+            });
+        }
+        if !begins.proxied {
+            self.count_address(slot);
+        }
+    }
+
+    /// Counts a connection for its address. Returns whether it may stay.
+    pub(super) fn count_address(&mut self, slot: u32) -> bool {
+        let most = self.limits.per_address;
+        let Some(conn) = self.conns.get(slot).filter(|_| most > 0) else { return true };
+        let Some(place) = conn.place(&self.desk) else { return true };
+        let count = self.crowd.of_address.entry(place.hash()).or_default();
+        if *count >= most {
+            self.stats.shed.add(1);
+            self.break_off(slot);
+            return false;
+        }
+        *count += 1;
+        conn.counted = Some(place);
+        true
+    }
+
+    /// Ends the connection that has been idle for longest. Returns whether there was one.
+    pub(super) fn evict(&mut self) -> bool {
+        for _ in 0..LOOKED_AT {
+            let Some(Reverse((since, slot, generation))) = self.crowd.idle.pop() else { return false };
+            let Some(conn) = self.conns.of(Tag { slot, generation }) else { continue };
+            let is_idle = conn.stage == Stage::Open && !conn.is_busy() && conn.awaits_request();
+            // Idle since later than we knew, or not before now.
+            let idle_since = if is_idle { conn.since } else { self.now.tick + 1 };
+            match is_idle && idle_since == since {
+                true => {
+                    conn.is_evicted = true;
+                    self.crowd.leaving += 1;
+                    self.stats.evicted.add(1);
+                    self.break_off(slot);
+                    return true;
+                }
+                false if conn.stage == Stage::Dead => {}
+                false => self.crowd.idle.push(Reverse((idle_since, slot, generation))),
+            }
+        }
+        false
+    }
+}

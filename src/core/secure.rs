@@ -1,0 +1,220 @@
+//! Connections that speak TLS: what they receive goes through it before the machine of the connection sees it, and what they
+//! are sent goes through it last.
+//!
+//! A handshake costs as much as a hundred redirects. So those that wait are gone on with in turn, a few of them in each turn
+//! of the core, and there are never more under way than was allowed: who was let in before is not slowed by who knocks.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use carom_ring::Tag;
+use hyper::header::HeaderValue;
+
+use super::conn::{Conn, Stage};
+use super::work::Work;
+use crate::limits::HANDSHAKES_PER_TURN;
+use crate::tls::Identity;
+use crate::wire::Rejection;
+use crate::wire::tls::{Heard, Session, is_plain_request};
+
+/// Buffers up to this size are kept for the next connection.
+const KEPT_CAPACITY: usize = 64 * 1024;
+
+/// What a core needs to speak TLS.
+#[derive(Debug, Default)]
+pub(super) struct Secure {
+    /// Who the service is; nobody where it speaks no TLS.
+    identity: Option<Identity>,
+    hsts: Option<Duration>,
+    /// Connections whose handshake has bytes that wait for their turn.
+    waiting: VecDeque<Tag>,
+    /// Connections whose handshake is under way.
+    under_way: usize,
+    /// What the bytes of one connection mean, while they are looked at. Otherwise empty.
+    plain: Vec<u8>,
+    /// Empty.
+    spare: Vec<u8>,
+}
+
+impl Secure {
+    pub(super) fn new(identity: Option<Identity>, hsts: Option<Duration>) -> Secure {
+        Secure { identity, hsts, ..Secure::default() }
+    }
+
+    /// Connections that come from now on see this.
+    pub(super) fn take(&mut self, identity: Identity) {
+        self.identity = Some(identity);
+    }
+
+    /// For how many seconds browsers are not to come without TLS.
+    pub(super) fn hsts(&self) -> Option<u64> {
+        self.hsts.map(|time| time.as_secs())
+    }
+
+    pub(super) fn hsts_value(&self) -> Option<HeaderValue> {
+        HeaderValue::from_str(&format!("max-age={}", self.hsts()?)).ok()
+    }
+
+    /// How many handshakes are under way.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// Forgets a connection that is gone.
+    pub(super) fn forget(&mut self, conn: &Conn) {
+        self.under_way -= usize::from(conn.is_handshaking);
+    }
+}
+
+impl Work {
+    /// Makes a new connection speak TLS.
+    pub(super) fn begin_handshake(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        match self.secure.identity.as_ref().and_then(Session::new) {
+            Some(session) => {
+                conn.tls = Some(Box::new(session));
+                conn.is_handshaking = true;
+                self.secure.under_way += 1;
+            }
+            None => self.break_off(slot),
+        }
+    }
+
+    /// Takes bytes that a connection received which speaks TLS.
+    pub(super) fn receive_sealed(&mut self, slot: u32, bytes: &[u8]) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        if conn.machine.awaits_proxy() {
+            self.take(slot, bytes);
+            let Some(conn) = self.conns.get(slot) else { return };
+            if conn.machine.awaits_proxy() || conn.unconsumed.is_empty() {
+                return;
+            }
+            // What stands behind the header is the beginning of the handshake.
+            return self.await_turn(slot);
+        }
+        if conn.is_handshaking {
+            conn.unconsumed.extend_from_slice(bytes);
+            return self.await_turn(slot);
+        }
+        self.unseal(slot, bytes);
+    }
+
+    fn await_turn(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        if !std::mem::replace(&mut conn.is_waiting, true) {
+            self.secure.waiting.push_back(conn.tag);
+        }
+    }
+
+    /// Goes on with some handshakes. Returns whether others wait.
+    pub(super) fn serve_handshakes(&mut self) -> bool {
+        for _ in 0..HANDSHAKES_PER_TURN {
+            let Some(tag) = self.secure.waiting.pop_front() else { return false };
+            let Some(conn) = self.conns.of(tag) else { continue };
+            conn.is_waiting = false;
+            let bytes = std::mem::take(&mut conn.unconsumed);
+            if conn.stage != Stage::Open {
+                continue;
+            }
+            if bytes.first().is_some_and(|_| is_plain_request(&bytes))
+                && !conn.tls.as_ref().is_some_and(|tls| tls.has_begun())
+            {
+                self.refuse_plain(tag.slot);
+            } else {
+                self.unseal(tag.slot, &bytes);
+            }
+            if let Some(conn) = self.conns.of(tag)
+                && conn.peer_ended
+            {
+                self.peer_ended(tag.slot);
+            }
+        }
+        !self.secure.waiting.is_empty()
+    }
+
+    /// Tells a client that speaks HTTP where TLS is spoken, in words that it understands.
+    fn refuse_plain(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        conn.tls = None;
+        self.end_handshake(slot);
+        self.reject(slot, Rejection::NotEncrypted);
+    }
+
+    fn end_handshake(&mut self, slot: u32) {
+        let tick = self.now.tick;
+        let Some(conn) = self.conns.get(slot) else { return };
+        if std::mem::replace(&mut conn.is_handshaking, false) {
+            self.secure.under_way -= 1;
+            conn.since = tick;
+        }
+    }
+
+    fn unseal(&mut self, slot: u32, bytes: &[u8]) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        Self::touch(&mut self.dirty, conn);
+        let Some(tls) = conn.tls.as_mut().filter(|_| conn.stage == Stage::Open) else { return };
+        let mut plain = std::mem::take(&mut self.secure.plain);
+        let heard = tls.receive(bytes, &mut plain);
+        if conn.is_handshaking && !tls.is_handshaking() {
+            let (is_http2, is_resumed) = (tls.is_http2(), tls.is_resumed());
+            self.stats.handshakes.add(1);
+            self.stats.resumptions.add(u64::from(is_resumed));
+            self.end_handshake(slot);
+            if is_http2 && let Some(conn) = self.conns.get(slot) {
+                conn.machine.pass_all();
+                self.stats.handed_over.add(1);
+                self.start_stream(slot);
+                if self.draining {
+                    self.close_idle(slot);
+                }
+            }
+        }
+        if !plain.is_empty() {
+            self.take(slot, &plain);
+        }
+        plain.clear();
+        plain.shrink_to(KEPT_CAPACITY);
+        self.secure.plain = plain;
+        match heard {
+            Heard::Open => {}
+            Heard::Closed => self.peer_ended(slot),
+            Heard::Broken => self.give_up_tls(slot),
+        }
+    }
+
+    /// The client has sent what is not TLS: it is told so in TLS's own words, and nothing else.
+    fn give_up_tls(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        if conn.is_handshaking {
+            self.stats.handshake_failures.add(1);
+        }
+        self.stats.bad_requests.add(1);
+        if let Some(stream) = conn.slow.take() {
+            stream.break_off();
+        }
+        (conn.asking, conn.rejection) = (None, None);
+        conn.out.clear();
+        conn.machine.end();
+        conn.stage = Stage::Finishing;
+        self.end_handshake(slot);
+    }
+
+    /// What is to be sent for a connection: what waits, through TLS where it speaks that. Empty where nothing is.
+    pub(super) fn take_sendable(&mut self, slot: u32) -> Vec<u8> {
+        let Some(conn) = self.conns.get(slot) else { return Vec::new() };
+        let Some(tls) = &mut conn.tls else { return std::mem::take(&mut conn.out) };
+        let is_last = conn.stage == Stage::Finishing && !tls.is_closed();
+        if conn.out.is_empty() && !tls.has_to_say() && !is_last {
+            return Vec::new();
+        }
+        let mut sealed = std::mem::take(&mut self.secure.spare);
+        tls.seal(&conn.out, is_last, &mut sealed);
+        // The buffers go round: this one becomes the next one that is sealed into, and what was sent comes back for answers.
+        let mut plain = std::mem::take(&mut conn.out);
+        plain.clear();
+        if plain.capacity() <= KEPT_CAPACITY {
+            self.secure.spare = plain;
+        }
+        sealed
+    }
+}

@@ -1,0 +1,102 @@
+//! What a request is told, what is counted of that, and whether its connection goes on: small rules that several ways to an
+//! answer share.
+
+use carom_shards::Code;
+
+use super::conn::{Conn, Stage};
+use super::look::{Looks, Next};
+use crate::desk::{Desk, Looked};
+use crate::stats::CoreStats;
+use crate::visits::Visitor;
+use crate::wire::Ask;
+use crate::wire::answer::{Found, Told};
+
+/// Whether a connection may go on with its input: it waits for no other core and is not congested.
+#[inline]
+pub(super) fn may_step(conn: &Conn) -> bool {
+    conn.asking.is_none()
+        && conn.rejection.is_none()
+        && !conn.is_congested()
+        && !conn.slow.as_ref().is_some_and(|stream| stream.is_full())
+}
+
+#[inline]
+pub(super) fn count(stats: &CoreStats, told: &Told<'_>) {
+    match told {
+        Told::Found(Found::Link { .. }) => stats.redirects.add(1),
+        Told::Found(Found::Missing | Found::Early | Found::Gone)
+        | Told::Blocked
+        | Told::Misdirected
+        | Told::Away(_) => {
+            stats.misses.add(1);
+        }
+        Told::TooMany => stats.throttled.add(1),
+        Told::Found(Found::Damaged | Found::Elsewhere) => stats.unavailable.add(1),
+    }
+}
+
+/// Who sent a request, whose head that is.
+pub(super) fn visitor_of(desk: &Desk, ask: &Ask, head: &[u8]) -> Option<Visitor> {
+    desk.visitor(ask.user_agent.of(head), ask.referer.of(head))
+}
+
+/// Tells of the visit that an answer is; who asks for the head alone does not visit.
+#[inline]
+pub(super) fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl FnOnce() -> Option<Visitor>) {
+    match told {
+        _ if ask.head_only => {}
+        Told::Found(Found::Link { .. }) => desk.tell_visit(Some(ask.code), visitor()),
+        Told::Found(Found::Missing | Found::Early) => desk.tell_visit(None, visitor()),
+        Told::Found(Found::Gone | Found::Damaged | Found::Elsewhere) => {}
+        Told::Blocked | Told::TooMany | Told::Misdirected | Told::Away(_) => {}
+    }
+}
+
+/// After an answer: whether the connection ends, or must wait before it goes on.
+#[inline]
+pub(super) fn end_or_wait(conn: &mut Conn, ask: &Ask, is_last: bool) -> bool {
+    if ask.close {
+        conn.stage = Stage::Finishing;
+        conn.said_last = ask.asked_to_close && is_last;
+    }
+    ask.close || !may_step(conn)
+}
+
+/// Goes on with what memory has for a code. Of a link that leads nowhere any more no visit is used up.
+#[inline]
+pub(super) fn go_on<'a>(
+    desk: &Desk,
+    looks: &mut Looks,
+    found: Found<'a>,
+    code: Code,
+    token: u64,
+    tick: u32,
+) -> Next<'a> {
+    match found {
+        Found::Link { target, .. } if desk.blocks(target) => Next::Answer(found),
+        found => looks.go_on(found, code, token, tick),
+    }
+}
+
+/// What is told of what was found: not where a blocked link leads, and nothing to who asks for too much that is not there.
+#[inline]
+pub(super) fn screen<'a>(desk: &Desk, conn: &mut Conn, found: Found<'a>) -> Told<'a> {
+    match found {
+        Found::Link { target, .. } if desk.blocks(target) => Told::Blocked,
+        // It may have asked before others of the same address were refused, so that all of them were under way at once.
+        Found::Link { .. } if desk.guard().is_alert() && conn.is_barred(desk) => Told::TooMany,
+        Found::Missing | Found::Early if conn.misses_too_often(desk) => Told::TooMany,
+        found => Told::Found(found),
+    }
+}
+
+pub(super) fn looked(found: &Found<'_>) -> Looked {
+    match *found {
+        Found::Link { policy, target } => Looked::Link { policy, target: target.into() },
+        Found::Missing => Looked::Missing,
+        Found::Early => Looked::Early,
+        Found::Gone => Looked::Gone,
+        Found::Damaged => Looked::Damaged,
+        Found::Elsewhere => Looked::Unavailable,
+    }
+}

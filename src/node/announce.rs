@@ -1,0 +1,41 @@
+//! The line that says what listens where, for people and for what starts the node.
+
+use std::net::SocketAddr;
+
+use sd_notify::NotifyState;
+
+use crate::config::Settings;
+use crate::domains::Domains;
+
+/// Most domains that are named when clients are let in.
+const ANNOUNCED_MAX: usize = 5;
+
+/// What the URLs of a listener begin with.
+pub(super) fn url_at(address: SocketAddr, is_secure: bool) -> String {
+    format!("{}://{address}", if is_secure { "https" } else { "http" })
+}
+
+/// The line of a node whose listeners have these addresses.
+pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: SocketAddr, domains: &Domains) -> String {
+    let listening: Vec<String> =
+        listening.iter().zip(&settings.tls.secure).map(|(address, &secure)| url_at(*address, secure)).collect();
+    let base_urls: Vec<&str> = domains.all().iter().map(|domain| &*domain.base_url).take(ANNOUNCED_MAX).collect();
+    let others = if domains.all().len() > ANNOUNCED_MAX { " and others" } else { "" };
+    let base_urls = base_urls.join(", ") + others;
+    format!(
+        "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, {} cores, data in {}",
+        env!("CARGO_PKG_VERSION"),
+        listening.join(", "),
+        settings.cores.cpus.len(),
+        settings.data_dir.display(),
+    )
+}
+
+/// Tells the service manager, where there is one that wants to know (`Type=notify`), that clients are let in, or that the end
+/// has begun.
+pub(super) fn tell_manager(is_ready: bool) {
+    let state = if is_ready { NotifyState::Ready } else { NotifyState::Stopping };
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!("the service manager could not be told: {error}");
+    }
+}

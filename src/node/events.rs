@@ -1,0 +1,69 @@
+//! What the thread that started the node waits for: signals, and what cores have to say.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Instant;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::thread_exit;
+use crate::core::CoreEvent;
+use crate::exit::Exit;
+
+/// Something that happened.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A person or the service manager wants the node to end.
+    Stop(&'static str),
+    /// Files that were read at the start may have changed.
+    Reload,
+    /// A core has something to say.
+    Core(CoreEvent),
+}
+
+/// The next event; none where that instant came before.
+pub(super) fn next_event(inbox: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
+    const HELD: &str = "cores and signals hold the sending end";
+    match until {
+        None => Some(inbox.recv().expect(HELD)),
+        Some(until) => match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => panic!("{HELD}"),
+        },
+    }
+}
+
+/// Cores know only their own events; this thread puts them among the others.
+pub(super) fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>, Exit> {
+    let (sender, receiver) = channel();
+    let forward =
+        move || receiver.into_iter().map(Event::Core).try_for_each(|event| events.send(event)).unwrap_or_default();
+    std::thread::Builder::new()
+        .name("events".to_owned())
+        .spawn(forward)
+        .map_err(|error| thread_exit("events", &error))?;
+    Ok(sender)
+}
+
+/// Waits for signals on a thread of its own.
+pub(super) fn watch_signals(events: Sender<Event>) -> Result<(), Exit> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|error| thread_exit("signals", &error))?;
+    let watch = move || {
+        for signal in signals.forever() {
+            let event = if signal == SIGHUP {
+                Event::Reload
+            } else {
+                Event::Stop(if signal == SIGINT { "SIGINT" } else { "SIGTERM" })
+            };
+            if events.send(event).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(watch)
+        .map_err(|error| thread_exit("signals", &error))?;
+    Ok(())
+}

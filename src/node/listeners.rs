@@ -1,0 +1,62 @@
+//! The listeners of a node: sockets that a service manager has handed over, and those that the node makes itself.
+
+use std::net::SocketAddr;
+
+use crate::config::Settings;
+use crate::core::listen::{self, Begins, Listener, Socket};
+use crate::exit::{Exit, Reason};
+
+/// Bound, and not open yet.
+pub(super) struct Bound {
+    /// The public addresses, as they were bound.
+    pub(super) listening: Vec<SocketAddr>,
+    /// The listeners of each core.
+    pub(super) public: Vec<Vec<Listener>>,
+    pub(super) admin_address: SocketAddr,
+    pub(super) admin: Vec<Listener>,
+}
+
+/// Gives every address to each core.
+///
+/// # Errors
+/// When an address cannot be had, or a socket was handed over that nobody wants.
+pub(super) fn bind(settings: &Settings, cores: usize) -> Result<Bound, Exit> {
+    let mut handed = listen::handed_over().map_err(|error| {
+        Exit::new(Reason::Address, format!("a socket that was handed over cannot be used: {error}"))
+    })?;
+    let mut listening = Vec::new();
+    let mut public: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
+    let begins = settings.proxied.iter().zip(&settings.tls.secure);
+    for (&address, (&proxied, &secure)) in settings.listen.iter().zip(begins) {
+        let (address, sockets, is_handed) = bind_one(&mut handed, address, cores)?;
+        listening.push(address);
+        let begins = Begins { proxied, secure };
+        for (number, socket) in sockets.into_iter().enumerate() {
+            public[number % cores].push(Listener { socket, begins, is_handed });
+        }
+    }
+    let (admin_address, sockets, is_handed) = bind_one(&mut handed, settings.admin_listen, 1)?;
+    let of_admin = |socket| Listener { socket, begins: Begins::default(), is_handed };
+    let admin = sockets.into_iter().map(of_admin).collect();
+    if let Some((address, _)) = handed.first() {
+        let what = format!("a socket was handed over for {address}, and neither listen nor admin_listen names that");
+        let remedy = "write the same address into the settings and behind `ListenStream=` of the socket unit";
+        return Err(Exit::new(Reason::Address, what).with_remedy(remedy));
+    }
+    Ok(Bound { listening, public, admin_address, admin })
+}
+
+/// The sockets of an address, and whether they were handed over.
+fn bind_one(
+    handed: &mut Vec<(SocketAddr, Socket)>,
+    address: SocketAddr,
+    count: usize,
+) -> Result<(SocketAddr, Vec<Socket>, bool), Exit> {
+    let refused = |error: std::io::Error| Exit::new(Reason::Address, format!("cannot listen on {address}: {error}"));
+    let sockets = listen::take_handed(handed, address, count).map_err(refused)?;
+    if !sockets.is_empty() {
+        return Ok((address, sockets, true));
+    }
+    let (address, sockets) = listen::bind(address, count).map_err(refused)?;
+    Ok((address, sockets, false))
+}

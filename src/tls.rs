@@ -1,0 +1,277 @@
+//! Who the service is to clients that speak TLS: its certificates, the rule by which one is chosen, and the terms.
+//!
+//! Made whole from files that were read, and never changed after that: cores are told of a new [`Identity`] by message,
+//! connections keep the one that they began with.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, ServerConfig};
+use x509_parser::extensions::GeneralName;
+
+/// What a connection is called that speaks HTTP/2 (RFC 9113, section 3.2).
+pub const HTTP2: &[u8] = b"h2";
+
+/// The same for HTTP/1.1 (RFC 7301, section 6).
+const HTTP1: &[u8] = b"http/1.1";
+
+/// What encrypts.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// The keys that session tickets are made with. They are drawn anew every six hours, and those before hold for as long; nobody
+/// ever writes them down. All cores share them: a session that began on one goes on on any.
+#[derive(Clone, Debug)]
+pub struct Tickets(Arc<dyn ProducesTickets>);
+
+impl Tickets {
+    /// The first keys.
+    ///
+    /// # Errors
+    /// Where the system gives no random bytes.
+    pub fn new() -> Result<Tickets, String> {
+        rustls::crypto::aws_lc_rs::Ticketer::new().map(Tickets).map_err(|error| error.to_string())
+    }
+}
+
+/// A certificate with those that vouch for it, and its key, both in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The certificate first, then those between it and one that clients trust.
+    pub certificates: Vec<u8>,
+    /// Its key, not encrypted.
+    pub key: Vec<u8>,
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pair")
+    }
+}
+
+/// What is wrong with a pair.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    /// What is wrong with its certificates.
+    Certificates(String),
+    /// What is wrong with its key. It says nothing of what the key is.
+    Key(String),
+}
+
+/// What there is to know of a certificate in use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct About {
+    /// The names that it is for, in small letters.
+    pub names: Vec<String>,
+    /// Since when it holds, in seconds since 1970 UTC.
+    pub since: i64,
+    /// Until when.
+    pub until: i64,
+}
+
+/// Who the service is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    config: Arc<ServerConfig>,
+    about: Arc<[About]>,
+}
+
+impl Identity {
+    /// One with these certificates, of which a client gets the first that fits the name it asks for and the signatures it
+    /// knows; the first of all where none has the name. TLS 1.3 and 1.2, whatever of the two a client can do.
+    ///
+    /// # Errors
+    /// Which pair is wrong, and what is wrong with it.
+    pub fn new(pairs: &[Pair], tickets: &Tickets, http2: bool) -> Result<Identity, (usize, Wrong)> {
+        let provider = provider();
+        let mut by_name = ByName::default();
+        let mut about = Vec::new();
+        for (number, pair) in pairs.iter().enumerate() {
+            let (key, of_key) = certified(pair, &provider).map_err(|wrong| (number, wrong))?;
+            by_name.add(&Arc::new(key), &of_key.names);
+            about.push(of_key);
+        }
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider can do both versions")
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(by_name));
+        config.ticketer = Arc::clone(&tickets.0);
+        // Tickets need no memory of ours, and no lock.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.alpn_protocols = if http2 { vec![HTTP2.to_vec(), HTTP1.to_vec()] } else { vec![HTTP1.to_vec()] };
+        Ok(Identity { config: Arc::new(config), about: about.into() })
+    }
+
+    /// The terms of a connection.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
+    }
+
+    /// Its certificates, in their order.
+    pub fn about(&self) -> &[About] {
+        &self.about
+    }
+}
+
+/// The certificates of an identity by the names they are for.
+#[derive(Debug, Default)]
+struct ByName {
+    named: HashMap<String, Vec<Arc<CertifiedKey>>>,
+    /// By what stands behind `*.`, which stands for one label (RFC 9525, section 6.3).
+    below: HashMap<String, Vec<Arc<CertifiedKey>>>,
+    all: Vec<Arc<CertifiedKey>>,
+}
+
+impl ByName {
+    fn add(&mut self, key: &Arc<CertifiedKey>, names: &[String]) {
+        for name in names {
+            let place = match name.strip_prefix("*.") {
+                Some(parent) => self.below.entry(parent.to_owned()),
+                None => self.named.entry(name.clone()),
+            };
+            place.or_default().push(Arc::clone(key));
+        }
+        self.all.push(Arc::clone(key));
+    }
+
+    fn of(&self, name: Option<&str>) -> &[Arc<CertifiedKey>] {
+        let find = |name: String| {
+            let parent = name.split_once('.').map(|(_, parent)| parent.to_owned());
+            self.named.get(&name).or_else(|| self.below.get(&parent?))
+        };
+        name.and_then(|name| find(name.to_ascii_lowercase())).unwrap_or(&self.all)
+    }
+}
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let keys = self.of(hello.server_name());
+        let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        keys.iter().find(fits).or(keys.first()).cloned()
+    }
+}
+
+/// A pair as it is used, and what there is to know of it.
+fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(CertifiedKey, About), Wrong> {
+    let in_pem = |error: &dyn fmt::Display| Wrong::Certificates(format!("it is no PEM file: {error}"));
+    let chain: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(&pair.certificates).collect::<Result<_, _>>().map_err(|error| in_pem(&error))?;
+    let Some(first) = chain.first() else {
+        return Err(Wrong::Certificates("no certificate is in it (`-----BEGIN CERTIFICATE-----`)".to_owned()));
+    };
+    let about = about(first).map_err(Wrong::Certificates)?;
+    let key = PrivateKeyDer::from_pem_slice(&pair.key).map_err(|_| Wrong::Key(no_key(&pair.key).to_owned()))?;
+    match CertifiedKey::from_der(chain, key, provider) {
+        Ok(certified) => Ok((certified, about)),
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            Err(Wrong::Key("it is the key of another certificate".to_owned()))
+        }
+        Err(error) => Err(Wrong::Key(format!("it cannot be used: {error}"))),
+    }
+}
+
+/// Why a file holds no key. Nothing of the file is repeated.
+fn no_key(pem: &[u8]) -> &'static str {
+    match memchr::memmem::find(pem, b"ENCRYPTED") {
+        Some(_) => "it is encrypted, and nobody is there who could type the password; write it without one",
+        None => "no key is in it (`-----BEGIN PRIVATE KEY-----`)",
+    }
+}
+
+fn about(certificate: &CertificateDer<'_>) -> Result<About, String> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
+        .map_err(|error| format!("the first certificate in it cannot be read: {error}"))?;
+    let names = match parsed.subject_alternative_name() {
+        Ok(Some(extension)) => {
+            let names = extension.value.general_names.iter().filter_map(|name| match name {
+                GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+                _ => None,
+            });
+            names.collect()
+        }
+        _ => Vec::new(),
+    };
+    let validity = parsed.validity();
+    Ok(About { names, since: validity.not_before.timestamp(), until: validity.not_after.timestamp() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(names: &[&str]) -> Pair {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        Pair { certificates: made.cert.pem().into_bytes(), key: made.signing_key.serialize_pem().into_bytes() }
+    }
+
+    fn chosen(by_name: &ByName, name: Option<&str>) -> usize {
+        let first = &by_name.of(name)[0];
+        by_name.all.iter().position(|key| Arc::ptr_eq(key, first)).unwrap()
+    }
+
+    #[test]
+    fn the_name_that_a_client_asks_for_chooses() {
+        let mut by_name = ByName::default();
+        let all = [&["go.example"][..], &["*.shop.example", "shop.example"], &["a.shop.example"]];
+        for names in all {
+            let (key, about) = certified(&pair(names), &provider()).unwrap();
+            assert_eq!(about.names, names);
+            assert!(about.since < about.until);
+            by_name.add(&Arc::new(key), &about.names);
+        }
+        let expected = [
+            (Some("go.example"), 0),
+            (Some("GO.Example"), 0),
+            (Some("shop.example"), 1),
+            (Some("b.shop.example"), 1),
+            (Some("a.shop.example"), 2),
+            // A star stands for one label; what nobody is called gets the first.
+            (Some("c.b.shop.example"), 0),
+            (Some("example"), 0),
+            (Some(""), 0),
+            (None, 0),
+        ];
+        for (name, number) in expected {
+            assert_eq!(chosen(&by_name, name), number, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_and_no_key_is_shown() {
+        let (good, other) = (pair(&["a.example"]), pair(&["b.example"]));
+        let tickets = Tickets::new().unwrap();
+        let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nc2VjcmV0\n-----END ENCRYPTED PRIVATE KEY-----\n";
+        let garbled = [&good.key[..60], b"!", &good.key[61..]].concat();
+        let wrong = [
+            (Pair { certificates: b"".to_vec(), ..good.clone() }, "no certificate is in it"),
+            (Pair { certificates: good.key.clone(), ..good.clone() }, "no certificate is in it"),
+            (
+                Pair {
+                    certificates: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec(),
+                    ..good.clone()
+                },
+                "cannot be read",
+            ),
+            (Pair { key: b"".to_vec(), ..good.clone() }, "no key is in it"),
+            (Pair { key: encrypted.to_vec(), ..good.clone() }, "it is encrypted"),
+            (Pair { key: other.key.clone(), ..good.clone() }, "the key of another certificate"),
+            (Pair { key: garbled, ..good.clone() }, ""),
+        ];
+        for (pair, reason) in wrong {
+            let (number, wrong) = Identity::new(&[good.clone(), pair], &tickets, true).unwrap_err();
+            let said = format!("{wrong:?}");
+            assert!(number == 1 && said.contains(reason), "{said}");
+            assert!(!said.contains("c2VjcmV0") && !said.contains(std::str::from_utf8(&good.key[30..90]).unwrap()));
+        }
+        assert!(Identity::new(&[good, other], &tickets, false).is_ok());
+    }
+}
