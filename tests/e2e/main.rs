@@ -10,6 +10,7 @@
 mod allow;
 mod apps;
 mod bad_input;
+mod balancers;
 mod block;
 mod bulk;
 mod changes;
