@@ -35,6 +35,13 @@ pub struct ConnectionLimits {
     pub queued_len: usize,
 }
 
+impl ConnectionLimits {
+    /// Bytes of a body without end that must come within [`ConnectionLimits::body_time`].
+    pub fn progress_len(&self) -> usize {
+        self.body_rate as usize * self.body_time.as_secs() as usize
+    }
+}
+
 /// Longest request head, bytes, where no other length is set. Browsers with large cookies stay under 8 KiB; twice that is generous.
 pub const HEAD_LEN_MAX: usize = 16 * 1024;
 
@@ -72,6 +79,18 @@ pub const HANDSHAKES_PER_TURN: usize = 2;
 
 /// Streams of a connection that speaks HTTP/2. Browsers open as many requests as they have links.
 pub const STREAMS_MAX: u32 = 128;
+
+/// Requests of such a connection at once whose bodies may be long: each may be kept whole until it is answered.
+pub const LONG_BODIES_MAX: usize = 4;
+
+/// Bytes of a body that is not long. A create is under 3 KiB.
+pub const SHORT_BODY_LEN: u64 = 16 * 1024;
+
+/// Answers of such a connection that are made and wait for its client to take them.
+pub const ANSWERS_WAITING_MAX: usize = 16;
+
+/// Bytes of an answer that are given to HTTP/2 at once: a frame of it. What it has been given counts for nobody.
+pub const ANSWER_PIECE_LEN: usize = 16 * 1024;
 
 /// Streams that a client opened and reset again before we took them, after which it is an attack (CVE-2023-44487).
 pub const STREAMS_RESET_MAX: usize = 32;

@@ -116,17 +116,18 @@ fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     Ok((keys, is_unsure))
 }
 
-/// What cores take of connections: no more than there are descriptors for.
-fn connection_limits(settings: &Settings, open_files: u64) -> ConnectionLimits {
+/// What cores take of connections, and what the admin listener does: no more than there are descriptors for.
+fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits; 2] {
     let limits = settings.limits.connections;
-    let most = preflight::connections(open_files, settings.cores.cpus.len());
-    if most < limits.connections {
+    let room = preflight::connections(open_files, settings.cores.cpus.len());
+    if room.of_core < limits.connections {
         tracing::info!(
-            "{open_files} open files allow for {most} connections of a core, instead of the {} of limits.connections",
+            "{open_files} open files allow for {} connections of a core, instead of the {} of limits.connections",
+            room.of_core,
             limits.connections
         );
     }
-    ConnectionLimits { connections: limits.connections.min(most), ..limits }
+    [room.of_core, room.of_admin].map(|most| ConnectionLimits { connections: limits.connections.min(most), ..limits })
 }
 
 /// The certificates of a node that speaks TLS.
@@ -225,7 +226,7 @@ impl Node {
         settings: &Settings,
         (keys, is_unsure): (Registry, bool),
         certificates: Option<Certificates>,
-        limits: ConnectionLimits,
+        [limits, admin_limits]: [ConnectionLimits; 2],
         events: Sender<Event>,
     ) -> Result<Node, Exit> {
         let cores = core_count(settings);
@@ -354,7 +355,18 @@ impl Node {
             .map(|certificates| certificates::start(certificates, post.clone(), cores, Arc::clone(&stats)))
             .transpose()
             .map_err(|error| thread_exit("the keeper of certificates", &error))?;
-        let plan = CorePlan { limits, identity, settings, events, counters, site, hasher, cores, visits: senders };
+        let plan = CorePlan {
+            limits,
+            admin_limits,
+            identity,
+            settings,
+            events,
+            counters,
+            site,
+            hasher,
+            cores,
+            visits: senders,
+        };
         let running = plan.start_all(public, admin, bells, mail, sources)?;
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
         load(&links, &post, hasher, cores, &stats)?;
@@ -436,8 +448,9 @@ impl Node {
                     let is_first = !self.stats.draining.swap(true, Ordering::AcqRel);
                     self.tell_of_end(signal, is_first);
                     // Whoever says so twice does not want to wait.
-                    drains_at = (is_first || drains_at.is_some())
-                        .then(|| Instant::now() + if is_first { self.drain_delay } else { Duration::ZERO });
+                    drains_at = (is_first || drains_at.is_some()).then(|| {
+                        Instant::now() + if is_first && opening == 0 { self.drain_delay } else { Duration::ZERO }
+                    });
                 }
                 Event::Reload => match &self.threads.certificates {
                     Some(keeper) => keeper.look(),
@@ -520,6 +533,7 @@ impl Node {
 /// What all cores are made from.
 struct CorePlan<'a> {
     limits: ConnectionLimits,
+    admin_limits: ConnectionLimits,
     identity: Option<Identity>,
     settings: &'a Settings,
     events: Sender<Event>,
@@ -565,7 +579,7 @@ impl CorePlan<'_> {
                     Residency::All => Share::All,
                     Residency::Hot { memory_limit } => Share::Bytes(memory_limit / self.cores.get() as u64),
                 },
-                limits: self.limits,
+                limits: if is_admin { self.admin_limits } else { self.limits },
                 identity: self.identity.clone(),
                 hsts: self.settings.tls.hsts,
                 codes: Box::new(Segment(codes)),

@@ -29,6 +29,9 @@ const FILES_PER_CORE: u64 = 16;
 /// Descriptors of the control threads, and the fewest that the store works with.
 const FILES_OF_NODE: u64 = 96;
 
+/// Connections of the admin listener at most: dashboards, balancers, and those who look after the node.
+const ADMIN_CONNECTIONS_MAX: u64 = 1_024;
+
 /// Connections that a core has at least, whatever the limit on open files is.
 const CONNECTIONS_MIN: u64 = 16;
 
@@ -170,11 +173,23 @@ pub fn open_files(cores: usize) -> Result<u64, Exit> {
     judge_open_files(getrlimit(Resource::Nofile).current, cores)
 }
 
-/// How many connections one of so many cores may have open, so that the store and everything else never lacks a descriptor.
-pub fn connections(open_files: u64, cores: usize) -> usize {
+/// Connections that may be open, so that the store and everything else never lacks a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Of one core.
+    pub of_core: usize,
+    /// Of the admin listener.
+    pub of_admin: usize,
+}
+
+/// What room so many descriptors leave for connections.
+pub fn connections(open_files: u64, cores: usize) -> Room {
     let others = cores as u64 * FILES_PER_CORE + FILES_OF_NODE + store_files(open_files);
-    let each = open_files.saturating_sub(others) / cores.max(1) as u64;
-    usize::try_from(each.max(CONNECTIONS_MIN)).unwrap_or(usize::MAX)
+    let left = open_files.saturating_sub(others);
+    let admin = (left / 8).clamp(CONNECTIONS_MIN, ADMIN_CONNECTIONS_MAX);
+    let each = left.saturating_sub(admin) / cores.max(1) as u64;
+    let shown = |count: u64| usize::try_from(count.max(CONNECTIONS_MIN)).unwrap_or(usize::MAX);
+    Room { of_core: shown(each), of_admin: shown(admin) }
 }
 
 fn judge_open_files(limit: Option<u64>, cores: usize) -> Result<u64, Exit> {
@@ -307,10 +322,10 @@ mod tests {
     #[test]
     fn connections_leave_descriptors_for_the_rest() {
         // What is left of 256 for one core: without its own, those of the node, and the store's.
-        assert_eq!(connections(256, 1), 256 - 16 - 96 - 32);
-        assert_eq!(connections(1_024, 2), (1_024 - 32 - 96 - 128) / 2);
-        assert_eq!(connections(112, 1), 16);
-        assert!(connections(1 << 20, 8) > 100_000);
+        assert_eq!(connections(256, 1), Room { of_core: 256 - 16 - 96 - 32 - 16, of_admin: 16 });
+        assert_eq!(connections(1_024, 2), Room { of_core: (1_024 - 32 - 96 - 128 - 96) / 2, of_admin: 96 });
+        assert_eq!(connections(112, 1), Room { of_core: 16, of_admin: 16 });
+        assert!(connections(1 << 20, 8).of_core > 100_000);
     }
 
     #[test]

@@ -142,20 +142,21 @@ impl ByName {
         self.all.push(Arc::clone(key));
     }
 
-    fn of(&self, name: Option<&str>) -> &[Arc<CertifiedKey>] {
-        let find = |name: String| {
-            let parent = name.split_once('.').map(|(_, parent)| parent.to_owned());
-            self.named.get(&name).or_else(|| self.below.get(&parent?))
-        };
-        name.and_then(|name| find(name.to_ascii_lowercase())).unwrap_or(&self.all)
+    /// Those for a name, the best first: that name, then a star in its place. Where none is for it, all of them.
+    fn of(&self, name: Option<&str>) -> impl Iterator<Item = &Arc<CertifiedKey>> {
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        let named = self.named.get(&name);
+        let below = name.split_once('.').and_then(|(_, parent)| self.below.get(parent));
+        let all = (named.is_none() && below.is_none()).then_some(&self.all);
+        named.into_iter().chain(below).chain(all).flatten()
     }
 }
 
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let keys = self.of(hello.server_name());
         let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        keys.iter().find(fits).or(keys.first()).cloned()
+        let mut keys = self.of(hello.server_name());
+        keys.find(fits).or_else(|| self.of(hello.server_name()).next()).cloned()
     }
 }
 
@@ -214,7 +215,7 @@ mod tests {
     }
 
     fn chosen(by_name: &ByName, name: Option<&str>) -> usize {
-        let first = &by_name.of(name)[0];
+        let first = by_name.of(name).next().unwrap();
         by_name.all.iter().position(|key| Arc::ptr_eq(key, first)).unwrap()
     }
 

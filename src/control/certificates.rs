@@ -217,13 +217,16 @@ impl Watch {
     }
 }
 
-/// New certificates, unless one of them is over and the one of before is not.
+/// New certificates, unless one of them is over, or does not hold yet, and the one of before does.
 fn worth_having(new: Identity, old: &Identity, files: &Files) -> Result<Identity, String> {
     let now = (unix_ms() / 1_000) as i64;
     let pairs = new.about().iter().zip(old.about()).zip(&files.pairs);
     for ((new, old), (file, _)) in pairs {
         if new.until <= now && old.until > now {
             return Err(format!("{}: the certificate is over since {}", file.display(), date(new.until)));
+        }
+        if new.since > now && old.since <= now {
+            return Err(format!("{}: the certificate holds from {} on", file.display(), date(new.since)));
         }
     }
     Ok(new)

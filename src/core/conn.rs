@@ -252,7 +252,8 @@ impl Conn {
         let expects = self.machine.expects(self.unconsumed.len());
         // Before a PROXY header it is waited for as for a head, although nothing has come.
         let has_begun = expects != Expects::Request && (expects != Expects::Head || !self.unconsumed.is_empty());
-        self.stage == Stage::Open && !has_begun && !self.is_handshaking
+        let has_part = self.tls.as_ref().is_some_and(|tls| tls.has_part());
+        self.stage == Stage::Open && !has_begun && !self.is_handshaking && !has_part
     }
 }
 

@@ -68,12 +68,14 @@ impl Crowd {
 
 impl Work {
     /// Whether there is room for one more connection, which may need another one to go.
-    pub(super) fn has_room(&mut self, begins: Begins) -> bool {
-        let is_busy = begins.secure && self.secure.under_way() >= self.limits.handshakes;
-        if !is_busy && self.conns.len() - self.crowd.leaving >= self.crowd.full_from {
-            self.evict();
+    pub(super) fn has_room(&mut self) -> bool {
+        let count = self.conns.len() - self.crowd.leaving;
+        if count >= self.crowd.full_from {
+            // While there is room, who has only just come is left in peace.
+            let idle_for = if count < self.limits.connections { 2 } else { 0 };
+            self.evict(idle_for);
         }
-        let has_room = !is_busy && self.conns.len() - self.crowd.leaving < self.limits.connections;
+        let has_room = self.conns.len() - self.crowd.leaving < self.limits.connections;
         if !has_room {
             self.stats.shed.add(1);
             self.crowd.shed += 1;
@@ -112,8 +114,8 @@ impl Work {
         true
     }
 
-    /// Ends the connection that has been idle for longest. Returns whether there was one.
-    pub(super) fn evict(&mut self) -> bool {
+    /// Ends the connection that has been idle for longest, if that is so many ticks at least. Returns whether there was one.
+    pub(super) fn evict(&mut self, idle_for: u32) -> bool {
         for _ in 0..LOOKED_AT {
             let Some(Reverse((since, slot, generation))) = self.crowd.idle.pop() else { return false };
             let Some(conn) = self.conns.of(Tag { slot, generation }) else { continue };
@@ -121,6 +123,10 @@ impl Work {
             // Idle since later than we knew, or not before now.
             let idle_since = if is_idle { conn.since } else { self.now.tick + 1 };
             match is_idle && idle_since == since {
+                true if self.now.tick.wrapping_sub(since) < idle_for => {
+                    self.crowd.idle.push(Reverse((since, slot, generation)));
+                    return false;
+                }
                 true => {
                     conn.is_evicted = true;
                     self.crowd.leaving += 1;

@@ -1,10 +1,10 @@
 //! The time limits of a core's connections, and how these end in a drain.
 
 use super::conn::Stage;
-use super::slow::Ending;
+use super::slow::{Ending, Verdict};
 use super::told::{count, may_step};
 use super::work::{TICKS_PER_SECOND, Work};
-use crate::limits::{FETCH_TIME_MAX, GOODBYE_TIME_MAX, SEND_TIME_MAX};
+use crate::limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
 use crate::wire::answer::{Found, Told};
 use crate::wire::connection::Expects;
 use crate::wire::{Ask, Rejection};
@@ -52,18 +52,11 @@ impl Work {
             return;
         }
         if let Some(stream) = conn.slow.as_ref().filter(|stream| stream.is_http2()) {
-            // While something is done for it, or on its way to it, its time does not run; but that must go on.
-            let limit = match (stream.is_leaving(), conn.is_busy()) {
-                (true, _) if !conn.is_busy() => GOODBYE_TIME_MAX,
-                (_, true) => self.limits.body_time,
-                _ => self.limits.idle_time,
+            return match stream.judge(self.now.instant, &self.limits) {
+                Verdict::Wait => {}
+                Verdict::Leave => stream.leave(),
+                Verdict::Cut => self.break_off(slot),
             };
-            match (conn.is_busy() || stream.is_leaving(), waited >= ticks(limit)) {
-                (_, false) => {}
-                (true, true) => self.break_off(slot),
-                (false, true) => self.close_idle(slot),
-            }
-            return;
         }
         match conn.machine.expects(conn.unconsumed.len()) {
             Expects::Head if may_step(conn) && waited >= ticks(self.limits.head_time) => {

@@ -15,6 +15,7 @@ use super::work::Work;
 use crate::limits::HANDSHAKES_PER_TURN;
 use crate::tls::Identity;
 use crate::wire::Rejection;
+use crate::wire::connection::Expects;
 use crate::wire::tls::{Heard, Session, is_plain_request};
 
 /// Buffers up to this size are kept for the next connection.
@@ -28,8 +29,10 @@ pub(super) struct Secure {
     hsts: Option<Duration>,
     /// Connections whose handshake has bytes that wait for their turn.
     waiting: VecDeque<Tag>,
-    /// Connections whose handshake is under way.
+    /// Connections whose handshake is under way: something of it has come.
     under_way: usize,
+    /// Those, and some for whom it is over, in the order in which they began.
+    begun: VecDeque<Tag>,
     /// What the bytes of one connection mean, while they are looked at. Otherwise empty.
     plain: Vec<u8>,
     /// Empty.
@@ -55,11 +58,6 @@ impl Secure {
         HeaderValue::from_str(&format!("max-age={}", self.hsts()?)).ok()
     }
 
-    /// How many handshakes are under way.
-    pub(super) fn under_way(&self) -> usize {
-        self.under_way
-    }
-
     /// Forgets a connection that is gone.
     pub(super) fn forget(&mut self, conn: &Conn) {
         self.under_way -= usize::from(conn.is_handshaking);
@@ -73,8 +71,6 @@ impl Work {
         match self.secure.identity.as_ref().and_then(Session::new) {
             Some(session) => {
                 conn.tls = Some(Box::new(session));
-                conn.is_handshaking = true;
-                self.secure.under_way += 1;
             }
             None => self.break_off(slot),
         }
@@ -92,17 +88,43 @@ impl Work {
             // What stands behind the header is the beginning of the handshake.
             return self.await_turn(slot);
         }
-        if conn.is_handshaking {
+        if conn.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             conn.unconsumed.extend_from_slice(bytes);
+            Self::touch(&mut self.dirty, conn);
             return self.await_turn(slot);
         }
         self.unseal(slot, bytes);
     }
 
     fn await_turn(&mut self, slot: u32) {
+        self.note_handshake(slot);
         let Some(conn) = self.conns.get(slot) else { return };
         if !std::mem::replace(&mut conn.is_waiting, true) {
             self.secure.waiting.push_back(conn.tag);
+        }
+    }
+
+    /// Counts a handshake of which something has come. Where there are too many, the oldest goes that waits for its client: who
+    /// means it is done in a moment.
+    fn note_handshake(&mut self, slot: u32) {
+        let tick = self.now.tick;
+        let Some(conn) = self.conns.get(slot).filter(|conn| !conn.is_handshaking) else { return };
+        (conn.is_handshaking, conn.since) = (true, tick);
+        self.secure.under_way += 1;
+        self.secure.begun.push_back(conn.tag);
+        while self.secure.under_way > self.limits.handshakes
+            && let Some(tag) = self.secure.begun.pop_front()
+        {
+            if let Some(conn) = self.conns.of(tag).filter(|conn| conn.is_handshaking && conn.stage != Stage::Dead) {
+                self.stats.shed.add(1);
+                conn.is_handshaking = false;
+                self.secure.under_way -= 1;
+                self.break_off(tag.slot);
+            }
+        }
+        if self.secure.begun.len() > 2 * self.limits.handshakes + HANDSHAKES_PER_TURN {
+            let conns = &mut self.conns;
+            self.secure.begun.retain(|tag| conns.of(*tag).is_some_and(|conn| conn.is_handshaking));
         }
     }
 
@@ -145,7 +167,7 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         if std::mem::replace(&mut conn.is_handshaking, false) {
             self.secure.under_way -= 1;
-            conn.since = tick;
+            (conn.since, conn.expects) = (tick, Expects::Request);
         }
     }
 

@@ -282,7 +282,7 @@ impl Core {
                     // Out of descriptors or memory. Armed again with the next tick, not at once.
                     Err(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                         for _ in 0..EVICTED_FOR_FILES {
-                            self.work.evict();
+                            self.work.evict(0);
                         }
                     }
                     Err(_) => self.finish_if_empty(),
@@ -304,7 +304,7 @@ impl Core {
 
     fn admit(&mut self, socket: std::os::fd::OwnedFd, listener: usize) {
         let begins = self.begins[listener];
-        if !self.work.has_room(begins) {
+        if !self.work.has_room() {
             // Closing it at once is the quickest answer, and the balancer's sign to go elsewhere.
             drop(socket);
             return self.pause_if_crowded();

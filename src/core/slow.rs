@@ -4,26 +4,31 @@
 //! sees only heads and bodies that `wire::connection` has passed.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, STRICT_TRANSPORT_SECURITY};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, STRICT_TRANSPORT_SECURITY};
 use hyper::rt::{Executor, Read, ReadBufCursor, Write};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Version};
 
 use super::executor::{Woken, spawn_task};
 use crate::desk::Desk;
 use crate::guard::Source;
-use crate::limits::{ConnectionLimits, HEADERS_MAX, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW};
+use crate::limits::{
+    ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX, HEADERS_MAX,
+    LONG_BODIES_MAX, SHORT_BODY_LEN, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW,
+};
 
 /// The body of an answer: whole, or made while it is sent.
 type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
@@ -56,6 +61,17 @@ pub(super) enum Ending {
     Cut,
 }
 
+/// What becomes of a client that takes its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// It has more.
+    Wait,
+    /// It is told that the connection ends.
+    Leave,
+    /// The connection ends.
+    Cut,
+}
+
 /// Whether a message had its answer, although it was not whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Answered(bool);
@@ -67,6 +83,8 @@ pub(super) struct Stream {
     is_http2: bool,
     /// Bytes that may wait in either direction.
     queued_max: usize,
+    /// Bytes of bodies that count as progress.
+    progress_len: usize,
     desk: Rc<Desk>,
     state: RefCell<State>,
 }
@@ -83,8 +101,6 @@ struct State {
     /// The connection is gone.
     gone: bool,
     outbound: Vec<u8>,
-    /// No request is taken any more, those under way are answered: HTTP/2 alone can say so.
-    leaving: bool,
     /// The loop has more unsent bytes than is good; hyper must wait.
     congested: bool,
     /// hyper had something to write and could not.
@@ -96,10 +112,24 @@ struct State {
     answered_heads: u32,
     /// Requests whose answer hyper has not taken whole yet.
     in_flight: u32,
+    /// Those of them that have an answer.
+    made: usize,
+    /// Those of them that may have a long body.
+    long_bodies: usize,
+    /// When those of them came that have no answer, oldest first.
+    unanswered: VecDeque<(u32, Instant)>,
+    /// When something last went on: a request came, an answer was made, or a piece of one was taken.
+    progress: Option<Instant>,
+    /// Bytes that came since then.
+    arrived: usize,
+    /// Since when no further request is taken.
+    left_at: Option<Instant>,
     /// hyper has ended.
     finished: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// Requests that wait until an answer may be made.
+    waiting: Vec<Waker>,
 }
 
 impl State {
@@ -116,6 +146,12 @@ impl State {
     fn wake(&mut self) {
         self.reader.take().into_iter().for_each(Waker::wake);
         self.writer.take().into_iter().for_each(Waker::wake);
+        self.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// Something went on.
+    fn note_progress(&mut self) {
+        (self.progress, self.arrived) = (Some(Instant::now()), 0);
     }
 }
 
@@ -131,7 +167,8 @@ impl Stream {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
         let (is_http2, queued_max) = (manner.is_http2, manner.limits.queued_len);
-        let stream = Rc::new(Stream { slot, is_http2, queued_max, desk, state });
+        let progress_len = manner.limits.progress_len();
+        let stream = Rc::new(Stream { slot, is_http2, queued_max, progress_len, desk, state });
         (Rc::clone(&stream), drive(stream, manner, service))
     }
 
@@ -146,6 +183,10 @@ impl Stream {
         }
         state.inbound.extend_from_slice(bytes);
         state.put_heads = heads;
+        state.arrived += bytes.len();
+        if state.in_flight > 0 && state.arrived >= self.progress_len {
+            state.note_progress();
+        }
         state.reader.take().into_iter().for_each(Waker::wake);
     }
 
@@ -164,14 +205,34 @@ impl Stream {
     /// Takes no further request of a client that speaks HTTP/2, and tells it so.
     pub(super) fn leave(&self) {
         let mut state = self.state.borrow_mut();
-        if !std::mem::replace(&mut state.leaving, true) {
+        if state.left_at.is_none() {
+            state.left_at = Some(Instant::now());
             state.wake();
         }
     }
 
     /// Whether it has been told.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.state.borrow().leaving
+    fn is_leaving(&self) -> bool {
+        self.state.borrow().left_at.is_some()
+    }
+
+    /// What becomes of a client that speaks HTTP/2 and takes its time. Nothing that it sends counts, but what makes something go
+    /// on: it could send frames for ever.
+    pub(super) fn judge(&self, now: Instant, limits: &ConnectionLimits) -> Verdict {
+        let mut state = self.state.borrow_mut();
+        let is_busy = state.in_flight > 0;
+        let silent = now.saturating_duration_since(*state.progress.get_or_insert(now));
+        let since =
+            |instant: Option<Instant>| instant.map_or(Duration::ZERO, |instant| now.saturating_duration_since(instant));
+        let unanswered = since(state.unanswered.front().map(|(_, came)| *came));
+        let left = since(state.left_at);
+        match () {
+            () if unanswered >= limits.body_time + ANSWER_TIME_MAX => Verdict::Cut,
+            () if is_busy && silent >= limits.body_time => Verdict::Cut,
+            () if !is_busy && left >= GOODBYE_TIME_MAX => Verdict::Cut,
+            () if !is_busy && silent >= limits.idle_time => Verdict::Leave,
+            () => Verdict::Wait,
+        }
     }
 
     /// Says that the connection is gone.
@@ -221,28 +282,46 @@ impl Stream {
     }
 
     /// hyper asks for the answer to one more request. After `most` of them no other is taken; 0: any number.
-    fn note_request(&self, most: u32) {
+    fn begin(self: &Rc<Stream>, request: &Request<Incoming>, most: u32) -> Flight {
+        let is_long = self.is_http2 && request.body().size_hint().upper().is_none_or(|len| len > SHORT_BODY_LEN);
         let mut state = self.state.borrow_mut();
         state.in_flight += 1;
         state.asked_heads = state.asked_heads.wrapping_add(1);
-        let is_last = self.is_http2 && most > 0 && state.asked_heads >= most;
+        state.long_bodies += usize::from(is_long);
+        let number = state.asked_heads;
+        if self.is_http2 {
+            state.unanswered.push_back((number, Instant::now()));
+        }
+        state.note_progress();
+        let is_last = self.is_http2 && most > 0 && number >= most;
+        // Some may have been on their way when it was told; who goes on after these does not listen.
+        state.gone |= is_last && number - most > STREAMS_MAX;
         drop(state);
         if is_last {
             self.leave();
         }
+        Flight { stream: Rc::clone(self), number, is_long, is_made: false }
     }
 
     fn kick(&self) {
         self.desk.kick(self.slot);
     }
 
-    /// Waits until hyper may write, or nobody is left to write to.
+    /// Whether the connection has more long bodies under way than it may.
+    fn has_too_many_bodies(&self, flight: &Flight) -> bool {
+        flight.is_long && self.state.borrow().long_bodies > LONG_BODIES_MAX
+    }
+
+    /// Waits until an answer may be made, or nobody is left to give it to.
     fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
-        if !state.is_congested(self.queued_max) || state.gone {
+        let has_room = !state.is_congested(self.queued_max) && state.made < ANSWERS_WAITING_MAX;
+        if has_room || state.gone {
             return Poll::Ready(());
         }
-        state.writer = Some(context.waker().clone());
+        if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            state.waiting.push(context.waker().clone());
+        }
         drop(state);
         self.kick();
         Poll::Pending
@@ -258,21 +337,26 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
         }
         request.extensions_mut().insert(limits);
         let (stream, service, hsts) = (Rc::clone(&stream), Rc::clone(&service), hsts.clone());
-        stream.note_request(limits.requests);
+        let mut flight = stream.begin(&request, limits.requests);
         async move {
             // hyper collects answers however much waits to be sent. Nothing is made that the client does not take.
             poll_fn(|context| stream.poll_room(context)).await;
-            let answer = if is_of_two_hosts(&request) { malformed() } else { service(request).await };
-            let mut response = answer.map(|content| Answering { content, stream: Rc::clone(&stream) });
+            let answer = match () {
+                () if is_of_two_hosts(&request) => refused(StatusCode::BAD_REQUEST, "The request names two hosts.\n"),
+                () if stream.has_too_many_bodies(&flight) => refused(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "Too many long bodies at once. Send them one after the other.\n",
+                ),
+                () => service(request).await,
+            };
+            flight.answer();
+            let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
             if let Some(hsts) = hsts {
                 response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, hsts);
             }
-            let mut state = stream.state.borrow_mut();
-            state.answered_heads = state.answered_heads.wrapping_add(1);
-            if state.is_at_last() && !stream.is_http2 {
+            if stream.state.borrow().is_at_last() && !stream.is_http2 {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            drop(state);
             Ok::<_, Infallible>(response)
         }
     });
@@ -312,23 +396,62 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
     stream.kick();
 }
 
-/// Whether a request names one host in its target and another in a field (RFC 9113, section 8.3.1): two programs could take it
-/// for requests of two domains. In HTTP/1.1 the one in the target counts (RFC 9112, section 3.2.2), and may be another.
+/// Whether a request names several hosts (RFC 9113, section 8.3.1): two programs could take it for requests of two domains. In
+/// HTTP/1.1 our own machine has looked at that, and the host in the target counts (RFC 9112, section 3.2.2).
 fn is_of_two_hosts(request: &Request<Incoming>) -> bool {
-    match (request.version(), request.uri().authority(), request.headers().get(HOST)) {
-        (hyper::Version::HTTP_2, Some(authority), Some(host)) => {
-            !authority.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes())
-        }
-        _ => false,
+    if request.version() != Version::HTTP_2 {
+        return false;
+    }
+    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let fields = request.headers().get_all(HOST).iter().map(HeaderValue::as_bytes);
+    let mut hosts = authority.into_iter().chain(fields);
+    let Some(first) = hosts.next() else { return false };
+    request.headers().get_all(HOST).iter().count() > 1 || hosts.any(|host| !host.eq_ignore_ascii_case(first))
+}
+
+/// An answer of our own, in place of a handler's.
+fn refused(status: StatusCode, why: &'static str) -> Response<Content> {
+    let mut answer = Response::new(Box::pin(Full::new(Bytes::from_static(why.as_bytes()))) as Content);
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
+}
+
+/// A request under way, from the moment when hyper asks about it until its answer is taken whole, or nobody wants it any more.
+struct Flight {
+    stream: Rc<Stream>,
+    number: u32,
+    is_long: bool,
+    is_made: bool,
+}
+
+impl Flight {
+    /// Its answer is made.
+    fn answer(&mut self) {
+        self.is_made = true;
+        let mut state = self.stream.state.borrow_mut();
+        state.answered_heads = state.answered_heads.wrapping_add(1);
+        state.made += 1;
+        state.unanswered.retain(|(number, _)| *number != self.number);
+        state.note_progress();
     }
 }
 
-fn malformed() -> Response<Content> {
-    let mut answer =
-        Response::new(Box::pin(Full::new(Bytes::from_static(b"The request names two hosts.\n"))) as Content);
-    *answer.status_mut() = StatusCode::BAD_REQUEST;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    answer
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut state = self.stream.state.borrow_mut();
+        state.in_flight = state.in_flight.saturating_sub(1);
+        state.made -= usize::from(self.is_made);
+        state.long_bodies -= usize::from(self.is_long);
+        if !self.is_made {
+            state.unanswered.retain(|(number, _)| *number != self.number);
+        }
+        state.note_progress();
+        state.waiting.drain(..).for_each(Waker::wake);
+    }
 }
 
 /// Runs what answers one request of a connection, beside those of the others.
@@ -344,7 +467,9 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
 /// The body of an answer on its way out. While hyper has it, the connection is not idle.
 struct Answering {
     content: Content,
-    stream: Rc<Stream>,
+    /// What was made and not taken: HTTP/2 is given pieces.
+    rest: Bytes,
+    flight: Flight,
 }
 
 impl Body for Answering {
@@ -355,22 +480,34 @@ impl Body for Answering {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.content.as_mut().poll_frame(context)
+        if !self.flight.stream.is_http2 {
+            return self.content.as_mut().poll_frame(context);
+        }
+        if self.rest.is_empty() {
+            match self.content.as_mut().poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => return other,
+            }
+        }
+        self.flight.stream.state.borrow_mut().note_progress();
+        let len = self.rest.len().min(ANSWER_PIECE_LEN);
+        let piece = self.rest.split_to(len);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.content.is_end_stream()
+        self.rest.is_empty() && self.content.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.content.size_hint()
-    }
-}
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        let mut state = self.stream.state.borrow_mut();
-        state.in_flight = state.in_flight.saturating_sub(1);
+        let (hint, rest) = (self.content.size_hint(), self.rest.len() as u64);
+        match hint.exact() {
+            Some(exact) => SizeHint::with_exact(exact + rest),
+            None => hint,
+        }
     }
 }
 

@@ -57,7 +57,8 @@ pub(super) fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl 
 pub(super) fn end_or_wait(conn: &mut Conn, ask: &Ask, is_last: bool) -> bool {
     if ask.close {
         conn.stage = Stage::Finishing;
-        conn.said_last = ask.asked_to_close && is_last;
+        // With TLS a client has one more word to say, which would be answered with a reset.
+        conn.said_last = ask.asked_to_close && is_last && conn.tls.is_none();
     }
     ask.close || !may_step(conn)
 }

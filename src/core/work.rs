@@ -226,9 +226,8 @@ impl Work {
             let (heads, expects) = (conn.machine.heads(), conn.machine.expects(conn.unconsumed.len()));
             if heads != conn.heads || expects != conn.expects {
                 (conn.heads, conn.expects, conn.since) = (heads, expects, tick);
-            } else if expects == Expects::Stream || conn.is_http2() {
-                let least = self.limits.body_rate as usize * self.limits.body_time.as_secs() as usize;
-                conn.note_progress(len, least, tick);
+            } else if expects == Expects::Stream {
+                conn.note_progress(len, self.limits.progress_len(), tick);
             }
         }
     }
@@ -367,7 +366,8 @@ impl Work {
     /// When the client has ended its side and all it sent is consumed: hyper is told, or the connection ends.
     fn finish_input(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        if !conn.peer_ended || conn.stage != Stage::Open || !may_step(conn) {
+        // What waits for its turn in a handshake came before the end.
+        if !conn.peer_ended || conn.stage != Stage::Open || !may_step(conn) || conn.is_waiting {
             return;
         }
         match &conn.slow {
@@ -408,10 +408,6 @@ impl Work {
             stream.congest();
         } else {
             stream.take(&mut conn.out);
-            if stream.is_http2() && !conn.out.is_empty() {
-                // Whatever is said to a client that speaks HTTP/2 is progress.
-                (conn.since, conn.progress) = (self.now.tick, 0);
-            }
         }
         Self::touch(&mut self.dirty, conn);
         if stream.is_finished() && conn.stage == Stage::Open && !(conn.is_congested() && conn.sending) {
@@ -526,7 +522,7 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         if asking.ask.close {
             conn.stage = Stage::Finishing;
-            conn.said_last = asking.ask.asked_to_close && conn.unconsumed.is_empty();
+            conn.said_last = asking.ask.asked_to_close && conn.unconsumed.is_empty() && conn.tls.is_none();
         } else {
             resumed.push(conn.tag.slot);
         }

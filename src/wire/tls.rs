@@ -14,6 +14,8 @@ pub struct Session {
     connection: ServerConnection,
     /// Something was received.
     has_begun: bool,
+    /// Where the received bytes end in their records.
+    place: RecordPlace,
     /// We have said that nothing more comes from us.
     is_closed: bool,
 }
@@ -35,12 +37,17 @@ impl Session {
         let mut connection = ServerConnection::new(identity.config()).ok()?;
         // What waits to be sent is bounded by who gives it to us.
         connection.set_buffer_limit(None);
-        Some(Session { connection, has_begun: false, is_closed: false })
+        Some(Session { connection, has_begun: false, place: RecordPlace::default(), is_closed: false })
     }
 
     /// Whether anything has been received.
     pub fn has_begun(&self) -> bool {
         self.has_begun
+    }
+
+    /// Whether a part of a record has come whose rest has not.
+    pub fn has_part(&self) -> bool {
+        self.place.is_inside()
     }
 
     /// Whether it has not been agreed yet how to speak.
@@ -61,6 +68,7 @@ impl Session {
     /// Takes what was received, and appends what it holds for the layer above.
     pub fn receive(&mut self, mut sealed: &[u8], plain: &mut Vec<u8>) -> Heard {
         self.has_begun |= !sealed.is_empty();
+        self.place.pass(sealed);
         while !sealed.is_empty() {
             match self.connection.read_tls(&mut sealed) {
                 // Behind its last word a client says nothing that counts.
@@ -115,7 +123,65 @@ impl Session {
     }
 }
 
+/// A place in a stream of records (RFC 8446, section 5.1): five bytes, of which the last two are the length of what follows.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecordPlace {
+    /// Bytes of the header that have passed.
+    header: u8,
+    /// The length, as far as it has passed; then what is left of it.
+    left: u16,
+}
+
+impl RecordPlace {
+    fn pass(&mut self, mut bytes: &[u8]) {
+        while let [byte, rest @ ..] = bytes {
+            if self.header < 5 {
+                if self.header >= 3 {
+                    self.left = self.left << 8 | u16::from(*byte);
+                }
+                self.header += 1;
+                bytes = rest;
+            } else {
+                let len = bytes.len().min(usize::from(self.left));
+                self.left -= len as u16;
+                bytes = &bytes[len..];
+            }
+            if self.header == 5 && self.left == 0 {
+                *self = RecordPlace::default();
+            }
+        }
+    }
+
+    fn is_inside(self) -> bool {
+        self.header > 0
+    }
+}
+
 /// Whether these are the first bytes of a request that is not encrypted, rather than of a handshake.
 pub fn is_plain_request(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(u8::is_ascii_uppercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_inside_until_its_last_byte() {
+        let records =
+            [&b"\x17\x03\x03\x00\x02ab"[..], b"\x14\x03\x03\x00\x00", b"\x17\x03\x03\x01\x00", &[0; 256]].concat();
+        let ends = [7, 12, records.len()];
+        let mut place = RecordPlace::default();
+        for (at, byte) in records.iter().enumerate() {
+            place.pass(&[*byte]);
+            assert_eq!(place.is_inside(), !ends.contains(&(at + 1)), "{at}");
+        }
+        for cut in 0..records.len() {
+            let mut place = RecordPlace::default();
+            place.pass(&records[..cut]);
+            assert_eq!(place.is_inside(), cut > 0 && !ends.contains(&cut), "{cut}");
+            place.pass(&records[cut..]);
+            assert!(!place.is_inside());
+        }
+    }
 }

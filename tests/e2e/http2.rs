@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -206,6 +207,14 @@ fn clients_that_people_use_are_served_many_at_once() {
     assert_eq!(told.lines().count(), 2_000);
     let all = curl(&[], &format!("{SHORT_URLS}/export"));
     assert_eq!(all.lines().count(), 2_050);
+    // Answers that together are far more than may wait, all asked for at once.
+    let lists = Command::new("h2load")
+        .args(["-n", "100", "-c", "2", "-m", "50", &format!("https://{}{SHORT_URLS}?itemsPerPage=500", node.public)])
+        .output()
+        .expect("h2load, which `make test` installs");
+    let said = String::from_utf8_lossy(&lists.stdout).into_owned();
+    assert!(said.contains("100 succeeded, 0 failed, 0 errored, 0 timeout"), "{said}");
+    assert!(said.contains("100 2xx, 0 3xx, 0 4xx, 0 5xx"), "{said}");
     // What is too long is refused, in an answer.
     let long = format!("{{\"longUrl\": \"{TARGET}{}\"}}", "x".repeat(1 << 20));
     fs::write(&bulk, &long).unwrap();
@@ -281,6 +290,18 @@ fn what_a_client_may_do_is_bounded() {
     );
     assert_eq!(kept.status_of(&frame(HEADERS, END_HEADERS | END_STREAM, 5, &head(GET, &path, &[("host", NAME)]))), 302);
 
+    let hosts = [("host", NAME), ("host", NAME)];
+    assert_eq!(kept.status_of(&frame(HEADERS, END_HEADERS | END_STREAM, 7, &head(GET, &path, &hosts))), 400);
+
+    // Bodies that may be long are few at once: each may be kept whole.
+    let mut many = Client::open(&node, &ca);
+    let fields = [("content-type", "application/json"), ("content-length", "1000000")];
+    for number in 0..5 {
+        many.send(&frame(HEADERS, END_HEADERS, 2 * number + 1, &head(POST, SHORT_URLS, &fields)));
+    }
+    assert_eq!(many.next_of(HEADERS).unwrap().status(), 503);
+    assert_eq!(many.status_of(&get(101, &path)), 302);
+
     // A body that does not come is not waited for.
     let mut slow = Client::open(&node, &ca);
     let fields = [("content-type", "application/json"), ("content-length", "100")];
@@ -292,7 +313,7 @@ fn what_a_client_may_do_is_bounded() {
     other.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     while !other.some().is_empty() {}
     // Nobody else has noticed.
-    assert_eq!(kept.status_of(&get(7, &path)), 302);
+    assert_eq!(kept.status_of(&get(9, &path)), 302);
     node.terminate();
 }
 
@@ -310,8 +331,14 @@ fn a_connection_ends_with_a_word() {
     // After a silence.
     let mut idle = Client::open(&node, &ca);
     assert!(idle.next_of(GOAWAY).is_some());
-    // Who says nothing to that is not waited for either.
+    // Who says nothing to that is not waited for either, and frames that ask for nothing do not keep it.
     while idle.next().is_some() {}
+    let mut chatty = Client::open(&node, &ca);
+    let since = Instant::now();
+    while chatty.wire.try_send(&frame(PING, 0, 0, &[0; 8])).is_ok() {
+        assert!(since.elapsed() < Duration::from_secs(20), "it is still there");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     // And when the node ends.
     let mut last = Client::open(&node, &ca);
     assert_eq!(last.status_of(&get(1, "/none")), 404);

@@ -3,16 +3,18 @@
 //! speak it.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, SupportedProtocolVersion};
 use serde_json::json;
 
 use crate::http::{Reply, SHORT_URLS, Wire, create_request, replies, request};
@@ -364,7 +366,7 @@ fn who_does_not_speak_it_is_told_and_nobody_else_notices() {
         .output()
         .expect("curl, which `make test` installs");
     assert!(!old.status.success());
-    // More handshakes than may be under way are not waited for; those who are there go on, and when they are over others come.
+    // Of more handshakes than may be under way those go that have waited for longest; who means it, and who is there, goes on.
     let begun: Vec<Wire> = (0..30)
         .map(|_| {
             let mut wire = Wire::open(node.public);
@@ -374,10 +376,58 @@ fn who_does_not_speak_it_is_told_and_nobody_else_notices() {
         .collect();
     wait_until("ten who were shed", || sum(&node.status(), "/shed") >= 10);
     assert_eq!(kept.get(&format!("/{code}")).location(), TARGET);
+    assert_eq!(open(node.public, &terms).get(&format!("/{code}")).location(), TARGET);
     for wire in begun {
         assert_eq!(wire.read_until_closed(), b"");
     }
     assert_eq!(open(node.public, &terms).get(&format!("/{code}")).location(), TARGET);
+    node.terminate();
+}
+
+#[test]
+fn who_asks_and_leaves_in_one_breath_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Ca::new(dir.path());
+    ca.write("go", &[NAME]);
+    let node = ca.setup(&dir.path().join("data"), &["go"]).start();
+    let code = open(node.public, &ca.usual()).shorten(TARGET);
+    for path in [format!("/{code}"), "/rest/health".to_owned()] {
+        for fields in ["", "Connection: close\r\n"] {
+            let name = ServerName::try_from(NAME).unwrap();
+            let mut client = ClientConnection::new(ca.terms(&[&rustls::version::TLS13], &["http/1.1"]), name).unwrap();
+            let mut stream = TcpStream::connect(node.public).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            client.write_tls(&mut stream).unwrap();
+            client.writer().write_all(&request("GET", &path, fields, b"")).unwrap();
+            let mut last = Vec::new();
+            while last.is_empty() {
+                client.read_tls(&mut stream).unwrap();
+                client.process_new_packets().unwrap();
+                // The end of the handshake, the request, and the goodbye: all in one piece, and nothing behind it.
+                if !client.is_handshaking() {
+                    client.send_close_notify();
+                    while client.wants_write() {
+                        client.write_tls(&mut last).unwrap();
+                    }
+                }
+            }
+            stream.write_all(&last).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            let mut said = Vec::new();
+            loop {
+                let mut piece = [0; 4096];
+                match client.reader().read(&mut piece) {
+                    Ok(0) => break,
+                    Ok(len) => said.extend_from_slice(&piece[..len]),
+                    Err(_) => {
+                        assert!(client.read_tls(&mut stream).unwrap() > 0, "no goodbye after {said:?}");
+                        client.process_new_packets().unwrap();
+                    }
+                }
+            }
+            assert!(replies(&said)[0].status < 400, "{path} {fields}");
+        }
+    }
     node.terminate();
 }
 
