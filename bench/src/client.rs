@@ -83,6 +83,9 @@ fn ask(
     if is_constant {
         command.arg("--no-check-location");
     }
+    if running.is_secure {
+        command.args(["--tls", "--tls-insecure"]);
+    }
     run(&mut command, &report)
 }
 

@@ -75,7 +75,7 @@ impl Growth<'_> {
         let cores = if cpus.contains(['-', ',']) { cpus.to_owned() } else { format!("{cpus}-{cpus}") };
         let command = peers::carom_command(self.place, data, &cores, address, free_port()?);
         let server = Server::start(&command, cpus, address, &self.place.scratch.join("carom.log"))?;
-        Ok(Running { server, helper: None, twin: None })
+        Ok(Running { server, helper: None, twin: None, is_secure: false })
     }
 
     fn sample(&self, running: &Running, scenario: &Scenario, links: u64) -> Result<Sample> {

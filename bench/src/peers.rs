@@ -14,13 +14,15 @@ use crate::process::{Server, free_port};
 pub(crate) const MAP_LINKS: u64 = 100_000;
 
 /// Names of all subjects, in the order of reports.
-pub(crate) const NAMES: [&str; 8] = [
+pub(crate) const NAMES: [&str; 10] = [
     "carom, 10 M links",
     "carom, 100 k links",
     "nginx return 302",
     "nginx map, 100 k links",
     "HAProxy map, 100 k links",
     "nginx Lua + Redis, 100 k links",
+    "carom with TLS, 100 k links",
+    "nginx return 302 with TLS",
     "floor: bare io_uring",
     "floor: bare epoll",
 ];
@@ -52,6 +54,8 @@ pub(crate) struct Peer {
     pub(crate) links: u64,
     /// Whether it leads everybody to the same place.
     pub(crate) is_constant: bool,
+    /// Whether it speaks TLS.
+    is_secure: bool,
     command: Vec<String>,
     address: SocketAddr,
     /// A server that it needs beside it.
@@ -67,6 +71,8 @@ pub(crate) struct Running {
     pub(crate) helper: Option<Server>,
     /// A second server that gets half of the connections.
     pub(crate) twin: Option<Server>,
+    /// Whether they are asked with TLS.
+    pub(crate) is_secure: bool,
 }
 
 impl Peer {
@@ -83,7 +89,7 @@ impl Peer {
             None => None,
         };
         let server = Server::start(&self.command, &cpus, self.address, &log("server"))?;
-        Ok(Running { server, helper, twin: None })
+        Ok(Running { server, helper, twin: None, is_secure: self.is_secure })
     }
 
     /// Makes the subject of that name ready to start. `Ok(Err(reason))` says what is missing for it.
@@ -92,7 +98,11 @@ impl Peer {
         match name {
             "carom, 10 M links" => carom(name, place, cpu, address, many).map(Ok),
             "carom, 100 k links" => carom(name, place, cpu, address, MAP_LINKS).map(Ok),
+            "carom with TLS, 100 k links" => {
+                carom_with_tls(place, carom(name, place, cpu, address, MAP_LINKS + 1)?).map(Ok)
+            }
             "nginx return 302" => nginx(name, place, address, &return_location(), true),
+            "nginx return 302 with TLS" => nginx_with_tls(name, place, address),
             "nginx map, 100 k links" => {
                 let map = data::map(place.data.join("nginx.map"), MAP_LINKS, ";")?;
                 nginx(name, place, address, &map_location(&map), false)
@@ -165,10 +175,48 @@ fn carom(name: &'static str, place: &Place, cpu: usize, address: SocketAddr, lin
         settings: "defaults; one core, pinned; control threads share its CPU".to_owned(),
         links,
         is_constant: false,
+        is_secure: false,
         command,
         address,
         helper: None,
     })
+}
+
+/// The same with TLS. It has links of its own, since both run at the same time.
+fn carom_with_tls(place: &Place, peer: Peer) -> Result<Peer> {
+    let (certificate, key) = certificate(place)?;
+    let settings = format!("[tls]\ncert = [\"{certificate}\"]\nkey = [\"{key}\"]\n");
+    let mut command = peer.command;
+    command.extend(["--config".to_owned(), written(&place.scratch.join("tls.toml"), &settings)?]);
+    Ok(Peer { settings: format!("{}\n{settings}", peer.settings), command, is_secure: true, ..peer })
+}
+
+fn nginx_with_tls(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<Peer, String>> {
+    let (certificate, key) = certificate(place)?;
+    let tls = format!(
+        "ADDRESS ssl http2 backlog=4096; ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {certificate}; ssl_certificate_key {key};"
+    );
+    let server = return_location().replace("ADDRESS backlog=4096;", &tls);
+    Ok(nginx(name, place, address, &server, true)?.map(|peer| Peer { is_secure: true, ..peer }))
+}
+
+/// A certificate (ECDSA, P-256) and its key, made once for a run.
+fn certificate(place: &Place) -> Result<(String, String)> {
+    let [certificate, key] = ["tls.pem", "tls.key"].map(|name| place.scratch.join(name));
+    if !certificate.exists() {
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"])
+            .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout"])
+            .arg(&key)
+            .arg("-out")
+            .arg(&certificate)
+            .output()
+            .context("openssl cannot be started")?;
+        if !made.status.success() {
+            bail!("openssl made no certificate: {}", String::from_utf8_lossy(&made.stderr));
+        }
+    }
+    Ok((certificate.display().to_string(), key.display().to_string()))
 }
 
 fn return_location() -> String {
@@ -209,6 +257,7 @@ fn nginx(
         settings,
         links: MAP_LINKS,
         is_constant,
+        is_secure: false,
         command: vec![program, "-c".to_owned(), file],
         address,
         helper: None,
@@ -229,6 +278,7 @@ fn haproxy(name: &'static str, place: &Place, address: SocketAddr) -> Result<Res
         settings,
         links: MAP_LINKS,
         is_constant: false,
+        is_secure: false,
         command: vec![program, "-db".to_owned(), "-f".to_owned(), file],
         address,
         helper: None,
@@ -279,6 +329,7 @@ fn lua(name: &'static str, place: &Place, address: SocketAddr) -> Result<Result<
         settings: format!("{settings}\n{}", words.join(" ")),
         links: MAP_LINKS,
         is_constant: false,
+        is_secure: false,
         command: vec!["/usr/sbin/nginx".to_owned(), "-c".to_owned(), file],
         address,
         helper: Some((words.map(str::to_owned).to_vec(), redis)),
@@ -293,6 +344,7 @@ fn floor(name: &'static str, place: &Place, address: SocketAddr, word: &str) -> 
         settings: "a constant answer for each empty line that ends a head; nothing is parsed".to_owned(),
         links: MAP_LINKS,
         is_constant: true,
+        is_secure: false,
         command: vec![program, word.to_owned(), address.to_string()],
         address,
         helper: None,
