@@ -74,6 +74,9 @@ pub const QUEUED_LEN_MAX: usize = 64 * 1024;
 /// TLS handshakes that one core has under way, where nothing else is set. Each takes about 16 KiB.
 pub const HANDSHAKES_MAX: usize = 1_000;
 
+/// How old a handshake is before it has to go for another, in ticks of a core: who means it is done in a moment.
+pub const HANDSHAKE_TICKS: u32 = 4;
+
 /// Those that it goes on with in one turn: each takes some 200 microseconds, for which redirects of that core wait.
 pub const HANDSHAKES_PER_TURN: usize = 2;
 
@@ -86,8 +89,8 @@ pub const LONG_BODIES_MAX: usize = 4;
 /// Bytes of a body that is not long. A create is under 3 KiB.
 pub const SHORT_BODY_LEN: u64 = 16 * 1024;
 
-/// Answers of such a connection that are made and wait for its client to take them.
-pub const ANSWERS_WAITING_MAX: usize = 16;
+/// Answers of such a connection that are made, or wait for its client to take them.
+pub const ANSWERS_WAITING_MAX: usize = 32;
 
 /// Bytes of an answer that are given to HTTP/2 at once: a frame of it. What it has been given counts for nobody.
 pub const ANSWER_PIECE_LEN: usize = 16 * 1024;

@@ -446,7 +446,7 @@ impl Node {
                 }
                 Event::Stop(signal) => {
                     let is_first = !self.stats.draining.swap(true, Ordering::AcqRel);
-                    self.tell_of_end(signal, is_first);
+                    self.tell_of_end(signal, is_first && opening == 0, is_first);
                     // Whoever says so twice does not want to wait.
                     drains_at = (is_first || drains_at.is_some()).then(|| {
                         Instant::now() + if is_first && opening == 0 { self.drain_delay } else { Duration::ZERO }
@@ -482,9 +482,9 @@ impl Node {
         tell_manager(true);
     }
 
-    fn tell_of_end(&self, name: &str, is_first: bool) {
+    fn tell_of_end(&self, name: &str, is_delayed: bool, is_first: bool) {
         match self.drain_delay.as_secs() {
-            seconds @ 1.. if is_first => {
+            seconds @ 1.. if is_delayed => {
                 tracing::info!(
                     "{name}: not ready any more; new connections are taken for another {seconds} s (drain.delay)"
                 );

@@ -515,7 +515,7 @@ pub static SETTINGS: [Setting; 55] = [
         kind: "1 to 1000000",
         default: Some("1000"),
         secret: false,
-        doc: "How many TLS handshakes one core has under way; connections beyond that are closed as they arrive.",
+        doc: "How many TLS handshakes one core has under way; beyond that the one is closed that has waited for its client for longest, or else the new one.",
     },
     Setting {
         key: Key::LimitsRequestsPerConnection,

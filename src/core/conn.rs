@@ -99,6 +99,8 @@ pub(super) struct Conn {
     pub(super) is_waiting: bool,
     /// It has to go because there are too many.
     pub(super) is_evicted: bool,
+    /// When the part of a TLS record began to come whose rest has not, in ticks of the core.
+    pub(super) part_since: u32,
     /// How much of it may wait in either direction, in bytes.
     pub(super) queued_max: u32,
     /// The address of the client, where the one who connected has told of another than its own.
@@ -142,6 +144,7 @@ impl Conn {
             is_handshaking: false,
             is_waiting: false,
             is_evicted: false,
+            part_since: tick,
             queued_max,
             client: None,
             peer: None,
@@ -245,6 +248,11 @@ impl Conn {
     /// Whether more of it waits to be sent than is good.
     pub(super) fn is_congested(&self) -> bool {
         self.out.len() >= self.queued_max as usize
+    }
+
+    /// Whether no part of a message is under way, as far as the machine has seen.
+    pub(super) fn awaits_nothing(&self) -> bool {
+        self.machine.expects(self.unconsumed.len()) == Expects::Request
     }
 
     /// Whether it may send a request, none of which has come yet.

@@ -51,6 +51,11 @@ impl Work {
             }
             return;
         }
+        let has_part = conn.tls.as_ref().is_some_and(|tls| tls.has_part());
+        if has_part && conn.awaits_nothing() && tick.wrapping_sub(conn.part_since) >= ticks(self.limits.head_time) {
+            // The head that it may hold has had its time.
+            return self.break_off(slot);
+        }
         if let Some(stream) = conn.slow.as_ref().filter(|stream| stream.is_http2()) {
             return match stream.judge(self.now.instant, &self.limits) {
                 Verdict::Wait => {}

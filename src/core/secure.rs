@@ -12,7 +12,7 @@ use hyper::header::HeaderValue;
 
 use super::conn::{Conn, Stage};
 use super::work::Work;
-use crate::limits::HANDSHAKES_PER_TURN;
+use crate::limits::{HANDSHAKE_TICKS, HANDSHAKES_PER_TURN};
 use crate::tls::Identity;
 use crate::wire::Rejection;
 use crate::wire::connection::Expects;
@@ -78,7 +78,7 @@ impl Work {
 
     /// Takes bytes that a connection received which speaks TLS.
     pub(super) fn receive_sealed(&mut self, slot: u32, bytes: &[u8]) {
-        let Some(conn) = self.conns.get(slot) else { return };
+        let Some(conn) = self.conns.get(slot).filter(|conn| conn.stage == Stage::Open) else { return };
         if conn.machine.awaits_proxy() {
             self.take(slot, bytes);
             let Some(conn) = self.conns.get(slot) else { return };
@@ -98,39 +98,57 @@ impl Work {
 
     fn await_turn(&mut self, slot: u32) {
         self.note_handshake(slot);
-        let Some(conn) = self.conns.get(slot) else { return };
+        let Some(conn) = self.conns.get(slot).filter(|conn| conn.stage == Stage::Open) else { return };
         if !std::mem::replace(&mut conn.is_waiting, true) {
             self.secure.waiting.push_back(conn.tag);
         }
     }
 
-    /// Counts a handshake of which something has come. Where there are too many, the oldest goes that waits for its client: who
-    /// means it is done in a moment.
+    /// Counts a handshake of which something has come. Where there are too many, the one goes that has waited for its client for
+    /// longest, if that is long; otherwise this one.
     fn note_handshake(&mut self, slot: u32) {
         let tick = self.now.tick;
-        let Some(conn) = self.conns.get(slot).filter(|conn| !conn.is_handshaking) else { return };
+        if self.conns.get(slot).is_none_or(|conn| conn.is_handshaking) {
+            return;
+        }
+        if self.secure.under_way >= self.limits.handshakes && !self.evict_handshake() {
+            self.stats.shed.add(1);
+            return self.break_off(slot);
+        }
+        let Some(conn) = self.conns.get(slot) else { return };
         (conn.is_handshaking, conn.since) = (true, tick);
         self.secure.under_way += 1;
         self.secure.begun.push_back(conn.tag);
-        while self.secure.under_way > self.limits.handshakes
-            && let Some(tag) = self.secure.begun.pop_front()
-        {
-            if let Some(conn) = self.conns.of(tag).filter(|conn| conn.is_handshaking && conn.stage != Stage::Dead) {
-                self.stats.shed.add(1);
-                conn.is_handshaking = false;
-                self.secure.under_way -= 1;
-                self.break_off(tag.slot);
-            }
-        }
         if self.secure.begun.len() > 2 * self.limits.handshakes + HANDSHAKES_PER_TURN {
             let conns = &mut self.conns;
             self.secure.begun.retain(|tag| conns.of(*tag).is_some_and(|conn| conn.is_handshaking));
         }
     }
 
+    /// Ends the oldest handshake that waits for its client, if it is old enough. Returns whether there was one.
+    fn evict_handshake(&mut self) -> bool {
+        let tick = self.now.tick;
+        while let Some(&tag) = self.secure.begun.front() {
+            match self.conns.of(tag).filter(|conn| conn.is_handshaking && conn.stage != Stage::Dead) {
+                None => _ = self.secure.begun.pop_front(),
+                Some(conn) if conn.is_waiting || tick.wrapping_sub(conn.since) < HANDSHAKE_TICKS => return false,
+                Some(conn) => {
+                    conn.is_handshaking = false;
+                    self.secure.under_way -= 1;
+                    self.secure.begun.pop_front();
+                    self.stats.shed.add(1);
+                    self.break_off(tag.slot);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     /// Goes on with some handshakes. Returns whether others wait.
     pub(super) fn serve_handshakes(&mut self) -> bool {
-        for _ in 0..HANDSHAKES_PER_TURN {
+        let mut left = HANDSHAKES_PER_TURN;
+        while left > 0 {
             let Some(tag) = self.secure.waiting.pop_front() else { return false };
             let Some(conn) = self.conns.of(tag) else { continue };
             conn.is_waiting = false;
@@ -138,6 +156,7 @@ impl Work {
             if conn.stage != Stage::Open {
                 continue;
             }
+            left -= 1;
             if bytes.first().is_some_and(|_| is_plain_request(&bytes))
                 && !conn.tls.as_ref().is_some_and(|tls| tls.has_begun())
             {
@@ -176,7 +195,11 @@ impl Work {
         Self::touch(&mut self.dirty, conn);
         let Some(tls) = conn.tls.as_mut().filter(|_| conn.stage == Stage::Open) else { return };
         let mut plain = std::mem::take(&mut self.secure.plain);
+        let had_part = tls.has_part();
         let heard = tls.receive(bytes, &mut plain);
+        if !had_part || !plain.is_empty() {
+            conn.part_since = self.now.tick;
+        }
         if conn.is_handshaking && !tls.is_handshaking() {
             let (is_http2, is_resumed) = (tls.is_http2(), tls.is_resumed());
             self.stats.handshakes.add(1);

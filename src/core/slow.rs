@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, STRICT_TRANSPORT_SECURITY};
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, STRICT_TRANSPORT_SECURITY,
+};
 use hyper::rt::{Executor, Read, ReadBufCursor, Write};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode, Version};
+use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::executor::{Woken, spawn_task};
 use crate::desk::Desk;
@@ -112,11 +114,11 @@ struct State {
     answered_heads: u32,
     /// Requests whose answer hyper has not taken whole yet.
     in_flight: u32,
-    /// Those of them that have an answer.
-    made: usize,
+    /// Those of them that handlers have been asked about.
+    admitted: usize,
     /// Those of them that may have a long body.
     long_bodies: usize,
-    /// When those of them came that have no answer, oldest first.
+    /// When handlers were asked about those of them that have no answer, oldest first.
     unanswered: VecDeque<(u32, Instant)>,
     /// When something last went on: a request came, an answer was made, or a piece of one was taken.
     progress: Option<Instant>,
@@ -147,6 +149,11 @@ impl State {
         self.reader.take().into_iter().for_each(Waker::wake);
         self.writer.take().into_iter().for_each(Waker::wake);
         self.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// Whether a handler may be asked for one more answer.
+    fn has_room(&self, queued_max: usize) -> bool {
+        !self.is_congested(queued_max) && self.admitted < ANSWERS_WAITING_MAX || self.gone
     }
 
     /// Something went on.
@@ -184,7 +191,7 @@ impl Stream {
         state.inbound.extend_from_slice(bytes);
         state.put_heads = heads;
         state.arrived += bytes.len();
-        if state.in_flight > 0 && state.arrived >= self.progress_len {
+        if state.long_bodies > 0 && state.arrived >= self.progress_len {
             state.note_progress();
         }
         state.reader.take().into_iter().for_each(Waker::wake);
@@ -228,7 +235,7 @@ impl Stream {
         let left = since(state.left_at);
         match () {
             () if unanswered >= limits.body_time + ANSWER_TIME_MAX => Verdict::Cut,
-            () if is_busy && silent >= limits.body_time => Verdict::Cut,
+            () if is_busy && silent >= limits.body_time + ANSWER_TIME_MAX => Verdict::Cut,
             () if !is_busy && left >= GOODBYE_TIME_MAX => Verdict::Cut,
             () if !is_busy && silent >= limits.idle_time => Verdict::Leave,
             () => Verdict::Wait,
@@ -251,7 +258,14 @@ impl Stream {
             into.append(&mut state.outbound);
         }
         state.congested = false;
-        state.wake();
+        // Those who wait for an answer that is taken hear of that from it.
+        if !state.has_room(self.queued_max) {
+            let waiting = std::mem::take(&mut state.waiting);
+            state.wake();
+            state.waiting = waiting;
+        } else {
+            state.wake();
+        }
     }
 
     /// Makes hyper wait: the loop still has a lot unsent.
@@ -283,15 +297,17 @@ impl Stream {
 
     /// hyper asks for the answer to one more request. After `most` of them no other is taken; 0: any number.
     fn begin(self: &Rc<Stream>, request: &Request<Incoming>, most: u32) -> Flight {
-        let is_long = self.is_http2 && request.body().size_hint().upper().is_none_or(|len| len > SHORT_BODY_LEN);
+        let may_be_long = request.body().size_hint().upper().is_none_or(|len| len > SHORT_BODY_LEN);
         let mut state = self.state.borrow_mut();
+        let body = match self.is_http2 && may_be_long {
+            false => BodyKind::Short,
+            true if state.long_bodies >= LONG_BODIES_MAX => BodyKind::OneTooMany,
+            true => BodyKind::Long,
+        };
         state.in_flight += 1;
         state.asked_heads = state.asked_heads.wrapping_add(1);
-        state.long_bodies += usize::from(is_long);
+        state.long_bodies += usize::from(body == BodyKind::Long);
         let number = state.asked_heads;
-        if self.is_http2 {
-            state.unanswered.push_back((number, Instant::now()));
-        }
         state.note_progress();
         let is_last = self.is_http2 && most > 0 && number >= most;
         // Some may have been on their way when it was told; who goes on after these does not listen.
@@ -300,30 +316,33 @@ impl Stream {
         if is_last {
             self.leave();
         }
-        Flight { stream: Rc::clone(self), number, is_long, is_made: false }
+        Flight { stream: Rc::clone(self), number, body, is_admitted: false }
     }
 
     fn kick(&self) {
         self.desk.kick(self.slot);
     }
 
-    /// Whether the connection has more long bodies under way than it may.
-    fn has_too_many_bodies(&self, flight: &Flight) -> bool {
-        flight.is_long && self.state.borrow().long_bodies > LONG_BODIES_MAX
-    }
-
     /// Waits until an answer may be made, or nobody is left to give it to.
-    fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_room(&self, flight: &mut Flight, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
-        let has_room = !state.is_congested(self.queued_max) && state.made < ANSWERS_WAITING_MAX;
-        if has_room || state.gone {
+        if state.has_room(self.queued_max) {
+            state.admitted += 1;
+            flight.is_admitted = true;
+            if self.is_http2 {
+                state.unanswered.push_back((flight.number, Instant::now()));
+            }
             return Poll::Ready(());
         }
         if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
             state.waiting.push(context.waker().clone());
         }
+        let is_congested = state.is_congested(self.queued_max);
         drop(state);
-        self.kick();
+        // The loop can do something about what waits to be sent, and nothing about answers that nobody takes.
+        if is_congested {
+            self.kick();
+        }
         Poll::Pending
     }
 }
@@ -340,15 +359,16 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
         let mut flight = stream.begin(&request, limits.requests);
         async move {
             // hyper collects answers however much waits to be sent. Nothing is made that the client does not take.
-            poll_fn(|context| stream.poll_room(context)).await;
-            let answer = match () {
-                () if is_of_two_hosts(&request) => refused(StatusCode::BAD_REQUEST, "The request names two hosts.\n"),
-                () if stream.has_too_many_bodies(&flight) => refused(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "Too many long bodies at once. Send them one after the other.\n",
-                ),
+            poll_fn(|context| stream.poll_room(&mut flight, context)).await;
+            let is_head = stream.is_http2 && request.method() == Method::HEAD;
+            let mut answer = match () {
+                () if is_of_two_hosts(&request) => refused(StatusCode::BAD_REQUEST, TWO_HOSTS),
+                () if flight.body == BodyKind::OneTooMany => refused(StatusCode::SERVICE_UNAVAILABLE, LONG_BODIES),
                 () => service(request).await,
             };
+            if is_head {
+                answer = without_body(answer);
+            }
             flight.answer();
             let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
             if let Some(hsts) = hsts {
@@ -409,32 +429,57 @@ fn is_of_two_hosts(request: &Request<Incoming>) -> bool {
     request.headers().get_all(HOST).iter().count() > 1 || hosts.any(|host| !host.eq_ignore_ascii_case(first))
 }
 
-/// An answer of our own, in place of a handler's.
-fn refused(status: StatusCode, why: &'static str) -> Response<Content> {
-    let mut answer = Response::new(Box::pin(Full::new(Bytes::from_static(why.as_bytes()))) as Content);
+/// What somebody is told who names two hosts.
+const TWO_HOSTS: &str =
+    r#"{"title":"Bad Request","type":"about:blank","detail":"The request names several hosts.","status":400}"#;
+
+/// What somebody is told who sends too many long bodies at once.
+const LONG_BODIES: &str = r#"{"title":"Temporarily unavailable","type":"urn:carom:problem:unavailable","detail":"Too many long bodies come at once over this connection. Send them one after the other.","status":503}"#;
+
+/// A problem of our own, in place of a handler's answer.
+fn refused(status: StatusCode, problem: &'static str) -> Response<Content> {
+    let mut answer = Response::new(Box::pin(Full::new(Bytes::from_static(problem.as_bytes()))) as Content);
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if status == StatusCode::SERVICE_UNAVAILABLE {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     answer
 }
 
+/// The answer to `HEAD`: the same fields and no body. For HTTP/1.1 hyper sees to that itself.
+fn without_body(answer: Response<Content>) -> Response<Content> {
+    let (mut head, content) = answer.into_parts();
+    if let (Some(len), false) = (content.size_hint().exact(), head.headers.contains_key(CONTENT_LENGTH)) {
+        head.headers.insert(CONTENT_LENGTH, len.into());
+    }
+    Response::from_parts(head, Box::pin(Full::default()) as Content)
+}
+
+/// How much a request may bring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum BodyKind {
+    /// Little, or nothing.
+    Short,
+    /// Perhaps much.
+    Long,
+    /// Perhaps much, and so do too many others.
+    OneTooMany,
+}
+
 /// A request under way, from the moment when hyper asks about it until its answer is taken whole, or nobody wants it any more.
 struct Flight {
     stream: Rc<Stream>,
     number: u32,
-    is_long: bool,
-    is_made: bool,
+    body: BodyKind,
+    is_admitted: bool,
 }
 
 impl Flight {
     /// Its answer is made.
     fn answer(&mut self) {
-        self.is_made = true;
         let mut state = self.stream.state.borrow_mut();
         state.answered_heads = state.answered_heads.wrapping_add(1);
-        state.made += 1;
         state.unanswered.retain(|(number, _)| *number != self.number);
         state.note_progress();
     }
@@ -444,11 +489,9 @@ impl Drop for Flight {
     fn drop(&mut self) {
         let mut state = self.stream.state.borrow_mut();
         state.in_flight = state.in_flight.saturating_sub(1);
-        state.made -= usize::from(self.is_made);
-        state.long_bodies -= usize::from(self.is_long);
-        if !self.is_made {
-            state.unanswered.retain(|(number, _)| *number != self.number);
-        }
+        state.admitted -= usize::from(self.is_admitted);
+        state.long_bodies -= usize::from(self.body == BodyKind::Long);
+        state.unanswered.retain(|(number, _)| *number != self.number);
         state.note_progress();
         state.waiting.drain(..).for_each(Waker::wake);
     }

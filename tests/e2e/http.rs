@@ -174,11 +174,21 @@ impl Wire {
         }
     }
 
+    /// Sends bytes past its TLS.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.tcp().write_all(bytes).expect("the node takes what is sent");
+    }
+
     /// Some of what came next, at least one byte; none where the connection was closed.
     pub(crate) fn some(&mut self) -> Vec<u8> {
         if self.rest.is_empty() {
-            // An end is an error of `receive`, and nothing here.
-            let _ = self.receive();
+            match self.receive() {
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    panic!("it was not closed")
+                }
+                // An end, however it came about.
+                _ => {}
+            }
         }
         std::mem::take(&mut self.rest)
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::crowd::cpu_seconds;
 use crate::http::{SHORT_URLS, Wire};
 use crate::node::{Node, Setup, sum, wait_until};
 use crate::tls::{Ca, NAME, open};
@@ -293,15 +294,6 @@ fn what_a_client_may_do_is_bounded() {
     let hosts = [("host", NAME), ("host", NAME)];
     assert_eq!(kept.status_of(&frame(HEADERS, END_HEADERS | END_STREAM, 7, &head(GET, &path, &hosts))), 400);
 
-    // Bodies that may be long are few at once: each may be kept whole.
-    let mut many = Client::open(&node, &ca);
-    let fields = [("content-type", "application/json"), ("content-length", "1000000")];
-    for number in 0..5 {
-        many.send(&frame(HEADERS, END_HEADERS, 2 * number + 1, &head(POST, SHORT_URLS, &fields)));
-    }
-    assert_eq!(many.next_of(HEADERS).unwrap().status(), 503);
-    assert_eq!(many.status_of(&get(101, &path)), 302);
-
     // A body that does not come is not waited for.
     let mut slow = Client::open(&node, &ca);
     let fields = [("content-type", "application/json"), ("content-length", "100")];
@@ -322,12 +314,14 @@ fn a_connection_ends_with_a_word() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Ca::new(dir.path());
     let setup = setup(&ca, dir.path()).env("CAROM_LIMITS_REQUESTS_PER_CONNECTION", "5");
-    let node = setup.env("CAROM_LIMITS_IDLE_SECONDS", "1").start();
+    let node = setup.start();
     // After so many requests.
     let mut busy = Client::open(&node, &ca);
     assert!((0..5).all(|number| busy.status_of(&get(2 * number + 1, "/none")) == 404));
     assert!(busy.next_of(GOAWAY).is_some());
     while busy.next_of(PING).is_some() {}
+    node.terminate();
+    let node = setup.env("CAROM_LIMITS_IDLE_SECONDS", "1").start();
     // After a silence.
     let mut idle = Client::open(&node, &ca);
     assert!(idle.next_of(GOAWAY).is_some());
@@ -346,6 +340,50 @@ fn a_connection_ends_with_a_word() {
     assert!(last.next_of(GOAWAY).is_some());
     while last.next_of(PING).is_some() {}
     let _ = node.drained();
+}
+
+#[test]
+fn one_connection_holds_no_more_than_it_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Ca::new(dir.path());
+    let node = setup(&ca, dir.path()).start();
+    let path = format!("/{}", open(node.public, &ca.usual()).shorten(TARGET));
+    // Bodies that may be long are few at once: each may be kept whole. One too many is refused, and no other.
+    let mut many = Client::open(&node, &ca);
+    let body = json!({"longUrl": TARGET}).to_string() + &" ".repeat(20_000);
+    let length = body.len().to_string();
+    let fields = [("content-type", "application/json"), ("content-length", &*length)];
+    for number in 0..5 {
+        many.send(&frame(HEADERS, END_HEADERS, 2 * number + 1, &head(POST, SHORT_URLS, &fields)));
+    }
+    assert_eq!(many.next_of(HEADERS).unwrap().status(), 503);
+    assert_eq!(many.status_of(&get(101, &path)), 302);
+    for number in 0..4 {
+        many.send(&frame(DATA, 0, 2 * number + 1, &body.as_bytes()[..16_000]));
+        many.send(&frame(DATA, END_STREAM, 2 * number + 1, &body.as_bytes()[16_000..]));
+    }
+    assert!((0..4).all(|_| many.next_of(HEADERS).unwrap().status() == 200));
+    // The answer to HEAD has no body, whatever would be in it.
+    for path in ["/none", "/rest/health", &format!("{SHORT_URLS}?itemsPerPage=2"), &format!("{path}+")] {
+        let told = Command::new("curl")
+            .args(["-sS", "-k", "-I", "--http2", "--max-time", "20", &format!("https://{}{path}", node.public)])
+            .output()
+            .expect("curl, which `make test` installs");
+        let said = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert!(told.status.success(), "{path}: {}", String::from_utf8_lossy(&told.stderr));
+        assert!(said.starts_with("HTTP/2 ") && said.contains("content-length: "), "{said}");
+    }
+    // A client that takes no answers is given few, and costs nothing while they wait.
+    let mut idle = Client::open(&node, &ca);
+    let no_window = [0, 4, 0, 0, 0, 0];
+    idle.send(&frame(SETTINGS, 0, 0, &no_window));
+    (0..100).for_each(|number| idle.send(&get(2 * number + 1, "/rest/health")));
+    wait_until("answers that nobody takes", || idle.next_of(HEADERS).is_some());
+    let (before, since) = (cpu_seconds(&node), Instant::now());
+    std::thread::sleep(Duration::from_secs(2));
+    let share = (cpu_seconds(&node) - before) / since.elapsed().as_secs_f64();
+    assert!(share < 0.25, "{share} of a CPU, although there is nothing to do");
+    node.terminate();
 }
 
 #[test]
