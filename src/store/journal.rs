@@ -309,6 +309,17 @@ fn links_keyspace(bytes: &[u8], batches: &[Batch]) -> Option<u64> {
     })
 }
 
+/// Appends a whole batch. Its number must be `least` at least: where it is not, it is the one that was damaged, and took what came
+/// before it for misnumbered, so that nothing was left between them for what was saved of that. Returns the least number of
+/// the next one.
+fn push_whole(out: &mut Vec<u8>, bytes: &[u8], batch: &Batch, least: u64) -> u64 {
+    let start = out.len();
+    out.extend_from_slice(&bytes[batch.bytes.clone()]);
+    let seqno = batch.seqno.max(least);
+    out[start + 5..start + START_LEN].copy_from_slice(&seqno.to_le_bytes());
+    seqno + 1
+}
+
 fn rewrite(path: &Path, bytes: &[u8], walk: Walk) -> io::Result<Repair> {
     let Walk { batches, broken } = walk;
     let whole_end = batches.last().map_or(0, |batch| batch.bytes.end);
@@ -320,8 +331,7 @@ fn rewrite(path: &Path, bytes: &[u8], walk: Walk) -> io::Result<Repair> {
     let mut whole = batches.into_iter().peekable();
     for range in &broken {
         while let Some(batch) = whole.next_if(|batch| batch.bytes.end <= range.start) {
-            out.extend_from_slice(&bytes[batch.bytes]);
-            seqno = batch.seqno + 1;
+            seqno = push_whole(&mut out, bytes, &batch, seqno);
         }
         let mut found = salvage(bytes, range, links);
         if range.start >= whole_end {
@@ -329,8 +339,7 @@ fn rewrite(path: &Path, bytes: &[u8], walk: Walk) -> io::Result<Repair> {
             found.unreadable.clear();
         }
         let items = [&found.whole[..], &found.unreadable].concat();
-        // The number must lie between those of the neighbours; the broken batch had one that did.
-        if !items.is_empty() && whole.peek().is_none_or(|next| seqno < next.seqno) {
+        if !items.is_empty() {
             salvaged += found.whole.len();
             codes.append(&mut found.codes);
             unreadable += found.unreadable.len();
@@ -339,7 +348,7 @@ fn rewrite(path: &Path, bytes: &[u8], walk: Walk) -> io::Result<Repair> {
         }
     }
     for batch in whole {
-        out.extend_from_slice(&bytes[batch.bytes]);
+        seqno = push_whole(&mut out, bytes, &batch, seqno);
     }
     let kept = replace(path, &out, !only_tail)?;
     Ok(Repair { path: path.to_owned(), broken, only_tail, salvaged, codes, unreadable, kept })
@@ -443,6 +452,25 @@ mod tests {
             let numbers: Vec<u64> = walk(&repaired).batches.iter().map(|batch| batch.seqno).collect();
             prop_assert!(numbers.is_sorted_by(|a, b| a < b), "{:?}", numbers);
             prop_assert!(repair_all(dir.path()).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_number_that_falls_among_earlier_ones_costs_nothing() {
+        let bytes = journal();
+        let third = walk(&bytes).batches[2].bytes.start;
+        // Its batches have the numbers 10, 12 and 14.
+        for number in 0..=20u64 {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("3.jnl");
+            let mut bytes = bytes.clone();
+            bytes[third + 5..third + START_LEN].copy_from_slice(&number.to_le_bytes());
+            fs::write(&path, &bytes).unwrap();
+            repair_all(dir.path()).unwrap();
+            let repaired = fs::read(&path).unwrap();
+            assert_eq!(keys(&repaired), 6, "{number}");
+            let numbers: Vec<u64> = walk(&repaired).batches.iter().map(|batch| batch.seqno).collect();
+            assert!(numbers.is_sorted_by(|a, b| a < b), "{number}: {numbers:?}");
         }
     }
 
