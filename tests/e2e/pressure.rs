@@ -187,23 +187,3 @@ fn who_only_sits_there_costs_little() {
     wait_until("all to be gone", || connections(&node) == 0);
     node.terminate();
 }
-
-#[test]
-fn who_is_one_too_many_is_closed_and_room_is_found_again() {
-    let data = tempfile::tempdir().unwrap();
-    let file = data.path().join("carom.toml");
-    std::fs::write(&file, "[limits]\nconnections = 8\n").unwrap();
-    let node = Setup::new(&data.path().join("data")).argument("--config").argument(file.display().to_string()).start();
-    node.wire().shorten_as("one", TARGET);
-    wait_until("the first to be gone", || connections(&node) == 0);
-    let mut seated: Vec<Wire> = (0..8).map(|_| node.wire()).collect();
-    seated.iter_mut().for_each(|wire| assert_eq!(wire.get("/one").status, 302));
-    for _ in 0..20 {
-        assert_eq!(node.wire().read_until_closed(), b"");
-    }
-    seated.iter_mut().for_each(|wire| assert_eq!(wire.get("/one").status, 302));
-    seated.pop();
-    wait_until("room", || connections(&node) == 7);
-    assert_eq!(node.wire().get("/one").location(), TARGET);
-    node.terminate();
-}
