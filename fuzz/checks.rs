@@ -2,13 +2,19 @@
 //! checks over the committed seeds and their mutations without a fuzzer.
 #![allow(dead_code, reason = "each fuzz target uses one of these")]
 
+use std::io::Write;
 use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 
 use carom::limits::HEAD_LEN_MAX;
 use carom::record::{self, RecordRef};
+use carom::tls::{Identity, Pair, Tickets};
 use carom::wire::head::{self, HeadScan, Rejection};
+use carom::wire::tls::{Heard, Session};
 use carom::wire::{Action, Ask, Connection};
 use carom_shards::{Code, GeneratedCode};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 /// A head is found at the same place whatever the pieces it comes in, and one that is taken is sound.
 pub(crate) fn check_head(input: &[u8]) {
@@ -123,4 +129,91 @@ pub(crate) fn check_code(input: &[u8]) {
     {
         assert_eq!(Code::parse(code.to_code().to_string().as_bytes()), Ok(code.to_code()));
     }
+}
+
+/// Bytes are understood or refused in the same way in whatever pieces they come; what is not TLS means nothing; what was sealed
+/// comes out as it went in, and what was changed on its way does not come out.
+pub(crate) fn check_tls(input: &[u8]) {
+    let (identity, terms) = both();
+    let mut whole = Session::new(identity).expect("memory");
+    let heard = receive(&mut whole, input.chunks(input.len().max(1)));
+    let mut piecewise = Session::new(identity).expect("memory");
+    assert_eq!(receive(&mut piecewise, input.chunks(1)), heard);
+    assert!(heard.1.is_empty(), "nobody has agreed on a key");
+
+    let [cut, at, flip, message @ ..] = input else { return };
+    let (mut client, mut session) = agreed(identity, terms);
+    client.writer().write_all(message).expect("a buffer of memory");
+    let mut sealed = written(&mut client);
+    // The first five bytes of a record are its head, of which the version counts for nobody.
+    let harmed_at = 5 + usize::from(*at);
+    let is_harmed = *flip != 0 && harmed_at < sealed.len();
+    if is_harmed {
+        sealed[harmed_at] ^= flip;
+    }
+    let (heard, plain) = receive(&mut session, sealed.chunks(usize::from(*cut) + 1));
+    if is_harmed {
+        assert!(heard == Heard::Broken && plain.len() < message.len() && message.starts_with(&plain));
+    } else {
+        assert!(heard == Heard::Open && plain == message && !session.has_part());
+    }
+}
+
+/// Gives bytes to a session until it takes no more. Returns what it says to that, and what they mean.
+fn receive<'a>(session: &mut Session, pieces: impl Iterator<Item = &'a [u8]>) -> (Heard, Vec<u8>) {
+    let mut plain = Vec::new();
+    for piece in pieces {
+        match session.receive(piece, &mut plain) {
+            Heard::Open => {}
+            heard => return (heard, plain),
+        }
+    }
+    (Heard::Open, plain)
+}
+
+/// What a client has to send.
+fn written(client: &mut ClientConnection) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut bytes).expect("a buffer of memory");
+    }
+    bytes
+}
+
+/// A client and a service that have agreed on a key.
+fn agreed(identity: &Identity, terms: &Arc<ClientConfig>) -> (ClientConnection, Session) {
+    let name = ServerName::try_from("go.example").expect("a name");
+    let mut client = ClientConnection::new(Arc::clone(terms), name).expect("terms that are possible");
+    let mut session = Session::new(identity).expect("memory");
+    while client.is_handshaking() || session.is_handshaking() {
+        assert_eq!(receive(&mut session, [&written(&mut client)[..]].into_iter()), (Heard::Open, Vec::new()));
+        let mut sealed = Vec::new();
+        session.seal(&[], false, &mut sealed);
+        let mut rest = &sealed[..];
+        while !rest.is_empty() {
+            client.read_tls(&mut rest).expect("a buffer of memory");
+            client.process_new_packets().expect("what a service says is understood");
+        }
+    }
+    (client, session)
+}
+
+/// Who a service is, and clients that trust it. Made once: each key is drawn.
+fn both() -> &'static (Identity, Arc<ClientConfig>) {
+    static BOTH: OnceLock<(Identity, Arc<ClientConfig>)> = OnceLock::new();
+    BOTH.get_or_init(|| {
+        let made = rcgen::generate_simple_self_signed(["go.example".to_owned()]).expect("a key");
+        let pair =
+            Pair { certificates: made.cert.pem().into_bytes(), key: made.signing_key.serialize_pem().into_bytes() };
+        let tickets = Tickets::new().expect("random bytes");
+        let identity = Identity::new(&[pair], &tickets, true).expect("a pair that fits");
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).expect("a certificate");
+        let terms = ClientConfig::builder_with_provider(carom::tls::provider())
+            .with_safe_default_protocol_versions()
+            .expect("the provider can do both versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        (identity, Arc::new(terms))
+    })
 }

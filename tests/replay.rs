@@ -48,3 +48,8 @@ fn records() {
 fn codes() {
     replay("code", checks::check_code);
 }
+
+#[test]
+fn sealed_bytes() {
+    replay("tls", checks::check_tls);
+}
