@@ -35,12 +35,34 @@ pub struct ConnectionLimits {
     pub queued_len: usize,
 }
 
+impl Default for ConnectionLimits {
+    /// What holds where nothing is set.
+    fn default() -> ConnectionLimits {
+        ConnectionLimits {
+            connections: CONNECTIONS_MAX,
+            per_address: 0,
+            handshakes: HANDSHAKES_MAX,
+            requests: 0,
+            idle_time: IDLE_TIME_MAX,
+            head_time: HEAD_TIME_MAX,
+            head_len: HEAD_LEN_MAX as u32,
+            body_time: BODY_TIME_MAX,
+            body_len: BODY_LEN_MAX as u32,
+            body_rate: BODY_RATE_MIN,
+            queued_len: QUEUED_LEN_MAX,
+        }
+    }
+}
+
 impl ConnectionLimits {
     /// Bytes of a body without end that must come within [`ConnectionLimits::body_time`].
     pub fn progress_len(&self) -> usize {
         self.body_rate as usize * self.body_time.as_secs() as usize
     }
 }
+
+/// Open connections of one core, where nothing else is set. A full table of idle ones takes about 100 MB.
+pub const CONNECTIONS_MAX: usize = 100_000;
 
 /// Longest request head, bytes, where no other length is set. Browsers with large cookies stay under 8 KiB; twice that is generous.
 pub const HEAD_LEN_MAX: usize = 16 * 1024;

@@ -49,7 +49,7 @@ use crate::tls::Identity;
 use crate::visits::VisitSender;
 use crate::{preflight, space_key};
 
-use self::announce::{announce, tell_manager};
+use self::announce::{announce, tell_manager, tell_of_end};
 use self::domains::tell_of_hidden;
 pub use self::domains::{domains_of, own_authorities};
 use self::events::{Event, forward_events, next_event, watch_signals};
@@ -446,11 +446,13 @@ impl Node {
                 }
                 Event::Stop(signal) => {
                     let is_first = !self.stats.draining.swap(true, Ordering::AcqRel);
-                    self.tell_of_end(signal, is_first && opening == 0, is_first);
                     // Whoever says so twice does not want to wait.
-                    drains_at = (is_first || drains_at.is_some()).then(|| {
-                        Instant::now() + if is_first && opening == 0 { self.drain_delay } else { Duration::ZERO }
-                    });
+                    let delay = if is_first && opening == 0 { self.drain_delay } else { Duration::ZERO };
+                    tell_of_end(signal, delay);
+                    if is_first {
+                        tell_manager(false);
+                    }
+                    drains_at = (is_first || drains_at.is_some()).then(|| Instant::now() + delay);
                 }
                 Event::Reload => match &self.threads.certificates {
                     Some(keeper) => keeper.look(),
@@ -480,20 +482,6 @@ impl Node {
         let mut out = io::stdout().lock();
         let _ = writeln!(out, "{}", self.announcement).and_then(|()| out.flush());
         tell_manager(true);
-    }
-
-    fn tell_of_end(&self, name: &str, is_delayed: bool, is_first: bool) {
-        match self.drain_delay.as_secs() {
-            seconds @ 1.. if is_delayed => {
-                tracing::info!(
-                    "{name}: not ready any more; new connections are taken for another {seconds} s (drain.delay)"
-                );
-            }
-            _ => tracing::info!("{name}: finishing what is in flight, then ending"),
-        }
-        if is_first {
-            tell_manager(false);
-        }
     }
 
     fn drain(&self) {

@@ -312,13 +312,14 @@ pub struct Alarms {
 }
 
 impl Alarms {
-    /// Raises an alarm and logs it; does nothing while one of the same name is on.
+    /// Raises an alarm and logs it. While one of the same name is on, only its text changes: what is wrong may be another thing
+    /// by now, and the log is not told of each.
     pub fn raise(&self, name: &'static str, text: String) {
         let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if list.iter().any(|alarm| alarm.name == name && alarm.cleared_ms.is_none()) {
-            return;
+        match list.iter_mut().find(|alarm| alarm.name == name && alarm.cleared_ms.is_none()) {
+            Some(alarm) => alarm.text = text,
+            None => Self::add(&mut list, name, text),
         }
-        Self::add(&mut list, name, text);
     }
 
     /// Raises an alarm for an event, which may happen again: each is logged, and the newest is shown.

@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{InconsistentKeys, ServerConfig};
+use rustls::{CipherSuite, InconsistentKeys, ServerConfig};
 use x509_parser::extensions::GeneralName;
 
 /// What a connection is called that speaks HTTP/2 (RFC 9113, section 3.2).
@@ -30,7 +30,15 @@ pub fn provider() -> Arc<CryptoProvider> {
 /// the first and none for the second, which then is a fifth of a handshake; AES with keys of 128 bits is as safe for this.
 fn quick_first(provider: Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     let mut provider = Arc::unwrap_or_clone(provider);
-    provider.cipher_suites.sort_by_key(|suite| !format!("{:?}", suite.suite()).contains("AES_128_GCM_SHA256"));
+    let is_quick = |suite| {
+        matches!(
+            suite,
+            CipherSuite::TLS13_AES_128_GCM_SHA256
+                | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+                | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+        )
+    };
+    provider.cipher_suites.sort_by_key(|suite| !is_quick(suite.suite()));
     Arc::new(provider)
 }
 

@@ -9,7 +9,7 @@ use super::keys::{Key, SETTINGS};
 use super::problem::{Problem, Source, Warning, Wrong};
 use super::raw::Raw;
 use super::redis_url;
-use super::value::{self, Proxied, Secure, Written};
+use super::value::{self, Chosen, Written};
 use super::{BaseUrl, Domains, Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings, Tls};
 use crate::domains::{DOMAINS_MAX, UnknownHost};
 use crate::exit::Reason;
@@ -163,28 +163,14 @@ impl<'a> Checker<'a> {
         let trusted = self.list(Key::TrustedProxies, "name at least one, or leave it out", value::network);
         let trusted: Vec<Network> = trusted.unwrap_or_default().into_iter().map(|(network, _)| network).collect();
         let named = named.unwrap_or_default();
-        let mut wrong = |source: &Source, reason: String, right: &str| {
-            self.problems.push(Problem::of(source.clone(), Key::ProxyProtocol, Wrong::new(reason, right)));
-        };
-        for (proxied, source) in &named {
-            match proxied {
-                Proxied::At(address) if !listen.iter().any(|(listener, _)| listener == address) => {
-                    wrong(source, format!("{address} is no address of listen"), "write it as it stands there");
-                }
-                Proxied::Off | Proxied::All if named.len() > 1 => {
-                    wrong(source, "off and require stand alone".to_owned(), "keep one, or name addresses alone");
-                }
-                Proxied::All | Proxied::At(_) if trusted.is_empty() => {
-                    let reason = "needs to know who may say who the client is".to_owned();
-                    wrong(source, reason, "name your balancers in trusted_proxies, as 10.0.0.0/8");
-                }
-                _ => {}
-            }
+        let alone = ("off and require stand alone", "keep one, or name addresses alone");
+        let proxied = self.chosen(Key::ProxyProtocol, &named, listen, alone);
+        let asks = named.iter().find(|(chosen, _)| *chosen != Chosen::Off);
+        if let Some((_, source)) = asks.filter(|_| trusted.is_empty()) {
+            let right = "name your balancers in trusted_proxies, as 10.0.0.0/8";
+            let wrong = Wrong::new("needs to know who may say who the client is", right);
+            self.problems.push(Problem::of(source.clone(), Key::ProxyProtocol, wrong));
         }
-        let is_proxied = |address: SocketAddr| {
-            named.iter().any(|(proxied, _)| *proxied == Proxied::All || *proxied == Proxied::At(address))
-        };
-        let proxied = listen.iter().map(|(address, _)| is_proxied(*address)).collect();
         let field = self.one(Key::ForwardedField, value::forwarded_field).unwrap_or_default();
         if field != Field::Off && trusted.is_empty() {
             let wrong =
@@ -196,6 +182,29 @@ impl<'a> Checker<'a> {
             ));
         }
         (proxied, Trust { proxies: Networks(trusted), field })
+    }
+
+    /// Which listeners are those that `named` means. `alone`: what is wrong where a word for all or none is not alone, and what
+    /// would be right.
+    fn chosen(
+        &mut self,
+        key: Key,
+        named: &[(Chosen, Source)],
+        listen: &[(SocketAddr, Source)],
+        alone: (&str, &str),
+    ) -> Vec<bool> {
+        for (chosen, source) in named {
+            let (reason, right) = match chosen {
+                Chosen::At(address) if !listen.iter().any(|(listener, _)| listener == address) => {
+                    (format!("{address} is no address of listen"), "write it as it stands there")
+                }
+                Chosen::Off | Chosen::All if named.len() > 1 => (alone.0.to_owned(), alone.1),
+                _ => continue,
+            };
+            self.problems.push(Problem::of(source.clone(), key, Wrong::new(reason, right)));
+        }
+        let is_meant = |address| named.iter().any(|(chosen, _)| [Chosen::All, Chosen::At(address)].contains(chosen));
+        listen.iter().map(|(address, _)| is_meant(*address)).collect()
     }
 
     /// How TLS is spoken, and where.
@@ -221,29 +230,18 @@ impl<'a> Checker<'a> {
                 wrong(Key::TlsKey, &reason, "name one key for each certificate, in the same order");
             }
         }
-        let is_limited = named.as_ref().is_some_and(|named| named.iter().any(|(secure, _)| *secure != Secure::All));
+        let is_limited = named.as_ref().is_some_and(|named| named.iter().any(|(chosen, _)| *chosen != Chosen::All));
         for (key, is_set) in [(Key::TlsListen, is_limited), (Key::TlsHsts, hsts.flatten().is_some())] {
             if is_set && certificates.is_empty() && keys.is_empty() && !has_problems {
                 let right = "name one in tls.cert, and its key in tls.key";
                 wrong(key, "has no effect without a certificate", right);
             }
         }
-        let named = named.unwrap_or_else(|| vec![(Secure::All, Source::Default)]);
-        for (secure, source) in &named {
-            let (reason, right) = match secure {
-                Secure::At(address) if !listen.iter().any(|(listener, _)| listener == address) => {
-                    (format!("{address} is no address of listen"), "write it as it stands there")
-                }
-                Secure::All if named.len() > 1 => ("all stands alone".to_owned(), "keep it, or name addresses alone"),
-                _ => continue,
-            };
-            self.problems.push(Problem::of(source.clone(), Key::TlsListen, Wrong::new(reason, right)));
-        }
+        let named = named.unwrap_or_else(|| vec![(Chosen::All, Source::Default)]);
+        let alone = ("all stands alone", "keep it, or name addresses alone");
+        let mut secure = self.chosen(Key::TlsListen, &named, listen, alone);
         let pairs: Vec<_> = certificates.into_iter().zip(keys).map(|((file, _), (key, _))| (file, key)).collect();
-        let is_secure = |address: SocketAddr| {
-            named.iter().any(|(secure, _)| *secure == Secure::All || *secure == Secure::At(address))
-        };
-        let secure = listen.iter().map(|(address, _)| !pairs.is_empty() && is_secure(*address)).collect();
+        secure.iter_mut().for_each(|is_secure| *is_secure &= !pairs.is_empty());
         Some(Tls { pairs, secure, http2: http2?, hsts: hsts? })
     }
 

@@ -682,11 +682,4 @@ mod tests {
             assert!(!setting.secret || setting.flag.is_none(), "a secret on the command line is seen by `ps`");
         }
     }
-
-    #[test]
-    fn defaults_agree_with_the_limits_of_the_server() {
-        let seconds = |key: Key| key.setting().default.unwrap().parse::<u64>().unwrap();
-        assert_eq!(seconds(Key::LimitsIdleSeconds), crate::limits::IDLE_TIME_MAX.as_secs());
-        assert_eq!(seconds(Key::LimitsHeadSeconds), crate::limits::HEAD_TIME_MAX.as_secs());
-    }
 }

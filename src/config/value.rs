@@ -342,9 +342,9 @@ pub(super) fn items(found: &Found) -> Vec<Result<(String, Source), (Wrong, Sourc
     }
 }
 
-/// Which listeners require a PROXY header.
+/// Which listeners are meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Proxied {
+pub(super) enum Chosen {
     /// None.
     Off,
     /// All.
@@ -353,31 +353,24 @@ pub(super) enum Proxied {
     At(SocketAddr),
 }
 
-pub(super) fn proxied(text: &str) -> Result<Proxied, Wrong> {
+/// Those that require a PROXY header.
+pub(super) fn proxied(text: &str) -> Result<Chosen, Wrong> {
     match text {
-        "off" => Ok(Proxied::Off),
-        "require" => Ok(Proxied::All),
-        text => text.parse().map(Proxied::At).map_err(|_| {
+        "off" => Ok(Chosen::Off),
+        "require" => Ok(Chosen::All),
+        text => text.parse().map(Chosen::At).map_err(|_| {
             let reason = format!("{} is neither off, require nor an address", quoted(text));
             Wrong::new(reason, "write \"off\", \"require\" or addresses of listen")
         }),
     }
 }
 
-/// Which listeners speak TLS.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Secure {
-    /// All.
-    All,
-    /// The one of this address.
-    At(SocketAddr),
-}
-
-pub(super) fn secure(text: &str) -> Result<Secure, Wrong> {
+/// Those that speak TLS.
+pub(super) fn secure(text: &str) -> Result<Chosen, Wrong> {
     if text == "all" {
-        return Ok(Secure::All);
+        return Ok(Chosen::All);
     }
-    text.parse().map(Secure::At).map_err(|_| {
+    text.parse().map(Chosen::At).map_err(|_| {
         let reason = format!("{} is neither all nor an address", quoted(text));
         Wrong::new(reason, "write \"all\" or addresses of listen")
     })

@@ -131,10 +131,13 @@ pub fn start(certificates: Certificates, post: Post, cores: CoreCount, stats: Ar
     watch.tell_of_ends();
     let (until, question) = (Arc::clone(&stop), Arc::clone(&asked));
     let run = move || {
-        while !until.load(Ordering::Acquire) {
+        loop {
+            std::thread::park_timeout(LOOK_EVERY);
+            if until.load(Ordering::Acquire) {
+                return;
+            }
             watch.look(question.swap(false, Ordering::AcqRel));
             watch.tell_of_ends();
-            std::thread::park_timeout(LOOK_EVERY);
         }
     };
     let thread = std::thread::Builder::new().name("certificates".to_owned()).spawn(run)?;

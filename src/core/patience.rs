@@ -45,15 +45,16 @@ impl Work {
         if conn.stage != Stage::Open || conn.asking.is_some() || conn.rejection.is_some() {
             return;
         }
-        if conn.is_handshaking && !conn.machine.awaits_proxy() {
+        if conn.is_handshaking {
             if waited >= ticks(self.limits.head_time) {
                 self.break_off(slot);
             }
             return;
         }
         let has_part = conn.tls.as_ref().is_some_and(|tls| tls.has_part());
-        if has_part && conn.awaits_nothing() && tick.wrapping_sub(conn.part_since) >= ticks(self.limits.head_time) {
-            // The head that it may hold has had its time.
+        let part_waited = tick.wrapping_sub(conn.part_since);
+        if has_part && !conn.is_busy() && conn.awaits_nothing() && part_waited >= ticks(self.limits.head_time) {
+            // The head that it may hold has had its time. A body has a time of its own.
             return self.break_off(slot);
         }
         if let Some(stream) = conn.slow.as_ref().filter(|stream| stream.is_http2()) {

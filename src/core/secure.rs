@@ -15,6 +15,7 @@ use super::work::Work;
 use crate::limits::{HANDSHAKE_TICKS, HANDSHAKES_PER_TURN};
 use crate::tls::Identity;
 use crate::wire::Rejection;
+use crate::wire::answer::max_age;
 use crate::wire::connection::Expects;
 use crate::wire::tls::{Heard, Session, is_plain_request};
 
@@ -26,7 +27,8 @@ const KEPT_CAPACITY: usize = 64 * 1024;
 pub(super) struct Secure {
     /// Who the service is; nobody where it speaks no TLS.
     identity: Option<Identity>,
-    hsts: Option<Duration>,
+    /// For how long browsers are not to come without TLS.
+    hsts: Option<HeaderValue>,
     /// Connections whose handshake has bytes that wait for their turn.
     waiting: VecDeque<Tag>,
     /// Connections whose handshake is under way: something of it has come.
@@ -41,6 +43,7 @@ pub(super) struct Secure {
 
 impl Secure {
     pub(super) fn new(identity: Option<Identity>, hsts: Option<Duration>) -> Secure {
+        let hsts = hsts.map(|time| HeaderValue::from_str(&max_age(time)).expect("letters and digits"));
         Secure { identity, hsts, ..Secure::default() }
     }
 
@@ -49,13 +52,9 @@ impl Secure {
         self.identity = Some(identity);
     }
 
-    /// For how many seconds browsers are not to come without TLS.
-    pub(super) fn hsts(&self) -> Option<u64> {
-        self.hsts.map(|time| time.as_secs())
-    }
-
-    pub(super) fn hsts_value(&self) -> Option<HeaderValue> {
-        HeaderValue::from_str(&format!("max-age={}", self.hsts()?)).ok()
+    /// For how long browsers are not to come without TLS, as it is said to them.
+    pub(super) fn hsts(&self) -> Option<&HeaderValue> {
+        self.hsts.as_ref()
     }
 
     /// Forgets a connection that is gone.
@@ -69,9 +68,7 @@ impl Work {
     pub(super) fn begin_handshake(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         match self.secure.identity.as_ref().and_then(Session::new) {
-            Some(session) => {
-                conn.tls = Some(Box::new(session));
-            }
+            Some(session) => conn.tls = Some(Box::new(session)),
             None => self.break_off(slot),
         }
     }
@@ -157,9 +154,7 @@ impl Work {
                 continue;
             }
             left -= 1;
-            if bytes.first().is_some_and(|_| is_plain_request(&bytes))
-                && !conn.tls.as_ref().is_some_and(|tls| tls.has_begun())
-            {
+            if is_plain_request(&bytes) && !conn.tls.as_ref().is_some_and(|tls| tls.has_begun()) {
                 self.refuse_plain(tag.slot);
             } else {
                 self.unseal(tag.slot, &bytes);

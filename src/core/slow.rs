@@ -1,7 +1,8 @@
 //! The slow way: a connection driven by hyper, over a stream in memory whose two ends are the connection's buffers.
 //!
-//! The loop puts checked bytes in and takes answers out; hyper and the handler run as a task of the same core. hyper
-//! sees only heads and bodies that `wire::connection` has passed.
+//! The loop puts bytes in and takes answers out; hyper and the handler run as a task of the same core. Of HTTP/1.1 hyper sees
+//! only heads and bodies that `wire::connection` has passed; of HTTP/2 it sees everything, and the bounds are those that it is
+//! given here.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -155,11 +156,6 @@ impl State {
     fn has_room(&self, queued_max: usize) -> bool {
         !self.is_congested(queued_max) && self.admitted < ANSWERS_WAITING_MAX || self.gone
     }
-
-    /// Something went on.
-    fn note_progress(&mut self) {
-        (self.progress, self.arrived) = (Some(Instant::now()), 0);
-    }
 }
 
 impl Stream {
@@ -192,7 +188,7 @@ impl Stream {
         state.put_heads = heads;
         state.arrived += bytes.len();
         if state.long_bodies > 0 && state.arrived >= self.progress_len {
-            state.note_progress();
+            self.note_progress(&mut state);
         }
         state.reader.take().into_iter().for_each(Waker::wake);
     }
@@ -308,7 +304,7 @@ impl Stream {
         state.asked_heads = state.asked_heads.wrapping_add(1);
         state.long_bodies += usize::from(body == BodyKind::Long);
         let number = state.asked_heads;
-        state.note_progress();
+        self.note_progress(&mut state);
         let is_last = self.is_http2 && most > 0 && number >= most;
         // Some may have been on their way when it was told; who goes on after these does not listen.
         state.gone |= is_last && number - most > STREAMS_MAX;
@@ -317,6 +313,13 @@ impl Stream {
             self.leave();
         }
         Flight { stream: Rc::clone(self), number, body, is_admitted: false }
+    }
+
+    /// Something went on. Of HTTP/1.1 the loop knows that itself.
+    fn note_progress(&self, state: &mut State) {
+        if self.is_http2 {
+            (state.progress, state.arrived) = (Some(Instant::now()), 0);
+        }
     }
 
     fn kick(&self) {
@@ -481,7 +484,7 @@ impl Flight {
         let mut state = self.stream.state.borrow_mut();
         state.answered_heads = state.answered_heads.wrapping_add(1);
         state.unanswered.retain(|(number, _)| *number != self.number);
-        state.note_progress();
+        self.stream.note_progress(&mut state);
     }
 }
 
@@ -492,7 +495,7 @@ impl Drop for Flight {
         state.admitted -= usize::from(self.is_admitted);
         state.long_bodies -= usize::from(self.body == BodyKind::Long);
         state.unanswered.retain(|(number, _)| *number != self.number);
-        state.note_progress();
+        self.stream.note_progress(&mut state);
         state.waiting.drain(..).for_each(Waker::wake);
     }
 }
@@ -535,7 +538,8 @@ impl Body for Answering {
                 other => return other,
             }
         }
-        self.flight.stream.state.borrow_mut().note_progress();
+        let stream = &self.flight.stream;
+        stream.note_progress(&mut stream.state.borrow_mut());
         let len = self.rest.len().min(ANSWER_PIECE_LEN);
         let piece = self.rest.split_to(len);
         Poll::Ready(Some(Ok(Frame::data(piece))))

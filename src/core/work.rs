@@ -99,7 +99,7 @@ impl Work {
             conns: Conns::default(),
             dirty: Vec::new(),
             data,
-            answers: [None, secure.hsts()]
+            answers: [None, secure.hsts().and_then(|hsts| hsts.to_str().ok())]
                 .map(|hsts| Answers::new(now.unix_ms / 1_000, desk.counters().misses_per_second, hsts)),
             secure,
             crowd: Crowd::new(&limits),
@@ -157,7 +157,7 @@ impl Work {
         let manner = Manner {
             source: conn.source(),
             is_http2: conn.tls.as_ref().is_some_and(|tls| tls.is_http2()),
-            hsts: conn.tls.as_ref().and_then(|_| self.secure.hsts_value()),
+            hsts: conn.tls.as_ref().and_then(|_| self.secure.hsts().cloned()),
             limits: self.limits,
             woken: self.woken.clone(),
         };

@@ -1,6 +1,7 @@
 //! The line that says what listens where, for people and for what starts the node.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use sd_notify::NotifyState;
 
@@ -29,6 +30,16 @@ pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: Soc
         settings.cores.cpus.len(),
         settings.data_dir.display(),
     )
+}
+
+/// Says that a signal came, after which new connections are taken for some time or none.
+pub(super) fn tell_of_end(signal: &str, delay: Duration) {
+    match delay.as_secs() {
+        0 => tracing::info!("{signal}: finishing what is in flight, then ending"),
+        seconds => tracing::info!(
+            "{signal}: not ready any more; new connections are taken for another {seconds} s (drain.delay)"
+        ),
+    }
 }
 
 /// Tells the service manager, where there is one that wants to know (`Type=notify`), that clients are let in, or that the end

@@ -16,6 +16,11 @@ const DATE_LEN: usize = 29;
 /// The field by which browsers are told to come with TLS (RFC 6797).
 const HSTS: &str = "Strict-Transport-Security";
 
+/// The value of that field: for so long.
+pub fn max_age(time: Duration) -> String {
+    format!("max-age={}", time.as_secs())
+}
+
 /// A prebuilt head, and where its date stands.
 #[derive(Debug)]
 struct Prebuilt {
@@ -24,9 +29,9 @@ struct Prebuilt {
 }
 
 impl Prebuilt {
-    fn new(status: &str, hsts: Option<u64>, fields: &str) -> Prebuilt {
+    fn new(status: &str, hsts: Option<&str>, fields: &str) -> Prebuilt {
         let start = format!("HTTP/1.1 {status}\r\nDate: ");
-        let hsts = hsts.map_or_else(String::new, |seconds| format!("{HSTS}: max-age={seconds}\r\n"));
+        let hsts = hsts.map_or_else(String::new, |value| format!("{HSTS}: {value}\r\n"));
         let date_at = start.len();
         Prebuilt { bytes: format!("{start}{:DATE_LEN$}\r\n{hsts}{fields}", "").into_bytes(), date_at }
     }
@@ -45,12 +50,12 @@ struct PageHeads {
 }
 
 impl PageHeads {
-    fn new(page: Page, hsts: Option<u64>) -> PageHeads {
+    fn new(page: Page, hsts: Option<&str>) -> PageHeads {
         PageHeads::with(page, hsts, "")
     }
 
     /// One with more fields, which are lines with their ends.
-    fn with(page: Page, hsts: Option<u64>, more: &str) -> PageHeads {
+    fn with(page: Page, hsts: Option<&str>, more: &str) -> PageHeads {
         let retry = page.retry_after().map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
         let fields = |kind: &str, len: usize| {
             format!(
@@ -132,8 +137,8 @@ pub struct Answers {
 
 impl Answers {
     /// All answers, dated with the given second since 1970 UTC, where an address may miss so often a second. `hsts`: for how
-    /// many seconds clients are not to come without TLS.
-    pub fn new(unix_seconds: u64, misses_per_second: u32, hsts: Option<u64>) -> Answers {
+    /// long clients are not to come without TLS, as [`max_age`] says it.
+    pub fn new(unix_seconds: u64, misses_per_second: u32, hsts: Option<&str>) -> Answers {
         let page = |page| PageHeads::new(page, hsts);
         let limit = format!(
             "X-RateLimit-Limit: {misses_per_second}\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {MISS_WAIT_SECONDS}\r\n"
@@ -256,7 +261,7 @@ fn status_index(status: RedirectStatus) -> usize {
 }
 
 /// A whole answer: these are never followed by another. It is a problem (RFC 9457) as those of the API are.
-fn rejection_head(rejection: Rejection, hsts: Option<u64>) -> Prebuilt {
+fn rejection_head(rejection: Rejection, hsts: Option<&str>) -> Prebuilt {
     let (number, phrase) = rejection.status().split_once(' ').expect("a status is a number and a phrase");
     let (kind, title) = match rejection {
         Rejection::BodyTooLarge => ("urn:carom:problem:body-too-large", "Request body too large"),

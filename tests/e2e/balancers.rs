@@ -2,22 +2,18 @@
 //! nodes that are restarted again and again.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use rustls::ClientConfig;
 use serde_json::json;
 
 use crate::http::Wire;
-use crate::node::{Node, Setup, sum, wait_until};
-use crate::restarts::has_ended;
-use crate::tls::{Ca, NAME};
+use crate::node::{Node, Setup, free_address, sum, wait_until};
+use crate::restarts::{TARGET, ask_until};
+use crate::tls::{Ca, NAME, open};
 
-const TARGET: &str = "https://example.org/";
 const HAPROXY: &str = include_str!("../../deploy/haproxy/carom.cfg");
 const NGINX: &str = include_str!("../../deploy/nginx/stream.conf");
 const KEEPALIVED: &str = include_str!("../../deploy/keepalived/keepalived.conf");
@@ -43,8 +39,7 @@ fn every_line_has_its_reason_and_is_understood() {
     // Where Debian's package has put the module.
     let module = "/usr/lib/nginx/modules/ngx_stream_module.so";
     let around = format!("load_module {module};\npid {};\nevents {{ }}\ninclude {include};\n", pid.display());
-    let log = format!("stderr {}", "notice");
-    check("nginx", &["-t", "-c", &written("nginx.conf", &format!("error_log {log};\n{around}"))]);
+    check("nginx", &["-t", "-c", &written("nginx.conf", &format!("error_log stderr notice;\n{around}"))]);
     for text in [HAPROXY, KEEPALIVED, NGINX] {
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let is_title = line.ends_with('{') || line == "}" || ["global", "defaults"].contains(&line);
@@ -61,13 +56,9 @@ struct Balancer {
     https: SocketAddr,
 }
 
-fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
 impl Balancer {
     fn start(dir: &Path, nodes: &[(SocketAddr, SocketAddr); 2]) -> Balancer {
-        let (http, https) = (free(), free());
+        let (http, https) = (free_address(), free_address());
         let mut config =
             HAPROXY.replace("bind :80 ", &format!("bind {http} ")).replace("bind :443 ", &format!("bind {https} "));
         for (number, (plain, secure)) in nodes.iter().enumerate() {
@@ -101,30 +92,6 @@ impl Drop for Balancer {
     }
 }
 
-/// Asks again and again, over connections that it keeps for as long as it may. Returns how often it was answered.
-fn ask_until(address: SocketAddr, terms: Option<&Arc<ClientConfig>>, is_over: &AtomicBool, answered: &AtomicU64) {
-    while !is_over.load(Ordering::Relaxed) {
-        let mut wire = Wire::open(address);
-        if let Some(terms) = terms {
-            wire = wire.secured(terms, NAME).unwrap_or_else(|error| panic!("no handshake: {error}"));
-        }
-        for number in 0..40 {
-            let reply = match wire.try_ask("GET", "/shared", "", b"") {
-                Ok(reply) => reply,
-                // As where sockets stay open.
-                Err(error) if number > 0 && has_ended(&error) => break,
-                Err(error) => panic!("request {number} of a connection: {error}"),
-            };
-            assert_eq!(reply.location(), TARGET);
-            answered.fetch_add(1, Ordering::Relaxed);
-            if reply.field("connection").is_some() || is_over.load(Ordering::Relaxed) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
 #[test]
 fn nodes_behind_a_balancer_are_restarted_and_nobody_notices() {
     let dir = tempfile::tempdir().unwrap();
@@ -132,7 +99,7 @@ fn nodes_behind_a_balancer_are_restarted_and_nobody_notices() {
     ca.write("go", &[NAME]);
     let links = dir.path().join("links");
     fs::write(&links, json!({"shortCode": "shared", "longUrl": TARGET}).to_string() + "\n").unwrap();
-    let addresses = [(free(), free()), (free(), free())];
+    let addresses = [(free_address(), free_address()), (free_address(), free_address())];
     let setups = [0, 1].map(|number: usize| {
         let data = dir.path().join(format!("data-{number}"));
         check(env!("CARGO_BIN_EXE_carom"), &["import", "--data-dir", data.to_str().unwrap(), links.to_str().unwrap()]);
@@ -150,10 +117,12 @@ fn nodes_behind_a_balancer_are_restarted_and_nobody_notices() {
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..6)
             .map(|number| {
-                let (address, terms) =
-                    if number % 2 == 0 { (balancer.http, None) } else { (balancer.https, Some(&terms)) };
-                let (is_over, answered) = (&is_over, &answered);
-                scope.spawn(move || ask_until(address, terms, is_over, answered))
+                let (balancer, terms, is_over, answered) = (&balancer, &terms, &is_over, &answered);
+                let begin = move || match number % 2 {
+                    0 => Wire::open(balancer.http),
+                    _ => open(balancer.https, terms),
+                };
+                scope.spawn(move || ask_until(begin, "/shared", is_over, answered))
             })
             .collect();
         for number in 0..6 {

@@ -6,17 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::http::{SHORT_URLS, Wire, request};
-use crate::node::{Node, Setup, sum, wait_until};
+use crate::node::{Setup, sum, wait_until};
 
 const TARGET: &str = "https://example.org/";
-
-/// Seconds of CPU that a node has used.
-pub(crate) fn cpu_seconds(node: &Node) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", node.pid())).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    // utime and stime, in hundredths of a second.
-    fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
-}
 
 /// Whether the node has closed a connection, now.
 fn is_closed(wire: &mut Wire) -> bool {
@@ -123,9 +115,9 @@ fn without_descriptors_it_is_quiet_and_comes_back_at_once() {
     };
     let mut begun: Vec<Wire> = (0..2_000).map(begin).collect();
     wait_until("a full node", || sum(&node.status(), "/connections") >= 80 && sum(&node.status(), "/shed") > 0);
-    let (before, since) = (cpu_seconds(&node), Instant::now());
+    let (before, since) = (node.cpu_seconds(), Instant::now());
     std::thread::sleep(Duration::from_secs(2));
-    let share = (cpu_seconds(&node) - before) / since.elapsed().as_secs_f64();
+    let share = (node.cpu_seconds() - before) / since.elapsed().as_secs_f64();
     assert!(share < 0.25, "{share} of a CPU, although there is nothing to do");
     // Those who were let in are served, and there are descriptors for everything else.
     begun[0].send(b"Host: a\r\n\r\n");

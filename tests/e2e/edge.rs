@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::http::{Reply, SHORT_URLS, Wire, request};
-use crate::node::{Node, Setup, sum, wait_until};
+use crate::node::{Node, Setup, free_address, sum, wait_until};
 
 const TARGET: &str = "https://example.org/";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
@@ -151,9 +151,7 @@ struct Balancer {
 impl Balancer {
     fn start(node: SocketAddr, send: &str) -> Balancer {
         let dir = tempfile::tempdir().unwrap();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = free_address();
         let config = format!(
             "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n\
              listen carom\n  bind {address}\n  server node {node} {send}\n"

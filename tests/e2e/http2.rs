@@ -1,16 +1,17 @@
 //! HTTP/2: by clients that people use, and frame by frame by one who wants to do harm.
 
 use std::fs;
+use std::io::Write;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::crowd::cpu_seconds;
 use crate::http::{SHORT_URLS, Wire};
-use crate::node::{Node, Setup, sum, wait_until};
-use crate::tls::{Ca, NAME, open};
+use crate::node::{Node, sum, wait_until};
+use crate::tls::{Ca, NAME, open, service};
 
 const TARGET: &str = "https://example.org/";
 
@@ -164,16 +165,11 @@ impl Client {
     }
 }
 
-fn setup(ca: &Ca, dir: &std::path::Path) -> Setup {
-    ca.write("go", &[NAME]);
-    ca.setup(&dir.join("data"), &["go"])
-}
-
 #[test]
 fn clients_that_people_use_are_served_many_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    let node = setup(&ca, dir.path()).cores(2).start();
+    let (ca, setup) = service(dir.path());
+    let node = setup.cores(2).start();
     let mut wire = open(node.public, &ca.usual());
     let urls: String = (0..50)
         .map(|number| format!("https://{}/{}\n", node.public, wire.shorten(&format!("{TARGET}{number}"))))
@@ -232,11 +228,44 @@ fn clients_that_people_use_are_served_many_at_once() {
     node.terminate();
 }
 
+/// A page as Chromium shows it, in HTML, and what it tells of its connections.
+fn chromium(dir: &Path, node: &Node, path: &str) -> (String, String) {
+    let net = dir.join("net.json");
+    let made = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"])
+        .args(["--disable-background-networking", "--disable-component-update", "--ignore-certificate-errors"])
+        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
+        .arg(format!("--host-resolver-rules=MAP {NAME} {}", node.public.ip()))
+        .arg(format!("--log-net-log={}", net.display()))
+        .arg("--dump-dom")
+        .arg(format!("https://{NAME}:{}{path}", node.public.port()))
+        .output()
+        .expect("Chromium, which `make test` installs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    (String::from_utf8(made.stdout).unwrap(), fs::read_to_string(net).unwrap())
+}
+
+#[test]
+fn a_browser_is_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, setup) = service(dir.path());
+    let node = setup.cores(2).start();
+    // It follows the link to a page of ours: what leads elsewhere is not to be loaded by a test.
+    let target = format!("https://{NAME}:{}/none", node.public.port());
+    let code = open(node.public, &ca.usual()).shorten(&target);
+    let (page, net) = chromium(dir.path(), &node, &format!("/{code}"));
+    assert!(page.contains("<h1>"), "{page}");
+    assert!(net.contains(r#""next_proto":"h2""#), "it did not speak HTTP/2");
+    let status = node.status();
+    assert_eq!((sum(&status, "/redirects"), sum(&status, "/handshakeFailures")), (1, 0));
+    node.terminate();
+}
+
 #[test]
 fn what_a_client_may_do_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    let node = setup(&ca, dir.path()).env("CAROM_LIMITS_BODY_SECONDS", "1").start();
+    let (ca, setup) = service(dir.path());
+    let node = setup.env("CAROM_LIMITS_BODY_SECONDS", "1").start();
     let code = open(node.public, &ca.usual()).shorten(TARGET);
     let path = format!("/{code}");
     let mut kept = Client::open(&node, &ca);
@@ -310,10 +339,33 @@ fn what_a_client_may_do_is_bounded() {
 }
 
 #[test]
+fn a_body_may_take_longer_than_a_head() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, setup) = service(dir.path());
+    let node = setup.env("CAROM_LIMITS_HEAD_SECONDS", "1").start();
+    let mut slow = Client::open(&node, &ca);
+    slow.send(&frame(HEADERS, END_HEADERS, 1, &head(POST, SHORT_URLS, &[("content-type", "application/json")])));
+    let mut body = json!({"longUrl": TARGET}).to_string();
+    body += &" ".repeat(1_000);
+    // One record of TLS, of which a piece comes now and then.
+    let mut record = Vec::new();
+    let tls = slow.wire.tls();
+    tls.writer().write_all(&frame(DATA, END_STREAM, 1, body.as_bytes())).unwrap();
+    tls.write_tls(&mut record).unwrap();
+    for piece in record.chunks(record.len().div_ceil(16)) {
+        slow.wire.send_raw(piece);
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    assert_eq!(slow.next_of(HEADERS).expect("an answer").status(), 200);
+    drop(slow);
+    node.terminate();
+}
+
+#[test]
 fn a_connection_ends_with_a_word() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    let setup = setup(&ca, dir.path()).env("CAROM_LIMITS_REQUESTS_PER_CONNECTION", "5");
+    let (ca, setup) = service(dir.path());
+    let setup = setup.env("CAROM_LIMITS_REQUESTS_PER_CONNECTION", "5");
     let node = setup.start();
     // After so many requests.
     let mut busy = Client::open(&node, &ca);
@@ -345,8 +397,8 @@ fn a_connection_ends_with_a_word() {
 #[test]
 fn one_connection_holds_no_more_than_it_may() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    let node = setup(&ca, dir.path()).start();
+    let (ca, setup) = service(dir.path());
+    let node = setup.start();
     let path = format!("/{}", open(node.public, &ca.usual()).shorten(TARGET));
     // Bodies that may be long are few at once: each may be kept whole. One too many is refused, and no other.
     let mut many = Client::open(&node, &ca);
@@ -379,9 +431,9 @@ fn one_connection_holds_no_more_than_it_may() {
     idle.send(&frame(SETTINGS, 0, 0, &no_window));
     (0..100).for_each(|number| idle.send(&get(2 * number + 1, "/rest/health")));
     wait_until("answers that nobody takes", || idle.next_of(HEADERS).is_some());
-    let (before, since) = (cpu_seconds(&node), Instant::now());
+    let (before, since) = (node.cpu_seconds(), Instant::now());
     std::thread::sleep(Duration::from_secs(2));
-    let share = (cpu_seconds(&node) - before) / since.elapsed().as_secs_f64();
+    let share = (node.cpu_seconds() - before) / since.elapsed().as_secs_f64();
     assert!(share < 0.25, "{share} of a CPU, although there is nothing to do");
     node.terminate();
 }
@@ -389,8 +441,8 @@ fn one_connection_holds_no_more_than_it_may() {
 #[test]
 fn it_can_be_left_out() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    let node = setup(&ca, dir.path()).env("CAROM_TLS_HTTP2", "false").start();
+    let (ca, setup) = service(dir.path());
+    let node = setup.env("CAROM_TLS_HTTP2", "false").start();
     let mut both = open(node.public, &ca.terms(rustls::ALL_VERSIONS, &["h2", "http/1.1"]));
     assert_eq!(both.tls().alpn_protocol(), Some(&b"http/1.1"[..]));
     assert_eq!(both.get("/none").status, 404);

@@ -4,7 +4,7 @@
 //! [`Setup::expect`] fails the test, so that nothing goes wrong unseen.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -51,6 +51,11 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
 /// Waits until a condition holds, at most [`PATIENCE`].
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     wait_for(what, || holds().then_some(()));
+}
+
+/// An address of loopback that nobody listens at.
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
 }
 
 /// How to start a node. Each start of one setup uses the same data directory.
@@ -236,6 +241,15 @@ impl Node {
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Seconds of CPU that it has used.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the node runs");
+        let (_, rest) = stat.rsplit_once(')').expect("a name in parentheses");
+        // utime and stime, in hundredths of a second.
+        let fields = rest.split_whitespace().skip(11).take(2);
+        fields.map(|ticks| ticks.parse::<f64>().expect("a number")).sum::<f64>() / 100.0
     }
 
     /// Resident memory in bytes.

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::http::Wire;
 use crate::node::{Setup, wait_until};
 
-const TARGET: &str = "https://example.org/";
+pub(crate) const TARGET: &str = "https://example.org/";
 
 #[test]
 fn balancers_have_time_to_notice() {
@@ -121,16 +121,16 @@ impl Drop for Supervisor {
 }
 
 /// Whether a connection was closed before an answer began.
-pub(crate) fn has_ended(error: &std::io::Error) -> bool {
+fn has_ended(error: &std::io::Error) -> bool {
     let is_end = matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
     // An end within an answer says what there was of it.
     is_end && !error.to_string().contains("HTTP/1.1")
 }
 
-/// Asks for a link again and again, on connections of its own and over one that it keeps for as long as it may.
-fn ask_until(address: SocketAddr, path: &str, is_over: &AtomicBool, answered: &AtomicU64) {
+/// Follows a link to [`TARGET`] again and again, over connections that it keeps for as long as it may, fifty requests at most.
+pub(crate) fn ask_until(open: impl Fn() -> Wire, path: &str, is_over: &AtomicBool, answered: &AtomicU64) {
     while !is_over.load(Ordering::Relaxed) {
-        let mut wire = Wire::open(address);
+        let mut wire = open();
         for number in 0..50 {
             let reply = match wire.try_ask("GET", path, "", b"") {
                 Ok(reply) => reply,
@@ -162,7 +162,7 @@ fn sockets_that_stay_open_lose_nobody_over_twenty_restarts() {
         let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             let clients: Vec<_> =
-                (0..4).map(|_| scope.spawn(|| ask_until(address, &path, &is_over, &answered))).collect();
+                (0..4).map(|_| scope.spawn(|| ask_until(|| Wire::open(address), &path, &is_over, &answered))).collect();
             for _ in 0..restarts {
                 let before = answered.load(Ordering::Relaxed);
                 supervisor.signal(Signal::HUP);

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Suppo
 use serde_json::json;
 
 use crate::http::{Reply, SHORT_URLS, Wire, create_request, replies, request};
-use crate::node::{Node, Setup, sum, wait_until};
+use crate::node::{Node, Setup, free_address, sum, wait_until};
 
 pub(crate) const NAME: &str = "go.example";
 const TARGET: &str = "https://example.org/";
@@ -42,21 +42,38 @@ impl Ca {
 
     /// Writes a certificate for these names, and its key. Returns what it is.
     pub(crate) fn write(&self, file: &str, names: &[&str]) -> CertificateDer<'static> {
-        self.write_until(file, names, None)
+        self.write_with(file, names, &KeyPair::generate().unwrap(), |_| {})
     }
 
-    /// The same with an end, in days from 1970.
-    fn write_until(&self, file: &str, names: &[&str], year: Option<i32>) -> CertificateDer<'static> {
+    /// The same with that key, and something else about it.
+    fn write_with(
+        &self,
+        file: &str,
+        names: &[&str],
+        key: &KeyPair,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> CertificateDer<'static> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
-        if let Some(year) = year {
-            params.not_after = rcgen::date_time_ymd(year, 1, 1);
-        }
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        change(&mut params);
+        let certificate = params.signed_by(key, &self.issuer).unwrap();
         fs::write(self.dir.join(format!("{file}.key")), key.serialize_pem()).unwrap();
         fs::write(self.dir.join(format!("{file}.pem")), certificate.pem()).unwrap();
         certificate.der().clone()
+    }
+
+    /// The same with a key of its own that holds from one year to another.
+    fn write_for(&self, file: &str, years: std::ops::Range<i32>) -> CertificateDer<'static> {
+        self.write_with(file, &[NAME], &KeyPair::generate().unwrap(), |params| {
+            params.not_before = rcgen::date_time_ymd(years.start, 1, 1);
+            params.not_after = rcgen::date_time_ymd(years.end, 1, 1);
+        })
+    }
+
+    /// The files of a certificate, as they are now.
+    fn read(&self, file: &str) -> (Vec<u8>, Vec<u8>) {
+        let read = |ending: &str| fs::read(self.file(&format!("{file}.{ending}"))).unwrap();
+        (read("pem"), read("key"))
     }
 
     pub(crate) fn file(&self, name: &str) -> String {
@@ -90,6 +107,14 @@ impl Ca {
     }
 }
 
+/// Somebody who vouches for a service, and the settings of it.
+pub(crate) fn service(dir: &Path) -> (Ca, Setup) {
+    let ca = Ca::new(dir);
+    ca.write("go", &[NAME]);
+    let setup = ca.setup(&dir.join("data"), &["go"]);
+    (ca, setup)
+}
+
 /// A connection with TLS.
 pub(crate) fn open(address: SocketAddr, terms: &Arc<ClientConfig>) -> Wire {
     Wire::open(address).secured(terms, NAME).unwrap_or_else(|error| panic!("no handshake: {error}"))
@@ -105,7 +130,7 @@ fn answers_are_the_same_with_tls_and_without() {
     let ca = Ca::new(dir.path());
     ca.write("go", &[NAME]);
     for cores in [1, 3] {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = free_address();
         let setup = ca.setup(&dir.path().join(format!("data-{cores}")), &["go"]).cores(cores);
         let setup = setup.argument("--listen").argument("127.0.0.1:0").argument("--listen").argument(free.to_string());
         let node = setup.env("CAROM_TLS_LISTEN", &free.to_string()).start();
@@ -164,9 +189,8 @@ fn curl(ca: &Ca, address: SocketAddr, path: &str, options: &[&str]) -> String {
 #[test]
 fn clients_that_people_use_are_served() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    ca.write("go", &[NAME]);
-    let node = ca.setup(&dir.path().join("data"), &["go"]).cores(2).start();
+    let (ca, setup) = service(dir.path());
+    let node = setup.cores(2).start();
     let code = open(node.public, &ca.usual()).shorten(TARGET);
     let path = format!("/{code}");
     for (options, version) in [
@@ -210,12 +234,83 @@ fn the_name_that_is_asked_for_chooses_the_certificate() {
     node.terminate();
 }
 
+/// What `openssl s_client` tells of a handshake, and of the certificate that it was shown.
+fn s_client(node: &Node, options: &[&str]) -> String {
+    let made = Command::new("openssl")
+        .args(["s_client", "-connect", &node.public.to_string(), "-servername", NAME])
+        .args(options)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("openssl, which `make test` installs");
+    assert!(made.status.success(), "{options:?}: {}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8_lossy(&made.stdout).into_owned()
+}
+
+#[test]
+fn a_client_gets_a_key_that_it_knows_and_the_suite_that_costs_least() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Ca::new(dir.path());
+    ca.write("ecdsa", &[NAME]);
+    ca.write_with("rsa", &[NAME], &KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap(), |_| {});
+    let node = ca.setup(&dir.path().join("data"), &["ecdsa", "rsa"]).start();
+    let rsa = "RSA-PSS+SHA256:RSA+SHA256";
+    for (options, digest, suite) in [
+        (&["-tls1_3"][..], "Server Temp Key: X25519", "TLS_AES_128_GCM_SHA256"),
+        (&["-tls1_3"], "Peer signature type: ECDSA", "TLS_AES_128_GCM_SHA256"),
+        (&["-tls1_3", "-sigalgs", rsa], "Peer signature type: RSA-PSS", "TLS_AES_128_GCM_SHA256"),
+        (&["-tls1_2", "-sigalgs", rsa], "Peer signature type: RSA", "ECDHE-RSA-AES128-GCM-SHA256"),
+        (&["-tls1_2"], "Peer signature type: ECDSA", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        // What a client would rather have does not count, and what it cannot do is not asked of it.
+        (
+            &["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256"],
+            "Peer signature type: ECDSA",
+            "TLS_AES_128_GCM_SHA256",
+        ),
+        (&["-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384"], "", "TLS_AES_256_GCM_SHA384"),
+        (&["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"], "", "TLS_CHACHA20_POLY1305_SHA256"),
+    ] {
+        let told = s_client(&node, options);
+        assert!(told.contains(digest) && told.contains(&format!("Cipher is {suite}")), "{options:?}: {told}");
+    }
+    node.terminate();
+}
+
+#[test]
+fn a_certificate_that_ends_soon_is_an_alarm() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, setup) = service(dir.path());
+    ca.write_for("go", 2000..2001);
+    let node = setup.expect("certificate_ends").start();
+    let text = || {
+        let status = node.status();
+        let alarms = status["alarms"].as_array().unwrap().clone();
+        let on = alarms.iter().find(|alarm| alarm["name"] == "certificate_ends" && alarm["cleared"].is_null());
+        on.map(|alarm| alarm["text"].as_str().unwrap().to_owned())
+    };
+    // Whoever has nothing better is served with it, and is told.
+    let said = text().unwrap();
+    assert!(
+        said.contains("go.pem is over since 2001-01-01T00:00:00") && said.contains("put a new one there"),
+        "{said}"
+    );
+    let soon = |days: i64| {
+        let key = KeyPair::generate().unwrap();
+        ca.write_with("go", &[NAME], &key, |params| {
+            params.not_after = (std::time::SystemTime::now() + Duration::from_secs(days as u64 * 86_400)).into();
+        })
+    };
+    soon(13);
+    wait_until("a certificate that ends soon", || text().is_some_and(|said| said.contains("go.pem ends on 20")));
+    soon(15);
+    wait_until("a certificate that holds", || text().is_none());
+    node.terminate();
+}
+
 #[test]
 fn a_session_goes_on_at_any_core() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    ca.write("go", &[NAME]);
-    let node = ca.setup(&dir.path().join("data"), &["go"]).cores(3).start();
+    let (ca, setup) = service(dir.path());
+    let node = setup.cores(3).start();
     for versions in [&[&rustls::version::TLS13][..], &[&rustls::version::TLS12]] {
         let terms = ca.terms(versions, &["http/1.1"]);
         let mut kinds = Vec::new();
@@ -270,19 +365,18 @@ fn new_certificates_come_into_use_and_wrong_ones_do_not() {
     wait_until("the third certificate", || certificate_of(&node, &terms()) == third);
     assert!(!is_on(&node, "certificate_refused"));
 
-    let good = (fs::read(ca.file("go.pem")).unwrap(), fs::read(ca.file("go.key")).unwrap());
-    let other = {
-        ca.write("other", &[NAME]);
-        fs::read(ca.file("other.key")).unwrap()
-    };
-    ca.write_until("over", &[NAME], Some(2001));
-    let over = (fs::read(ca.file("over.pem")).unwrap(), fs::read(ca.file("over.key")).unwrap());
-    let wrong: [(&[u8], &[u8]); 5] = [
+    let good = ca.read("go");
+    ca.write("other", &[NAME]);
+    ca.write_for("over", 2000..2001);
+    ca.write_for("early", 2090..2095);
+    let [other, over, early] = ["other", "over", "early"].map(|file| ca.read(file));
+    let wrong: [(&[u8], &[u8]); 6] = [
         (b"", &good.1),
         (&good.0, b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
         (&good.0[..good.0.len() / 2], &good.1),
-        (&good.0, &other),
+        (&good.0, &other.1),
         (&over.0, &over.1),
+        (&early.0, &early.1),
     ];
     for (certificate, key) in wrong {
         fs::write(ca.file("go.pem"), certificate).unwrap();
@@ -337,9 +431,7 @@ fn what_cannot_be_used_at_the_start_is_said() {
 #[test]
 fn who_does_not_speak_it_is_told_and_nobody_else_notices() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    ca.write("go", &[NAME]);
-    let setup = ca.setup(&dir.path().join("data"), &["go"]);
+    let (ca, setup) = service(dir.path());
     let node = setup.clone().env("CAROM_LIMITS_HANDSHAKES", "20").start();
     let terms = ca.usual();
     let mut kept = open(node.public, &terms);
@@ -395,9 +487,8 @@ fn who_does_not_speak_it_is_told_and_nobody_else_notices() {
 #[test]
 fn who_asks_and_leaves_in_one_breath_is_answered() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    ca.write("go", &[NAME]);
-    let node = ca.setup(&dir.path().join("data"), &["go"]).start();
+    let (ca, setup) = service(dir.path());
+    let node = setup.start();
     let code = open(node.public, &ca.usual()).shorten(TARGET);
     for path in [format!("/{code}"), "/rest/health".to_owned()] {
         for fields in ["", "Connection: close\r\n"] {
@@ -442,10 +533,9 @@ fn who_asks_and_leaves_in_one_breath_is_answered() {
 #[test]
 fn browsers_are_told_to_come_back_with_tls() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    ca.write("go", &[NAME]);
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let setup = ca.setup(&dir.path().join("data"), &["go"]).env("CAROM_TLS_HSTS", "365d");
+    let (ca, setup) = service(dir.path());
+    let free = free_address();
+    let setup = setup.env("CAROM_TLS_HSTS", "365d");
     let setup = setup.argument("--listen").argument("127.0.0.1:0").argument("--listen").argument(free.to_string());
     let node = setup.env("CAROM_TLS_LISTEN", &free.to_string()).start();
     let mut wire = node.wire();
@@ -463,9 +553,8 @@ fn browsers_are_told_to_come_back_with_tls() {
 #[test]
 fn a_balancer_says_who_comes_with_tls() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    ca.write("go", &[NAME]);
-    let setup = ca.setup(&dir.path().join("data"), &["go"]).env("CAROM_PROXY_PROTOCOL", "require");
+    let (ca, setup) = service(dir.path());
+    let setup = setup.env("CAROM_PROXY_PROTOCOL", "require");
     let setup = setup.env("CAROM_TRUSTED_PROXIES", "127.0.0.1").env("CAROM_LIMITS_MISSES_PER_SECOND", "1");
     let node = setup.env("CAROM_LIMITS_CONNECTIONS_PER_ADDRESS", "3").start();
     let from = |client: Ipv4Addr| {
@@ -484,7 +573,6 @@ fn a_balancer_says_who_comes_with_tls() {
     assert_eq!(from(other).unwrap().get("/none").status, 404);
     drop(more);
     wait_until("room for another connection", || from(one).is_ok());
-    assert!(IpAddr::from(one).is_ipv4());
     drop(first);
     node.terminate();
 }
@@ -492,9 +580,8 @@ fn a_balancer_says_who_comes_with_tls() {
 #[test]
 fn a_node_that_ends_lets_nobody_down_who_asks() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new(dir.path());
-    ca.write("go", &[NAME]);
-    let node = ca.setup(&dir.path().join("data"), &["go"]).cores(2).start();
+    let (ca, setup) = service(dir.path());
+    let node = setup.cores(2).start();
     let mut wires: Vec<Wire> = (0..8).map(|_| open(node.public, &ca.usual())).collect();
     let code = wires[0].shorten(TARGET);
     node.signal(Signal::TERM);
