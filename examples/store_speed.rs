@@ -198,15 +198,15 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         create(sent);
         sent += 1;
     }
-    let commits = stats.commits.get();
+    let commits = stats.syncs.spread().count();
     for alarm in stats.alarms.list() {
-        println!("alarm {}: {} (over: {})", alarm.name, alarm.text, alarm.cleared_ms.is_some());
+        println!("alarm {}: {} (over: {})", alarm.alarm.name(), alarm.text, alarm.cleared_ms.is_some());
     }
     println!(
         "{waiting} waiting: {:.0} creates/s, {refused} refused, {commits} commits of {:.1}, sync {:.2} ms",
         f64::from(done) / start.elapsed().as_secs_f64(),
         f64::from(done) / commits as f64,
-        stats.sync_nanos.get() as f64 / 1e6 / commits as f64
+        stats.syncs.spread().sum().as_secs_f64() * 1e3 / commits as f64
     );
     // As after a kill: nothing is closed.
     std::process::exit(0);

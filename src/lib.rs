@@ -2,6 +2,7 @@
 //!
 //! `ARCHITECTURE.md` at the root of the repository explains how the parts hang together.
 
+pub mod alarms;
 pub mod allowance;
 pub mod api;
 pub mod app_commands;
@@ -13,6 +14,7 @@ pub mod core;
 pub mod dates;
 pub mod desk;
 pub mod domains;
+pub mod durations;
 pub mod exit;
 pub mod fleet;
 pub mod forwarded;

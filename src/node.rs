@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode, SpaceKey};
 
+use crate::alarms::Alarm;
 use crate::api::{self, Site};
 use crate::apps::registry::Registry;
 use crate::config::{self, Residency, Settings};
@@ -639,7 +640,7 @@ fn start_replenisher(
     let (ids, moved) = IdTable::open(&settings.data_dir.join("ids"))
         .map_err(|error| Exit::new(Reason::DataNotWritable, error.to_string()))?;
     if let Some(moved) = moved {
-        stats.alarms.raise("id_table_moved", moved.to_string());
+        stats.alarms.raise(Alarm::IdTableMoved, moved.to_string());
     }
     let cores = core_count(settings);
     replenisher::start(ReplenisherSetup {

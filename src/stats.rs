@@ -3,9 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use std::collections::VecDeque;
-
-use crate::limits::ALARMS_KEPT;
+use crate::alarms::{Alarm, Alarms};
+use crate::durations::{DurationStats, Spread};
 
 /// A counter with one writer: a plain load and store, no locked instruction. Readers may see it a moment late.
 #[derive(Debug, Default)]
@@ -123,10 +122,10 @@ pub struct NodeStats {
     pub memory_limit: Counter,
     /// Visits that could not be counted: told by cores that found no room, or not to be kept.
     pub visits_dropped: Counter,
-    /// Group commits.
-    pub commits: Counter,
-    /// Nanoseconds that the syncs of group commits took, in total.
-    pub sync_nanos: Counter,
+    /// What group commits took, from the first decision to the word that they are durable. Written by the writer.
+    pub commits: DurationStats,
+    /// What their syncs took. Written by the writer.
+    pub syncs: DurationStats,
     /// Writes waiting for the writer.
     pub write_queue: Counter,
     /// Requests under way that make many links.
@@ -271,7 +270,8 @@ impl NodeStats {
         let key = key.escape_ascii();
         self.store_damaged.add_shared(1);
         tracing::error!(%key, %error, "a stored record is damaged");
-        self.alarms.raise("store_damaged", format!("the record of {key} is damaged ({error}); see the log for others"));
+        self.alarms
+            .raise(Alarm::StoreDamaged, format!("the record of {key} is damaged ({error}); see the log for others"));
     }
 }
 
@@ -290,66 +290,8 @@ pub struct LatencySummary {
     pub p999: f64,
     /// The slowest.
     pub max: f64,
-}
-
-/// Something that a person should know of: a state that lasts until it is cleared, or an event.
-#[derive(Clone, Debug)]
-pub struct Alarm {
-    /// A short fixed name, as in the runbook.
-    pub name: &'static str,
-    /// What is wrong and what to do.
-    pub text: String,
-    /// When it was raised, in milliseconds since 1970 UTC.
-    pub since_ms: u64,
-    /// When it was over, if it is.
-    pub cleared_ms: Option<u64>,
-}
-
-/// The alarms of a node. Control plane only.
-#[derive(Debug, Default)]
-pub struct Alarms {
-    list: Mutex<VecDeque<Alarm>>,
-}
-
-impl Alarms {
-    /// Raises an alarm and logs it. While one of the same name is on, only its text changes: what is wrong may be another thing
-    /// by now, and the log is not told of each.
-    pub fn raise(&self, name: &'static str, text: String) {
-        let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match list.iter_mut().find(|alarm| alarm.name == name && alarm.cleared_ms.is_none()) {
-            Some(alarm) => alarm.text = text,
-            None => Self::add(&mut list, name, text),
-        }
-    }
-
-    /// Raises an alarm for an event, which may happen again: each is logged, and the newest is shown.
-    pub fn happened(&self, name: &'static str, text: String) {
-        let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        list.retain(|alarm| alarm.name != name);
-        Self::add(&mut list, name, text);
-    }
-
-    fn add(list: &mut VecDeque<Alarm>, name: &'static str, text: String) {
-        tracing::warn!(alarm = name, "{text}");
-        if list.len() == ALARMS_KEPT {
-            list.pop_front();
-        }
-        list.push_back(Alarm { name, text, since_ms: unix_ms(), cleared_ms: None });
-    }
-
-    /// Ends the alarm of that name, if it is on.
-    pub fn clear(&self, name: &'static str) {
-        let mut list = self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for alarm in list.iter_mut().filter(|alarm| alarm.name == name && alarm.cleared_ms.is_none()) {
-            alarm.cleared_ms = Some(unix_ms());
-            tracing::info!(alarm = name, "is over");
-        }
-    }
-
-    /// All that are kept, newest last.
-    pub fn list(&self) -> Vec<Alarm> {
-        self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter().cloned().collect()
-    }
+    /// All of them by buckets.
+    pub spread: Spread,
 }
 
 /// The present instant in nanoseconds since 1970 UTC: a number that is hardly ever given twice.

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use carom::alarms::Alarm;
 use carom::{config, exit};
 
 /// The only file with `unsafe`: the ring.
@@ -15,9 +16,11 @@ const LINES_MAX: usize = 700;
 
 /// Modules at the root of `src/` that everybody may use, and that use each other only.
 const LEAVES: &[&str] = &[
+    "alarms",
     "allowance",
     "apps",
     "domains",
+    "durations",
     "networks",
     "forwarded",
     "guard",
@@ -153,6 +156,17 @@ fn links_lead_somewhere() {
 #[test]
 fn nothing_refers_to_places_outside() {
     check_texts(foreign_places);
+}
+
+#[test]
+fn the_runbook_has_a_section_for_every_alarm_and_every_exit_code() {
+    // A source package may come without it.
+    let Ok(runbook) = std::fs::read_to_string(root().join("deploy/RUNBOOK.md")) else { return };
+    let alarms = Alarm::ALL.map(|alarm| alarm.name().to_owned());
+    let exits = exit::Reason::ALL.map(|reason| format!("Exit {}", reason.code()));
+    let missing: Vec<&String> =
+        alarms.iter().chain(&exits).filter(|title| !runbook.contains(&format!("\n### {title}\n\n"))).collect();
+    assert!(missing.is_empty(), "deploy/RUNBOOK.md has no section for {missing:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 
 use super::problem::Problem;
-use super::{Answer, Context, Service, Site, accepts_html, answer, apps, is_read, json, status, with};
+use super::{Answer, Context, Service, Site, accepts_html, answer, apps, is_read, json, metrics, status, with};
 use crate::apps::Role;
 use crate::desk::Desk;
 
@@ -22,7 +22,7 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
             let path = request.uri().path().to_owned();
             match path.split('/').skip(1).collect::<Vec<_>>()[..] {
                 ["apps", ref rest @ ..] => route_apps(&context, rest, request).await,
-                ["status" | "shorturl_status"] => match context.may_read_status(&request) {
+                ["status" | "shorturl_status" | "metrics"] => match context.may_read_status(&request) {
                     Ok(()) => route(&context.desk, &request).await,
                     Err(problem) => problem.into_answer(),
                 },
@@ -75,9 +75,10 @@ async fn route<B>(desk: &Desk, request: &Request<B>) -> Answer {
             let answer = if accepts_html(request) { status::page(&status) } else { json(StatusCode::OK, &status) };
             with(answer, header::VARY, "Accept")
         }
+        "/metrics" => metrics::page(desk).await,
         "/status.css" => answer(StatusCode::OK, "text/css; charset=utf-8", status::STYLE),
         "/" => with(text(StatusCode::SEE_OTHER, "The status is at /status.\n"), header::LOCATION, "/status"),
-        _ => text(StatusCode::NOT_FOUND, "Here are /healthz, /readyz, /status and /apps.\n"),
+        _ => text(StatusCode::NOT_FOUND, "Here are /healthz, /readyz, /status, /metrics and /apps.\n"),
     }
 }
 

@@ -3,7 +3,7 @@
 //! `auth` says who asks, `apps` manages who may. `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
 //! `short_urls` the API of links, `list` and `tags` that of lists; `create` what a request to shorten may say; `bulk` and
 //! `export` many links at once, as `lines`, with answers that are `streaming`; `visits` how often links were followed;
-//! `domains` which domain a request means; `preview` where a link leads; `shims` the interfaces of other shorteners; `status` what the admin listener tells; `problem` every error; `page` the pages for people. Handlers ask the
+//! `domains` which domain a request means; `preview` where a link leads; `shims` the interfaces of other shorteners; `status` what the admin listener tells, `metrics` the same for Prometheus; `problem` every error; `page` the pages for people. Handlers ask the
 //! [`crate::desk::Desk`] and know nothing of rings, maps or disks.
 
 use std::convert::Infallible;
@@ -35,6 +35,7 @@ mod export;
 mod fields;
 mod lines;
 mod list;
+mod metrics;
 mod openapi;
 mod page;
 mod patch;

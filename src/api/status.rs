@@ -16,6 +16,7 @@ use super::{Answer, answer, page, with};
 use crate::apps::usage::App;
 use crate::dates;
 use crate::desk::Desk;
+use crate::durations::Spread;
 use crate::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats};
 
 /// How long a core may take to report its latencies; one that does not is shown without.
@@ -82,7 +83,7 @@ pub(super) async fn gather(desk: &Desk) -> Value {
         "tls": describe_tls(&node.tls),
         "apps": describe_apps(desk),
         "alarms": node.alarms.list().iter().map(|alarm| json!({
-            "name": alarm.name,
+            "name": alarm.alarm.name(),
             "text": alarm.text,
             "since": dates::format(alarm.since_ms),
             "cleared": alarm.cleared_ms.map(dates::format),
@@ -178,17 +179,23 @@ fn describe_residency(node: &NodeStats, memory_bytes: u64, fetched: u64) -> Valu
 }
 
 fn describe_store(node: &NodeStats) -> Value {
-    let commits = node.commits.get();
+    let syncs = node.syncs.spread();
     json!({
         "update": node.store_updates.get(),
         "select": node.store_selects.get(),
         "error": node.store_errors.get(),
         "damaged": node.store_damaged.get(),
-        "commits": commits,
-        "syncMicrosMean": node.sync_nanos.get().checked_div(commits).map_or(0.0, |nanos| nanos as f64 / 1_000.0),
+        "commits": syncs.count(),
+        "syncMicrosMean": mean_micros(&syncs),
+        "commitMicrosMean": mean_micros(&node.commits.spread()),
         "queue": node.write_queue.get(),
         "writable": !node.writes_refused.load(Ordering::Relaxed),
     })
+}
+
+/// The mean of some durations, in microseconds; 0 where there are none.
+fn mean_micros(spread: &Spread) -> f64 {
+    if spread.count() == 0 { 0.0 } else { spread.sum().as_secs_f64() * 1e6 / spread.count() as f64 }
 }
 
 /// What the node knows of its fleet; null where it is alone.

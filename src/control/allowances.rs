@@ -20,6 +20,7 @@ use carom_shards::Code;
 
 use super::readers::{self, Read};
 use super::visits::Visits;
+use crate::alarms::Alarm;
 use crate::allowance::{Identity, Share, Stored};
 use crate::limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use crate::link::Link;
@@ -331,7 +332,7 @@ impl Allowances {
         let text = format!(
             "visits of links with maxVisits cannot be stored ({error}): such links answer 503; check the disk, then restart"
         );
-        self.setup.stats.alarms.raise("visits_failed", text);
+        self.setup.stats.alarms.raise(Alarm::VisitsFailed, text);
     }
 }
 

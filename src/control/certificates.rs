@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use carom_shards::CoreCount;
 
+use crate::alarms::Alarm;
 use crate::dates;
 use crate::mail::{Post, ToCore};
 use crate::stats::{CertificateStats, NodeStats, unix_ms};
@@ -27,10 +28,10 @@ const FILE_LEN_MAX: u64 = 1 << 20;
 const ENDS_SOON: i64 = 14 * 86_400;
 
 /// Raised while files hold what cannot be used.
-const REFUSED: &str = "certificate_refused";
+const REFUSED: Alarm = Alarm::CertificateRefused;
 
 /// Raised while a certificate in use ends soon, or is over.
-const ENDS: &str = "certificate_ends";
+const ENDS: Alarm = Alarm::CertificateEnds;
 
 /// Which files, and on which terms.
 #[derive(Clone, Debug)]

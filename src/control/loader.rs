@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId, owner};
 
+use crate::alarms::Alarm;
 use crate::limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use crate::mail::{LoadBatch, LoadCredit, Post, ToCore};
 use crate::record::{self, RecordRef};
@@ -161,7 +162,7 @@ impl Shared<'_> {
         self.stats.store_damaged.add_shared(1);
         tracing::error!(%range, "records cannot be read: a block of the store is damaged");
         let text = format!("{range} cannot be read; see the log for others, and restore them from an export");
-        self.stats.alarms.raise("store_damaged", text);
+        self.stats.alarms.raise(Alarm::StoreDamaged, text);
     }
 
     /// One line a second for loads that take longer.

@@ -17,6 +17,7 @@ use carom_shards::{
 use heapless::spsc::{Consumer, Producer, Queue};
 
 use super::fleet::counter::FleetCounter;
+use crate::alarms::Alarm;
 use crate::limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
 use crate::mail::{Post, ToCore};
 use crate::stats::{CoreStats, NodeStats};
@@ -280,11 +281,11 @@ impl Worker {
             match worst {
                 Some(error) => {
                     self.setup.stats.issuer_errors.add(1);
-                    self.setup.stats.alarms.raise("codes_failed", error.to_string());
+                    self.setup.stats.alarms.raise(Alarm::CodesFailed, error.to_string());
                     std::thread::sleep(REST_AFTER_ERROR);
                 }
                 None => {
-                    self.setup.stats.alarms.clear("codes_failed");
+                    self.setup.stats.alarms.clear(Alarm::CodesFailed);
                     if !self.asked.load(Ordering::Acquire) {
                         std::thread::park_timeout(LOOK_EVERY);
                     }
@@ -467,13 +468,13 @@ impl Worker {
         let alarms = &self.setup.stats.alarms;
         if length != before {
             tracing::warn!("all codes of {before} characters are given out; new ones have {length}");
-            alarms.clear("codes_used_up");
+            alarms.clear(Alarm::CodesUsedUp);
         }
         if self.issuer.alarm() {
             let percent = self.issuer.used_percent();
             let text =
                 format!("{percent} % of the codes of {length} characters are given out; the next will be longer");
-            alarms.raise("codes_used_up", text);
+            alarms.raise(Alarm::CodesUsedUp, text);
         }
         self.publish();
     }
@@ -573,7 +574,7 @@ mod tests {
     /// The alarm that the codes of a length come to an end: whether it was raised, and whether it is over.
     fn ending(node: &TestNode) -> (bool, bool) {
         let alarms = node.stats.alarms.list();
-        let alarm = alarms.iter().find(|alarm| alarm.name == "codes_used_up");
+        let alarm = alarms.iter().find(|alarm| alarm.alarm == Alarm::CodesUsedUp);
         (alarm.is_some(), alarm.is_some_and(|alarm| alarm.cleared_ms.is_some()))
     }
 

@@ -22,6 +22,7 @@ use super::catalog::Catalog;
 use super::disk::DiskGuard;
 use super::plan::{Conflict, Outcome, Plan, Stored, Writes};
 use super::urls;
+use crate::alarms::Alarm;
 use crate::fleet::outbox::{Delivery, Outbox};
 use crate::fleet::{Partition, State};
 use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
@@ -157,6 +158,7 @@ impl Writer {
     }
 
     fn commit(&mut self, orders: Vec<Order>) {
+        let begun = Instant::now();
         let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
         let mut plan = Plan::new(&mut self.outbox, unix_ms()).with_window(window_ms);
         if self.setup.dedupe.is_none() {
@@ -193,6 +195,7 @@ impl Writer {
             if !writes.limited.is_empty() {
                 self.setup.allowances.changed(writes.limited);
             }
+            self.setup.stats.commits.record(begun.elapsed());
             self.tell(outcomes, self.setup.links.commits());
             self.tell_sweeper(swept);
             self.hand_deliveries_over();
@@ -261,8 +264,7 @@ impl Writer {
         self.synced.before_sync(&self.setup.data_dir);
         let start = Instant::now();
         let result = self.setup.links.sync();
-        self.setup.stats.sync_nanos.add(start.elapsed().as_nanos() as u64);
-        self.setup.stats.commits.add(1);
+        self.setup.stats.syncs.record(start.elapsed());
         #[cfg(feature = "faults")]
         self.synced.after_sync(result.is_ok());
         self.unsynced &= result.is_err();
@@ -340,7 +342,7 @@ impl Writer {
         self.setup.stats.writes_refused.store(true, Ordering::Release);
         tracing::error!(%error, "a write to the store failed; no more writes are taken, redirects go on");
         let text = format!("{error}: no more writes are taken; check the disk, then restart to read the store back");
-        self.setup.stats.alarms.raise("store_failed", text);
+        self.setup.stats.alarms.raise(Alarm::StoreFailed, text);
     }
 
     /// Changes between taking writes and refusing them for want of room.
@@ -356,14 +358,14 @@ impl Writer {
         self.health = health;
         self.setup.stats.writes_refused.store(!room, Ordering::Release);
         if room {
-            self.setup.stats.alarms.clear("disk_full");
+            self.setup.stats.alarms.clear(Alarm::DiskFull);
         } else {
             let free = self.disk.space().map_or(0, |space| space.free) / (1024 * 1024);
             let text = format!(
                 "the disk of {} has {free} MiB left: no writes are taken until there is more",
                 self.setup.data_dir.display()
             );
-            self.setup.stats.alarms.raise("disk_full", text);
+            self.setup.stats.alarms.raise(Alarm::DiskFull, text);
         }
     }
 
@@ -426,7 +428,7 @@ fn report(stats: &NodeStats, conflicts: &[Conflict]) {
             "two nodes had a link of this code; the one that Redis has stays, the other is given up"
         );
         let text = format!("a link of {code} was given up for another node's of the same code; see the log for others");
-        stats.alarms.raise("conflict", text);
+        stats.alarms.raise(Alarm::Conflict, text);
     }
 }
 
@@ -520,7 +522,7 @@ mod tests {
         assert!(node.answers(3).values().all(|answer| *answer == StoreAnswer::Refused(FAILED)));
         assert!(node.stats.writes_refused.load(Ordering::Relaxed));
         assert_eq!(node.stats.alarms.list().len(), 1);
-        assert_eq!(node.stats.commits.get(), 0);
+        assert_eq!(node.stats.syncs.spread().count(), 0);
     }
 }
 

@@ -114,6 +114,7 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alarms::Alarm;
     use crate::core::mesh::{Question, weave};
     use crate::core::residents::Share;
     use crate::labels::Labels;
@@ -424,7 +425,7 @@ mod tests {
             let is_there = matches!(data.find(&code(number), 0), Place::Here(Found::Link { .. }));
             assert_eq!(is_there, *answer == StoreAnswer::Created, "{number}");
         }
-        assert_eq!(node.alarms.list()[0].name, "memory_full");
+        assert_eq!(node.alarms.list()[0].alarm, Alarm::MemoryFull);
     }
 
     #[test]

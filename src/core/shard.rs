@@ -5,6 +5,7 @@ use std::sync::Arc;
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, MapFull, Phase, owner};
 
 use super::residents::{Resident, Residents, Share};
+use crate::alarms::Alarm;
 use crate::link::Link;
 use crate::mail::{Change, LoadBatch};
 use crate::record::{self, DamagedRange, RecordRef};
@@ -197,14 +198,14 @@ impl Shard {
                 "core {} holds as many bytes of links as it can address; run the node with more cores",
                 self.me
             );
-            self.node.alarms.raise("memory_full", text);
+            self.node.alarms.raise(Alarm::MemoryFull, text);
         })
     }
 
     fn count(&mut self) {
         if !self.links.knows_codes() && !std::mem::replace(&mut self.in_doubt, true) {
             let text = "links.memory_limit is too low for this many links: unknown codes are looked for on disk";
-            self.node.alarms.raise("memory_limit_low", text.to_owned());
+            self.node.alarms.raise(Alarm::MemoryLimitLow, text.to_owned());
         }
         self.stats.links.set(self.links.len() as u64);
         self.stats.link_bytes.set(self.links.link_bytes());

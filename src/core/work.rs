@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 use hdrhistogram::Histogram;
@@ -21,6 +21,7 @@ use super::secure::Secure;
 use super::slow::{Ending, Manner, Service, Stream};
 use super::told::{count, end_or_wait, go_on, looked, may_step, screen, tell_visit, visitor_of};
 use crate::desk::{Desk, Looked};
+use crate::durations::Spread;
 use crate::forwarded::{Field, Trust};
 use crate::limits::ConnectionLimits;
 use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
@@ -645,7 +646,18 @@ impl Work {
             p99: micros(0.99),
             p999: micros(0.999),
             max: if self.latency.is_empty() { 0.0 } else { self.latency.max() as f64 / 1_000.0 },
+            spread: self.spread(),
         }
+    }
+
+    /// All latencies by buckets: each as long as the middle of what the histogram takes for equal.
+    fn spread(&self) -> Spread {
+        let mut spread = Spread::default();
+        for step in self.latency.iter_recorded() {
+            let nanos = self.latency.median_equivalent(step.value_iterated_to());
+            spread.add(Duration::from_nanos(nanos), step.count_at_value());
+        }
+        spread
     }
 
     /// Records the latency of all requests that were answered on the spot in this turn.

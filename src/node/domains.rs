@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::announce::url_at;
+use crate::alarms::Alarm;
 use crate::config::Settings;
 use crate::domains::Domains;
 use crate::listing::domain_shelf;
@@ -45,7 +46,7 @@ pub(super) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats
             "there are links of {name} from before it was the host of base_url: they answer nowhere until base_url is what it was, \
              and {name} is in domains.serve"
         );
-        stats.alarms.raise("domain_hidden", text);
+        stats.alarms.raise(Alarm::DomainHidden, text);
     }
     Ok(())
 }

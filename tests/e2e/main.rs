@@ -33,6 +33,7 @@ mod ledger;
 mod lifecycle;
 mod limited;
 mod lists;
+mod metrics;
 mod node;
 mod openapi;
 mod power_loss;

@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use self::file::{FileError, Stamp};
+use crate::alarms::Alarm;
 use crate::apps::AppName;
 use crate::apps::registry::{Entry, Keyring, Registry};
 use crate::apps::usage::App;
@@ -118,7 +119,7 @@ impl Keeper {
             (done, registry.clone())
         })?;
         (self.stamp, self.is_stored) = (stamp, true);
-        self.setup.stats.alarms.clear("apps_unreadable");
+        self.setup.stats.alarms.clear(Alarm::AppsUnreadable);
         self.take(&all);
         Ok(done)
     }
@@ -148,7 +149,7 @@ impl Keeper {
                     "the keys in {} cannot be read or written ({error}); those that were known hold",
                     file::FILE_NAME
                 );
-                self.setup.stats.alarms.raise("apps_unreadable", text);
+                self.setup.stats.alarms.raise(Alarm::AppsUnreadable, text);
             }
         }
     }
@@ -163,7 +164,7 @@ impl Keeper {
         let alarms = &self.setup.stats.alarms;
         match share(redis, &self.setup.registry) {
             Ok(theirs) => {
-                alarms.clear("apps_unshared");
+                alarms.clear(Alarm::AppsUnshared);
                 let was_unsure = std::mem::take(&mut self.setup.is_unsure);
                 let is_more = self.setup.registry.merge(&theirs);
                 if is_more || was_unsure {
@@ -179,7 +180,7 @@ impl Keeper {
                     "Redis does not pass API keys on ({what}): what is made or revoked on one node does not hold on others; \
                      the node needs HVALS and HSET of its key `apps`"
                 );
-                alarms.raise("apps_unshared", text);
+                alarms.raise(Alarm::AppsUnshared, text);
             }
         }
     }

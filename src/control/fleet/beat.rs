@@ -12,6 +12,7 @@ use carom_shards::{CodeLength, Counter, Run};
 use serde_json::json;
 
 use super::{Shared, note_trouble};
+use crate::alarms::Alarm;
 use crate::fleet::members::Members;
 use crate::stats::MemberStats;
 use crate::store::links::StoreError;
@@ -98,7 +99,7 @@ impl Heart {
                 let stats = &self.shared.stats;
                 stats.fleet.connected.store(false, Ordering::Release);
                 stats.alarms.raise(
-                    "redis_away",
+                    Alarm::RedisAway,
                     format!("{trouble}; redirects go on, new links are kept here and brought to Redis when it is back"),
                 );
                 false
@@ -116,7 +117,7 @@ impl Heart {
             "the secret key that Redis knows has the fingerprint {theirs}, this node's has {ours}: nothing is shared; find out who \
              else uses this Redis, or whether it was emptied"
         );
-        stats.alarms.raise("other_key", text);
+        stats.alarms.raise(Alarm::OtherKey, text);
     }
 
     fn seen(&self) -> Result<Vec<(CodeLength, u64)>, StoreError> {
@@ -142,9 +143,9 @@ impl Heart {
         let stats = &self.shared.stats;
         stats.fleet.connected.store(true, Ordering::Release);
         stats.fleet.same_key.store(true, Ordering::Release);
-        stats.alarms.clear("other_key");
-        stats.alarms.clear("redis_away");
-        stats.alarms.clear("redis_refuses");
+        stats.alarms.clear(Alarm::OtherKey);
+        stats.alarms.clear(Alarm::RedisAway);
+        stats.alarms.clear(Alarm::RedisRefuses);
         let now = since_boot();
         self.confirm_lease(sent, now);
         self.members.observe(&heard.beats, now, self.shared.settings.reclaim_after);
@@ -182,7 +183,7 @@ impl Heart {
         if lease.is_lost() {
             let text = "this node was silent for so long that others may have taken over its codes: when Redis is away the next \
                         time, it makes no links alone; restart it";
-            self.shared.stats.alarms.raise("lease_lost", text.to_owned());
+            self.shared.stats.alarms.raise(Alarm::LeaseLost, text.to_owned());
         }
     }
 

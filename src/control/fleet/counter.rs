@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, Counter, Run};
 
 use super::Shared;
+use crate::alarms::Alarm;
 use crate::fleet::lease::{is_replicated, margin};
 use crate::store::redis::{Redis, Trouble};
 
@@ -59,7 +60,7 @@ impl FleetCounter {
                  lost data or was restored from an old copy",
                 granted.mended
             );
-            stats.alarms.happened("counter_regressed", text);
+            stats.alarms.happened(Alarm::CounterRegressed, text);
         }
         if granted.moved {
             tracing::info!(

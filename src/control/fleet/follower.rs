@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{Shared, note_trouble};
+use crate::alarms::Alarm;
 use crate::fleet::follow::{self, Entry, Position, Read};
 use crate::fleet::outbox::Delivery;
 use crate::fleet::{EntryId, PARTITIONS, Partition, State};
@@ -263,7 +264,7 @@ impl Follower {
                 let text = format!(
                     "an entry about {code} in a stream was not written by carom, or is damaged; it is left out"
                 );
-                self.shared.stats.alarms.raise("stream_damaged", text);
+                self.shared.stats.alarms.raise(Alarm::StreamDamaged, text);
                 None
             }
         }

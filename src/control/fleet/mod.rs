@@ -30,6 +30,7 @@ use carom_shards::{CodeLength, Run};
 
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
+use crate::alarms::Alarm;
 use crate::fleet::members::Lease;
 use crate::fleet::outbox::Delivery;
 use crate::mail::{LookUpQueue, Order, Post, WriterQueue};
@@ -182,6 +183,6 @@ pub fn start(
 fn note_trouble(stats: &NodeStats, trouble: &Trouble) {
     stats.fleet.errors.add_shared(1);
     if let Trouble::Refused(what) = trouble {
-        stats.alarms.raise("redis_refuses", format!("Redis is there but does not do what it is asked: {what}"));
+        stats.alarms.raise(Alarm::RedisRefuses, format!("Redis is there but does not do what it is asked: {what}"));
     }
 }

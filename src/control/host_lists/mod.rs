@@ -19,6 +19,7 @@ use carom_shards::CoreCount;
 use serde_json::Value;
 
 use self::source::{Named, Source};
+use crate::alarms::Alarm;
 use crate::hosts::{HostPattern, Hosts};
 use crate::mail::{Post, ToCore};
 use crate::stats::{HostListStats, NodeStats, unix_ms};
@@ -70,24 +71,24 @@ impl Kind {
 
 /// The names of the alarms of a list.
 struct Alarms {
-    unreadable: &'static str,
-    malformed: &'static str,
-    entries: &'static str,
-    unkept: &'static str,
+    unreadable: Alarm,
+    malformed: Alarm,
+    entries: Alarm,
+    unkept: Alarm,
 }
 
 const ALLOW_ALARMS: Alarms = Alarms {
-    unreadable: "allow_list_unreadable",
-    malformed: "allow_list_malformed",
-    entries: "allow_list_entries",
-    unkept: "allow_list_unkept",
+    unreadable: Alarm::AllowListUnreadable,
+    malformed: Alarm::AllowListMalformed,
+    entries: Alarm::AllowListEntries,
+    unkept: Alarm::AllowListUnkept,
 };
 
 const BLOCK_ALARMS: Alarms = Alarms {
-    unreadable: "block_list_unreadable",
-    malformed: "block_list_malformed",
-    entries: "block_list_entries",
-    unkept: "block_list_unkept",
+    unreadable: Alarm::BlockListUnreadable,
+    malformed: Alarm::BlockListMalformed,
+    entries: Alarm::BlockListEntries,
+    unkept: Alarm::BlockListUnkept,
 };
 
 /// What a list is made of.
@@ -390,9 +391,9 @@ mod tests {
         reader.dynamic().iter().map(ToString::to_string).collect()
     }
 
-    fn on(reader: &Reader) -> Vec<&'static str> {
+    fn on(reader: &Reader) -> Vec<Alarm> {
         let alarms = reader.stats.alarms.list();
-        alarms.iter().filter(|alarm| alarm.cleared_ms.is_none()).map(|alarm| alarm.name).collect()
+        alarms.iter().filter(|alarm| alarm.cleared_ms.is_none()).map(|alarm| alarm.alarm).collect()
     }
 
     #[test]
@@ -412,14 +413,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut first = reader(dir.path());
         take(&mut first, Err("gone"));
-        assert_eq!((holding(&first), on(&first)), (vec![], vec!["allow_list_unreadable"]));
+        assert_eq!((holding(&first), on(&first)), (vec![], vec![Alarm::AllowListUnreadable]));
         take(&mut first, Ok(br#"{"1": "a.example", "2": "?"}"#));
-        assert_eq!((holding(&first), on(&first)), (vec!["a.example".to_owned()], vec!["allow_list_entries"]));
+        assert_eq!((holding(&first), on(&first)), (vec!["a.example".to_owned()], vec![Alarm::AllowListEntries]));
         take(&mut first, Ok(b"[]"));
-        assert!(holding(&first).is_empty() && on(&first).contains(&"allow_list_malformed"));
+        assert!(holding(&first).is_empty() && on(&first).contains(&Alarm::AllowListMalformed));
         take(&mut first, Err("gone"));
         assert_eq!(holding(&first), ["a.example"]);
-        assert!(!on(&first).contains(&"allow_list_malformed"));
+        assert!(!on(&first).contains(&Alarm::AllowListMalformed));
         // Another process.
         let mut second = reader(dir.path());
         second.recall(&named("a file"));
@@ -442,7 +443,7 @@ mod tests {
         let mut reader = Reader { kind: Kind::Block, ..reader(dir.path()) };
         take(&mut reader, Ok(br#"{"1": "a.example"}"#));
         take(&mut reader, Ok(b"[]"));
-        assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec!["block_list_malformed"]));
+        assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec![Alarm::BlockListMalformed]));
         take(&mut reader, Ok(br#"{"1": "a.exam ple", "2": "b.example"}"#));
         assert_eq!(holding(&reader), ["b.example", "a.example"], "a typing error lets nobody through");
         take(&mut reader, Ok(b"{}"));
@@ -459,7 +460,7 @@ mod tests {
         reader.data_dir = dir.path().join("later");
         let text = br#"{"1": "a.example"}"#;
         take(&mut reader, Ok(text));
-        assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec!["allow_list_unkept"]));
+        assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec![Alarm::AllowListUnkept]));
         std::fs::create_dir(&reader.data_dir).unwrap();
         take(&mut reader, Ok(text));
         assert!(on(&reader).is_empty());

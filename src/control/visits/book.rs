@@ -22,6 +22,7 @@ use carom_shards::Code;
 
 use super::leaders::Leaders;
 use super::log::{self, Log};
+use crate::alarms::Alarm;
 use crate::limits::{VISITS_LOG_BYTES, VISITS_TALLIED_MAX};
 use crate::stats::NodeStats;
 use crate::store::links::{Ended, Links, StoreError, VisitRow};
@@ -495,7 +496,7 @@ impl Book {
     fn damaged(&self, what: &str) {
         self.stats.store_damaged.add_shared(1);
         let text = format!("counts of visits cannot be read ({what}); those links go on, without them");
-        self.stats.alarms.raise("visits_damaged", text);
+        self.stats.alarms.raise(Alarm::VisitsDamaged, text);
     }
 
     fn fail(&mut self, error: &dyn std::fmt::Display) {
@@ -506,7 +507,7 @@ impl Book {
             let text = format!(
                 "visits cannot be stored ({error}): those since then are lost with the process; check the disk, then restart"
             );
-            self.stats.alarms.raise("visits_failed", text);
+            self.stats.alarms.raise(Alarm::VisitsFailed, text);
         }
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{ANSWER_TIME, Follower, Stopped};
+use crate::alarms::Alarm;
 use crate::fleet::follow::{Entry, Position};
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Partition, State};
@@ -122,7 +123,7 @@ impl Follower {
             Ok(page) => page,
             Err(error) => {
                 let text = format!("{error}: links cannot be compared with Redis while the store cannot be read");
-                self.shared.stats.alarms.raise("compare_failed", text.clone());
+                self.shared.stats.alarms.raise(Alarm::CompareFailed, text.clone());
                 return Err(Stopped::Trouble(Trouble::Refused(text)));
             }
         };

@@ -1,0 +1,229 @@
+//! What a person should know of: a closed list of alarms, each with the name that scripts, metrics and the runbook call it by,
+//! and those of a node that are on or were lately.
+//!
+//! A name is a promise: it is never given another meaning. `deploy/RUNBOOK.md` has a section for each.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::limits::ALARMS_KEPT;
+use crate::stats::unix_ms;
+
+/// Something that a person should know of: a state that lasts until it is cleared, or an event.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs, reason = "the names say it, and the runbook at length")]
+pub enum Alarm {
+    AllowListEntries,
+    AllowListMalformed,
+    AllowListUnkept,
+    AllowListUnreadable,
+    AppsUnreadable,
+    AppsUnshared,
+    BlockListEntries,
+    BlockListMalformed,
+    BlockListUnkept,
+    BlockListUnreadable,
+    CertificateEnds,
+    CertificateRefused,
+    CodesFailed,
+    CodesUsedUp,
+    CompareFailed,
+    Conflict,
+    CounterRegressed,
+    DiskFull,
+    DomainHidden,
+    IdTableMoved,
+    LeaseLost,
+    MemoryFull,
+    MemoryLimitLow,
+    OtherKey,
+    RedisAway,
+    RedisRefuses,
+    StoreDamaged,
+    StoreFailed,
+    StreamDamaged,
+    VisitsDamaged,
+    VisitsFailed,
+}
+
+impl Alarm {
+    /// Every alarm, in the order of their names.
+    pub const ALL: [Alarm; 31] = [
+        Alarm::AllowListEntries,
+        Alarm::AllowListMalformed,
+        Alarm::AllowListUnkept,
+        Alarm::AllowListUnreadable,
+        Alarm::AppsUnreadable,
+        Alarm::AppsUnshared,
+        Alarm::BlockListEntries,
+        Alarm::BlockListMalformed,
+        Alarm::BlockListUnkept,
+        Alarm::BlockListUnreadable,
+        Alarm::CertificateEnds,
+        Alarm::CertificateRefused,
+        Alarm::CodesFailed,
+        Alarm::CodesUsedUp,
+        Alarm::CompareFailed,
+        Alarm::Conflict,
+        Alarm::CounterRegressed,
+        Alarm::DiskFull,
+        Alarm::DomainHidden,
+        Alarm::IdTableMoved,
+        Alarm::LeaseLost,
+        Alarm::MemoryFull,
+        Alarm::MemoryLimitLow,
+        Alarm::OtherKey,
+        Alarm::RedisAway,
+        Alarm::RedisRefuses,
+        Alarm::StoreDamaged,
+        Alarm::StoreFailed,
+        Alarm::StreamDamaged,
+        Alarm::VisitsDamaged,
+        Alarm::VisitsFailed,
+    ];
+
+    /// What it is called in the status, in metrics, in the log and in the runbook.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Alarm::AllowListEntries => "allow_list_entries",
+            Alarm::AllowListMalformed => "allow_list_malformed",
+            Alarm::AllowListUnkept => "allow_list_unkept",
+            Alarm::AllowListUnreadable => "allow_list_unreadable",
+            Alarm::AppsUnreadable => "apps_unreadable",
+            Alarm::AppsUnshared => "apps_unshared",
+            Alarm::BlockListEntries => "block_list_entries",
+            Alarm::BlockListMalformed => "block_list_malformed",
+            Alarm::BlockListUnkept => "block_list_unkept",
+            Alarm::BlockListUnreadable => "block_list_unreadable",
+            Alarm::CertificateEnds => "certificate_ends",
+            Alarm::CertificateRefused => "certificate_refused",
+            Alarm::CodesFailed => "codes_failed",
+            Alarm::CodesUsedUp => "codes_used_up",
+            Alarm::CompareFailed => "compare_failed",
+            Alarm::Conflict => "conflict",
+            Alarm::CounterRegressed => "counter_regressed",
+            Alarm::DiskFull => "disk_full",
+            Alarm::DomainHidden => "domain_hidden",
+            Alarm::IdTableMoved => "id_table_moved",
+            Alarm::LeaseLost => "lease_lost",
+            Alarm::MemoryFull => "memory_full",
+            Alarm::MemoryLimitLow => "memory_limit_low",
+            Alarm::OtherKey => "other_key",
+            Alarm::RedisAway => "redis_away",
+            Alarm::RedisRefuses => "redis_refuses",
+            Alarm::StoreDamaged => "store_damaged",
+            Alarm::StoreFailed => "store_failed",
+            Alarm::StreamDamaged => "stream_damaged",
+            Alarm::VisitsDamaged => "visits_damaged",
+            Alarm::VisitsFailed => "visits_failed",
+        }
+    }
+}
+
+/// An alarm that was raised.
+#[derive(Clone, Debug)]
+pub struct Raised {
+    /// Which.
+    pub alarm: Alarm,
+    /// What is wrong and what to do.
+    pub text: String,
+    /// When it was raised, in milliseconds since 1970 UTC.
+    pub since_ms: u64,
+    /// When it was over, if it is.
+    pub cleared_ms: Option<u64>,
+}
+
+/// The alarms of a node. Control plane only.
+#[derive(Debug, Default)]
+pub struct Alarms {
+    list: Mutex<VecDeque<Raised>>,
+}
+
+impl Alarms {
+    /// Raises an alarm and logs it. While it is on, only its text changes: what is wrong may be another thing by now, and the
+    /// log is not told of each.
+    pub fn raise(&self, alarm: Alarm, text: String) {
+        let mut list = self.lock();
+        match list.iter_mut().find(|raised| raised.alarm == alarm && raised.cleared_ms.is_none()) {
+            Some(raised) => raised.text = text,
+            None => add(&mut list, alarm, text),
+        }
+    }
+
+    /// Raises an alarm for an event, which may happen again: each is logged, and the newest is shown.
+    pub fn happened(&self, alarm: Alarm, text: String) {
+        let mut list = self.lock();
+        list.retain(|raised| raised.alarm != alarm);
+        add(&mut list, alarm, text);
+    }
+
+    /// Ends an alarm, if it is on.
+    pub fn clear(&self, alarm: Alarm) {
+        for raised in self.lock().iter_mut().filter(|raised| raised.alarm == alarm && raised.cleared_ms.is_none()) {
+            raised.cleared_ms = Some(unix_ms());
+            tracing::info!(alarm = alarm.name(), "is over");
+        }
+    }
+
+    /// Whether an alarm is on.
+    pub fn is_on(&self, alarm: Alarm) -> bool {
+        self.lock().iter().any(|raised| raised.alarm == alarm && raised.cleared_ms.is_none())
+    }
+
+    /// All that are kept, newest last.
+    pub fn list(&self) -> Vec<Raised> {
+        self.lock().iter().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Raised>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds an alarm to a list. Of too many the oldest goes that is over; one that is on goes only where all of them are.
+fn add(list: &mut VecDeque<Raised>, alarm: Alarm, text: String) {
+    tracing::warn!(alarm = alarm.name(), "{text}");
+    if list.len() == ALARMS_KEPT {
+        let oldest = list.iter().position(|raised| raised.cleared_ms.is_some()).unwrap_or(0);
+        list.remove(oldest);
+    }
+    list.push_back(Raised { alarm, text, since_ms: unix_ms(), cleared_ms: None });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_order_and_differ() {
+        assert!(Alarm::ALL.windows(2).all(|pair| pair[0].name() < pair[1].name() && pair[0] < pair[1]));
+        let is_fit = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        assert!(Alarm::ALL.iter().all(|alarm| is_fit(alarm.name())));
+    }
+
+    #[test]
+    fn an_alarm_that_is_on_says_what_is_wrong_now() {
+        let alarms = Alarms::default();
+        alarms.raise(Alarm::RedisAway, "one".to_owned());
+        alarms.raise(Alarm::RedisAway, "two".to_owned());
+        assert_eq!(alarms.list().iter().map(|raised| raised.text.as_str()).collect::<Vec<_>>(), ["two"]);
+        assert!(alarms.is_on(Alarm::RedisAway) && !alarms.is_on(Alarm::Conflict));
+        alarms.clear(Alarm::RedisAway);
+        assert!(!alarms.is_on(Alarm::RedisAway));
+        alarms.raise(Alarm::RedisAway, "three".to_owned());
+        assert_eq!(alarms.list().len(), 2);
+        alarms.happened(Alarm::RedisAway, "four".to_owned());
+        assert_eq!(alarms.list().len(), 1);
+    }
+
+    #[test]
+    fn one_that_is_on_is_not_forgotten_for_those_that_are_over() {
+        let alarms = Alarms::default();
+        alarms.raise(Alarm::DiskFull, "it is full".to_owned());
+        for _ in 0..2 * ALARMS_KEPT {
+            alarms.raise(Alarm::RedisAway, "it is away".to_owned());
+            alarms.clear(Alarm::RedisAway);
+        }
+        assert!(alarms.is_on(Alarm::DiskFull) && alarms.list().len() == ALARMS_KEPT);
+    }
+}

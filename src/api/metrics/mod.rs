@@ -1,0 +1,143 @@
+//! The metrics of the node in the text format of Prometheus (`/metrics` of the admin listener).
+//!
+//! What is counted for each core carries the label `core`, what is known of an app the label `app`; no other label has values
+//! that somebody else chooses, and none has many. Counters begin at zero with the process. `families` is the list of what
+//! there is, `exposition` the format, `process` what the operating system knows.
+
+mod exposition;
+mod families;
+mod process;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Answer;
+use super::status::uptime;
+use crate::alarms::Alarm;
+use crate::api::answer;
+use crate::apps::usage::App;
+use crate::desk::Desk;
+use crate::stats::{CoreStats, HostListStats, LatencySummary, NodeStats};
+use exposition::{Exposition, Kind, Labels};
+use hyper::StatusCode;
+
+/// What the text is (version 0.0.4 of the format).
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// How long a core may take to report its latencies; one that does not is left out of their histogram.
+const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// All metrics of the node.
+pub(super) async fn page(desk: &Desk) -> Answer {
+    let latencies = desk.latencies(REPORT_TIME_MAX).await;
+    let counters = desk.counters();
+    let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();
+    let mut out = Exposition::default();
+    write_node(&mut out, &counters.node);
+    write_cores(&mut out, &cores, &latencies);
+    write_lists(&mut out, &counters.node);
+    write_certificates(&mut out, &counters.node);
+    write_apps(&mut out, desk);
+    write_alarms(&mut out, &counters.node);
+    process::write(&mut out);
+    answer(StatusCode::OK, CONTENT_TYPE, out.into_text())
+}
+
+fn write_node(out: &mut Exposition, node: &NodeStats) {
+    out.family("carom_build_info", Kind::Gauge, "Which version runs; the value is always 1.");
+    out.sample(&Labels::one("version", env!("CARGO_PKG_VERSION")), 1);
+    out.family("carom_uptime_seconds", Kind::Gauge, "For how long the node has been up.");
+    out.sample(&Labels::none(), uptime().as_secs());
+    for family in families::NODE {
+        out.family(family.name, family.kind, family.help);
+        out.sample(&Labels::none(), (family.value)(node));
+    }
+    if node.fleet.configured.load(Ordering::Relaxed) {
+        for family in families::FLEET {
+            out.family(family.name, family.kind, family.help);
+            out.sample(&Labels::none(), (family.value)(&node.fleet));
+        }
+    }
+    let help = "What group commits took, from the first decision to the word that they are durable.";
+    out.family("carom_store_commit_duration_seconds", Kind::Histogram, help);
+    out.histogram(&Labels::none(), &node.commits.spread());
+    out.family("carom_store_sync_duration_seconds", Kind::Histogram, "What the syncs of group commits took.");
+    out.histogram(&Labels::none(), &node.syncs.spread());
+}
+
+fn write_cores(out: &mut Exposition, cores: &[&CoreStats], latencies: &[Option<LatencySummary>]) {
+    for family in families::CORE {
+        out.family(family.name, family.kind, family.help);
+        for (number, core) in cores.iter().enumerate() {
+            out.sample(&Labels::one("core", number), (family.value)(core));
+        }
+    }
+    let help = "From the receipt of a request that is answered from memory to its answer being queued for sending.";
+    out.family("carom_request_duration_seconds", Kind::Histogram, help);
+    for (number, latency) in latencies.iter().enumerate() {
+        if let Some(latency) = latency {
+            out.histogram(&Labels::one("core", number), &latency.spread);
+        }
+    }
+}
+
+fn write_lists(out: &mut Exposition, node: &NodeStats) {
+    let lists = [("allow", &node.allow_list), ("block", &node.block_list)];
+    let there: Vec<(&str, &HostListStats)> =
+        lists.into_iter().filter(|(_, list)| list.configured.load(Ordering::Relaxed)).collect();
+    if there.is_empty() {
+        return;
+    }
+    out.family("carom_host_list_entries", Kind::Gauge, "Entries of the lists of hosts, by list and part.");
+    for (name, list) in &there {
+        out.sample(&Labels::two(("list", name), ("part", "static")), list.fixed.get());
+        out.sample(&Labels::two(("list", name), ("part", "dynamic")), list.dynamic.get());
+    }
+    let help = "When the dynamic part was last read as it should be; 0 where it never was.";
+    out.family("carom_host_list_read_timestamp_seconds", Kind::Gauge, help);
+    for (name, list) in &there {
+        out.sample(&Labels::one("list", name), seconds(list.read_ms.get()));
+    }
+}
+
+fn write_certificates(out: &mut Exposition, node: &NodeStats) {
+    let certificates = node.tls.certificates.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    if certificates.is_empty() {
+        return;
+    }
+    out.family("carom_tls_certificate_expiry_timestamp_seconds", Kind::Gauge, "When a certificate in use ends.");
+    for certificate in certificates {
+        out.sample(&Labels::one("file", &certificate.file), seconds(certificate.until_ms));
+    }
+    out.family("carom_tls_renewals_total", Kind::Counter, "Times that new certificates came into use.");
+    out.sample(&Labels::none(), node.tls.renewed.get());
+}
+
+fn write_apps(out: &mut Exposition, desk: &Desk) {
+    let keys = desk.keys();
+    let apps: BTreeMap<&str, &App> = keys.all().into_iter().map(|(_, app)| (app.name.as_str(), &**app)).collect();
+    if apps.is_empty() {
+        return;
+    }
+    for family in families::APP {
+        out.family(family.name, family.kind, family.help);
+        for (name, app) in &apps {
+            out.sample(&Labels::one("app", name), (family.value)(app));
+        }
+    }
+}
+
+fn write_alarms(out: &mut Exposition, node: &NodeStats) {
+    let raised = node.alarms.list();
+    let is_on = |alarm: Alarm| raised.iter().any(|raised| raised.alarm == alarm && raised.cleared_ms.is_none());
+    out.family("carom_alarm_active", Kind::Gauge, "Whether an alarm is on: 1, otherwise 0.");
+    for alarm in Alarm::ALL {
+        out.sample(&Labels::one("alarm", alarm.name()), u64::from(is_on(alarm)));
+    }
+}
+
+/// Milliseconds as metrics have them.
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1_000.0
+}

@@ -1,0 +1,43 @@
+//! What the operating system knows of the process, by the names that all exporters use.
+
+use std::fs;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::exposition::{Exposition, Kind, Labels};
+
+/// Adds what could be learnt; nothing of it is worth an error.
+pub(super) fn write(out: &mut Exposition) {
+    let Ok(stat) = fs::read_to_string("/proc/self/stat") else { return };
+    // The name in parentheses may hold anything, so what stands behind it is counted (proc(5)): its first field is the third.
+    let Some((_, behind)) = stat.rsplit_once(") ") else { return };
+    let field =
+        |number: usize| behind.split(' ').nth(number - 3).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
+    out.family("process_cpu_seconds_total", Kind::Counter, "CPU time that the process has used, user and system.");
+    out.sample(&Labels::none(), (field(14) + field(15)) as f64 / ticks);
+    out.family("process_resident_memory_bytes", Kind::Gauge, "Resident memory.");
+    out.sample(&Labels::none(), field(24) * rustix::param::page_size() as u64);
+    out.family("process_virtual_memory_bytes", Kind::Gauge, "Virtual memory.");
+    out.sample(&Labels::none(), field(23));
+    out.family("process_threads", Kind::Gauge, "Threads.");
+    out.sample(&Labels::none(), field(20));
+    if let Some(boot) = boot_seconds() {
+        out.family("process_start_time_seconds", Kind::Gauge, "When the process began, in seconds since 1970 UTC.");
+        out.sample(&Labels::none(), boot as f64 + field(22) as f64 / ticks);
+    }
+    if let Ok(open) = fs::read_dir("/proc/self/fd") {
+        out.family("process_open_fds", Kind::Gauge, "Open file descriptors.");
+        out.sample(&Labels::none(), open.count());
+    }
+    if let Some(most) = getrlimit(Resource::Nofile).current {
+        out.family("process_max_fds", Kind::Gauge, "Most file descriptors that may be open.");
+        out.sample(&Labels::none(), most);
+    }
+}
+
+/// When the machine started, in seconds since 1970 UTC.
+fn boot_seconds() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
