@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::apps;
 use crate::fleet::redis::Server;
 use crate::fleet::{self, settle};
-use crate::http::Wire;
+use crate::http::{SHORT_URLS, Wire};
 use crate::node::{Node, Setup, sum, wait_until};
 use crate::tls::{Ca, NAME, open};
 
@@ -72,10 +72,9 @@ fn full_node(dir: &Path, redis: &Server) -> Node {
     let node = setup.env("CAROM_ALLOW_HOSTS", "example.org").start();
     settle(&node);
     let key = apps::key(&setup_of(dir), "shop", "write-own");
-    wait_until("a key that holds", || {
-        let fields = format!("X-Api-Key: {key}\r\n");
-        open(node.public, &ca.usual()).ask("GET", "/rest/v3/short-urls", &fields, b"").status == 200
-    });
+    let list = |fields: &str| open(node.public, &ca.usual()).ask("GET", SHORT_URLS, fields, b"").status;
+    wait_until("a key that is asked for", || list("") == 401);
+    assert_eq!(list(&format!("X-Api-Key: {key}\r\n")), 200);
     node
 }
 
@@ -134,7 +133,7 @@ fn prometheus_understands_all_of_it() {
         "carom_app_requests_total{app=\"shop\"}",
         "carom_host_list_entries{list=\"allow\",part=\"static\"}",
     ] {
-        assert!(samples(&text)[name] >= 1.0, "{name}");
+        assert!(samples(&text).get(name).is_some_and(|value| *value >= 1.0), "{name}");
     }
     assert!(total(&text, "carom_tls_certificate_expiry_timestamp_seconds") > 1.7e9);
     // Neither hosts, nor codes, nor keys: who reads metrics learns numbers.
