@@ -58,6 +58,32 @@ pub enum Command {
         #[arg(value_name = "FILE", default_value = "-")]
         file: Source,
     },
+    /// Copy everything of a data directory to a folder, consistently, while its node runs or not.
+    #[command(after_help = BACKUP)]
+    Backup {
+        /// The folder to write; made if it does not exist, otherwise empty.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// Which data directory.
+        #[command(flatten)]
+        place: AppPlace,
+    },
+    /// Look at every record of a backup, or of a data directory that no server uses.
+    Verify {
+        /// A folder that `carom backup` has made, or a data directory.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Make a data directory of a backup.
+    #[command(after_help = RESTORE)]
+    Restore {
+        /// The folder that `carom backup` has made.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// Which data directory: one that has no links yet.
+        #[command(flatten)]
+        place: AppPlace,
+    },
     /// Manage the callers of the API and their keys.
     #[command(subcommand, after_help = APPS)]
     App(AppCommand),
@@ -158,7 +184,7 @@ pub enum AppCommand {
     },
 }
 
-/// Where apps are.
+/// Where a node keeps everything.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct AppPlace {
     /// The data directory of the node [default: CAROM_DATA_DIR, or ./carom-data]
@@ -237,6 +263,7 @@ Examples:
   carom check-config /etc/carom.toml     are they right, and what holds in the end?
   carom import --data-dir /var/lib/carom links.ndjson
   carom export --data-dir /var/lib/carom | gzip > links.ndjson.gz
+  carom backup /backups/today            a consistent copy of a running node; `verify` and `restore` read it
   carom app add shop                     a key for a caller of the API
   (umask 077; carom key new > space.key) a key that several data directories can share
 
@@ -256,6 +283,18 @@ Roles, each with what the one before it allows:
   write-own  makes links, changes and deletes the app's own
   write-all  reads, changes and deletes the links of all apps
   admin      manages apps and keys over the admin listener";
+
+const BACKUP: &str = "\
+The backup shows one moment, and no write waits for it: every link that was acknowledged before it began is in it. Run it as
+the user of the node, which it asks through control.sock in the data directory:
+  sudo -u carom carom backup /backups/$(date +%F) --data-dir /var/lib/carom
+
+It holds the links with all that is known of them, their visits but for the last minutes, the API keys, and the secret key: keep it as
+safe as the data directory.";
+
+const RESTORE: &str = "\
+A backup that is not what was written is refused, and nothing is made of it. A restored node passes over the codes that the old one
+may have given out after the backup, so that no code leads to two places.";
 
 const NDJSON: &str = "\
 A line:

@@ -7,6 +7,8 @@ pub mod allowance;
 pub mod api;
 pub mod app_commands;
 pub mod apps;
+pub mod backup;
+pub mod backup_commands;
 pub mod cli;
 pub mod config;
 pub mod control;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use carom::cli::{Cli, Command, KeyCommand, ServeArgs};
 use carom::config::{Settings, environment};
 use carom::exit::Exit;
-use carom::{app_commands, logging, node, offline};
+use carom::{app_commands, backup_commands, logging, node, offline};
 
 fn main() -> ExitCode {
     let done = match Cli::read().command {
@@ -14,6 +14,9 @@ fn main() -> ExitCode {
         Command::CheckConfig { file } => offline::check_config(file.as_deref()),
         Command::Import { data_dir, config, file } => offline::import(data_dir, config.as_deref(), &file),
         Command::Export { data_dir, file } => offline::export(data_dir, &file),
+        Command::Backup { dir, place } => backup_commands::backup(&dir, place),
+        Command::Verify { dir } => backup_commands::verify(&dir),
+        Command::Restore { dir, place } => backup_commands::restore(&dir, place),
         Command::App(command) => app_commands::run(command),
         Command::Key(KeyCommand::New) => offline::new_key(),
         Command::Key(KeyCommand::ShowFingerprint(place)) => offline::show_fingerprint(&place),

@@ -26,6 +26,7 @@ use crate::config::{self, Residency, Settings};
 use crate::control::allowances::{self, AllowanceSetup};
 use crate::control::apps::AppsSetup;
 use crate::control::apps::file::{self, FILE_NAME, FileError};
+use crate::control::backup::{self, Attendant};
 use crate::control::catalog::listers::{self, ListerSetup};
 use crate::control::catalog::{self, Catalog};
 use crate::control::certificates::{self, Certificates, Files, Keeper};
@@ -219,6 +220,7 @@ struct Threads {
     host_lists: [HostList; 2],
     apps: JoinHandle<()>,
     certificates: Option<Keeper>,
+    attendant: Option<Attendant>,
     fleet: Option<Fleet>,
 }
 
@@ -351,6 +353,11 @@ impl Node {
             is_open: settings.open,
         });
         let sources = std::mem::take(&mut replenisher.sources);
+        let attendant = backup::start(links.clone(), &settings.data_dir)
+            .inspect_err(
+                |error| tracing::warn!(%error, "`carom backup` cannot reach this node: its socket cannot be made"),
+            )
+            .ok();
         let identity = certificates.as_ref().map(Certificates::identity);
         let certificates = certificates
             .map(|certificates| certificates::start(certificates, post.clone(), cores, Arc::clone(&stats)))
@@ -407,6 +414,7 @@ impl Node {
                 host_lists,
                 apps,
                 certificates,
+                attendant,
                 fleet,
             },
             catalog,
@@ -494,6 +502,7 @@ impl Node {
     /// Ends what the cores needed, in the opposite order of the start.
     fn take_down(self) {
         self.threads.certificates.into_iter().for_each(Keeper::stop);
+        self.threads.attendant.into_iter().for_each(Attendant::stop);
         self.threads.host_lists.into_iter().for_each(HostList::stop);
         self.threads.expiry.stop();
         self.catalog.stop();

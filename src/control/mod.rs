@@ -5,6 +5,7 @@
 
 pub mod allowances;
 pub mod apps;
+pub mod backup;
 pub mod catalog;
 pub mod certificates;
 pub mod disk;
@@ -19,14 +20,16 @@ pub mod host_lists;
 pub mod import;
 mod import_lines;
 pub mod indexes;
+pub mod inspect;
 pub mod loader;
 pub mod ndjson;
 pub mod pages;
 pub mod plan;
 mod pool;
-mod progress;
+pub mod progress;
 pub mod readers;
 pub mod replenisher;
+pub mod restore;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod urls;

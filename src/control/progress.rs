@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 /// Draws the line, where there is a terminal.
-pub(crate) struct Progress {
+pub struct Progress {
     start: Instant,
     drawn: Instant,
     terminal: bool,
@@ -15,13 +15,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(terminal: bool, total_bytes: Option<u64>) -> Progress {
+    /// Begins to measure; the bytes that there are in all give a share.
+    pub fn new(terminal: bool, total_bytes: Option<u64>) -> Progress {
         let now = Instant::now();
         Progress { start: now, drawn: now, terminal, total_bytes: total_bytes.filter(|&total| total > 0) }
     }
 
     /// Draws the line if it is time.
-    pub(crate) fn tick(&mut self, out: &mut dyn Write, links: u64, bytes: u64) {
+    pub fn tick(&mut self, out: &mut dyn Write, links: u64, bytes: u64) {
         if !self.terminal || self.drawn.elapsed() < DRAW_EVERY {
             return;
         }
@@ -34,18 +35,19 @@ impl Progress {
     }
 
     /// Takes the line away, so that a report can stand there.
-    pub(crate) fn clear(&self, out: &mut dyn Write) {
+    pub fn clear(&self, out: &mut dyn Write) {
         if self.terminal {
             let _ = write!(out, "\r\x1b[K");
         }
     }
 
-    pub(crate) fn elapsed(&self) -> Duration {
+    /// Since the beginning.
+    pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 }
 
 /// Links a second, rounded down.
-pub(crate) fn rate(links: u64, time: Duration) -> u64 {
+pub fn rate(links: u64, time: Duration) -> u64 {
     (links as f64 / time.as_secs_f64().max(1e-9)) as u64
 }

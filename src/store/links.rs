@@ -10,6 +10,7 @@
 
 mod allowances;
 pub mod catalog;
+pub mod dump;
 mod ends;
 mod fleet;
 mod indexes;
@@ -29,10 +30,10 @@ use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy,
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use self::ends::Of;
+pub use self::ends::{Of, stored_end};
 pub use self::indexes::Index;
-pub use self::urls::UrlUse;
-pub use self::visits::{Ended, VisitRow};
+pub use self::urls::{UrlUse, stored_url};
+pub use self::visits::{Ended, TOGETHER, VisitRow};
 pub use super::error::StoreError;
 use super::journal::{self, Repair};
 use super::search::{bisect, from_position, gallop, position};

@@ -12,4 +12,5 @@ pub mod links;
 pub mod lock;
 pub mod redis;
 mod search;
+pub mod socket;
 pub mod tls;

@@ -9,6 +9,7 @@
 
 mod allow;
 mod apps;
+mod backup;
 mod bad_input;
 mod balancers;
 mod block;

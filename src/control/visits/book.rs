@@ -25,7 +25,7 @@ use super::log::{self, Log};
 use crate::alarms::Alarm;
 use crate::limits::{VISITS_LOG_BYTES, VISITS_TALLIED_MAX};
 use crate::stats::NodeStats;
-use crate::store::links::{Ended, Links, StoreError, VisitRow};
+use crate::store::links::{Ended, Links, StoreError, TOGETHER, VisitRow};
 use crate::visits::VisitReceiver;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Row, Subject, Tally};
@@ -44,9 +44,6 @@ const RANKED_FOR_MS: u64 = 5_000;
 
 /// Milliseconds from the end of one search for them to the beginning of the next.
 const TIDY_EVERY_MS: u64 = 3_600_000;
-
-/// Where what was put together stands.
-const TOGETHER: (u32, u32) = (0, 0);
 
 /// Tallies that are being written to the store.
 struct Fold {

@@ -79,6 +79,33 @@ pub(super) fn read(dir: &Path, seq: u32, take: impl FnMut(Piece)) -> io::Result<
     Ok(())
 }
 
+/// What a log holds up to its end or to damage, as bytes: while it is written to, the last piece may not be whole yet.
+pub(super) fn whole_pieces(mut file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut file, &mut bytes)?;
+    let mut rest = &bytes[..];
+    while take_piece(&mut rest).is_some() {}
+    let len = bytes.len() - rest.len();
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// Opens a log to read it; none where it is gone.
+pub(super) fn open(dir: &Path, seq: u32) -> io::Result<Option<File>> {
+    match File::open(path(dir, seq)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Adds to a log of a folder where nobody counts.
+pub(super) fn put(dir: &Path, seq: u32, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(path(dir, seq))?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
 fn take_piece(rest: &mut &[u8]) -> Option<Piece> {
     let (head, behind) = rest.split_at_checked(HEAD_LEN)?;
     let len = u32::from_le_bytes(head[..4].try_into().ok()?) as usize;

@@ -4,12 +4,14 @@
 //! * [`crate::visits::tally`]: counts in memory, and the stored form of a row;
 //! * [`crate::visits::history`]: what is known of one link, by day and hour;
 //! * `log`: what a crash would take otherwise;
-//! * `book`: all of it together, in order, over crashes.
+//! * `book`: all of it together, in order, over crashes;
+//! * `copies`: for backups.
 //!
 //! A redirect pays for a message to a ring and nothing else. Whoever reads counts empties the rings first, so that no visit
 //! that was answered before is missing.
 
 mod book;
+pub mod copies;
 mod leaders;
 mod log;
 
@@ -29,6 +31,9 @@ use crate::store::links::{Ended, Links, StoreError};
 use crate::visits::VisitReceiver;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Subject};
+
+/// Where the logs are in a data directory.
+const FOLDER: &str = "visits";
 
 /// How often the rings are emptied while there is little in them.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
@@ -84,7 +89,7 @@ pub fn start(
     stats: &Arc<NodeStats>,
 ) -> io::Result<Started> {
     let (ended, receiver) = channel();
-    let book = Book::open(&data_dir.join("visits"), links.clone(), receivers, receiver, Arc::clone(stats))?;
+    let book = Book::open(&data_dir.join(FOLDER), links.clone(), receivers, receiver, Arc::clone(stats))?;
     let visits = Visits { book: Arc::new(Mutex::new(book)) };
     let stop = Arc::new(AtomicBool::new(false));
     let (of_thread, until) = (visits.clone(), Arc::clone(&stop));

@@ -41,6 +41,11 @@ impl Links {
     }
 }
 
+/// Whether an entry is what was written.
+pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
+    decode(key, value).is_some()
+}
+
 fn encode(key: &[u8], stored: &Stored) -> [u8; LEN] {
     let Stored { of: Identity { created_ms, claim }, taken, parked } = *stored;
     let mut out = [0; LEN];

@@ -58,7 +58,7 @@ pub struct Marks {
 
 impl Marks {
     /// The value of an entry: nothing of a link without either, else whether it is limited, and the end or zeros.
-    fn to_value(self) -> Vec<u8> {
+    pub fn to_value(self) -> Vec<u8> {
         if self == Marks::default() {
             return Vec::new();
         }
@@ -196,6 +196,14 @@ impl std::fmt::Debug for View {
 }
 
 impl View {
+    pub(super) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    pub(super) fn links(&self) -> &Links {
+        &self.links
+    }
+
     /// The record of a code.
     ///
     /// # Errors

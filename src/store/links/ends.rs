@@ -146,6 +146,12 @@ impl Links {
     }
 }
 
+/// The key under which an entry is stored.
+pub fn stored_end(of: Of, due: &Due) -> Vec<u8> {
+    let (key, len) = key_of(of, due);
+    key[..len].to_vec()
+}
+
 /// The stored form of an entry and its length. Shorter ones are filled with zeros, so that they compare as they should.
 fn key_of(of: Of, due: &Due) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
     let mut key = [0; HEAD_LEN + CODE_KEY_LEN_MAX];

@@ -82,6 +82,12 @@ impl Links {
     }
 }
 
+/// The key under which an entry is stored.
+pub fn stored_url(entry: &UrlEntry) -> Vec<u8> {
+    let (key, len) = key_of(entry);
+    key[..len].to_vec()
+}
+
 /// The stored form of an entry and its length. Shorter ones are filled with zeros, so that they compare as they should.
 fn key_of(entry: &UrlEntry) -> ([u8; HEAD_LEN + CODE_KEY_LEN_MAX], usize) {
     let mut key = [0; HEAD_LEN + CODE_KEY_LEN_MAX];

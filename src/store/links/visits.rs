@@ -9,9 +9,12 @@ use std::ops::Bound;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
-use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
+use fjall::{CompressionType, KeyspaceCreateOptions, Readable, Slice};
 
+use super::catalog::View;
 use super::{Batch, Links, StoreError, sealed, unsealed};
+use crate::visits::history::History;
+use crate::visits::tally::Row;
 
 /// Which log was the last whose rows are all stored.
 const FOLDED: &str = "visits_folded";
@@ -30,6 +33,9 @@ const BLOCK_BYTES: u32 = 4 * 1024;
 
 /// The place of a row: the hour, counted from 1970 UTC, and the number of the log.
 pub(super) type RowPlace = (u32, u32);
+
+/// The place of what was put together of other rows.
+pub const TOGETHER: (u32, u32) = (0, 0);
 
 /// A row with its key.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,15 +86,33 @@ impl Ended {
 
 fn read(guard: fjall::Guard) -> Result<Option<VisitRow>, StoreError> {
     let (key, value) = guard.into_inner()?;
-    if key.first() == Some(&ENDED) {
-        return Ok(None);
-    }
+    let row = |(name, place): (&[u8], RowPlace)| VisitRow {
+        key: key.to_vec(),
+        name: name.to_vec(),
+        place,
+        value: value.to_vec(),
+    };
+    Ok(parts_of(&key).map(row))
+}
+
+/// The name and the place in the key of a row; `None` where it is of none.
+fn parts_of(key: &[u8]) -> Option<(&[u8], RowPlace)> {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
-    let parts = key.len().checked_sub(TAIL_LEN + 1).and_then(|end| {
-        let tail = &key[end + 1..];
-        Some((key[..end].to_vec(), (number(&tail[..4])?, number(&tail[4..])?)))
-    });
-    Ok(parts.map(|(name, place)| VisitRow { key: key.to_vec(), name, place, value: value.to_vec() }))
+    let end = key.len().checked_sub(TAIL_LEN + 1).filter(|_| key.first() != Some(&ENDED))?;
+    let tail = &key[end + 1..];
+    Some((&key[..end], (number(&tail[..4])?, number(&tail[4..])?)))
+}
+
+/// Whether an entry is what is written: the end of a link, a row, or rows that were put together.
+pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
+    match parts_of(key) {
+        Some((_, TOGETHER)) => History::decode(value).is_some(),
+        Some(_) => {
+            let mut rest = value;
+            Row::decode(&mut rest).is_some() && rest.is_empty()
+        }
+        None => Ended::of_key(key).is_some(),
+    }
 }
 
 impl Batch {
@@ -125,6 +149,15 @@ impl Links {
     /// Where that cannot be read.
     pub fn visits_folded(&self) -> Result<u32, StoreError> {
         let folded = self.meta.get(FOLDED)?.map_or(Ok(0), |value| unsealed(FOLDED, &value))?;
+        Ok(folded as u32)
+    }
+
+    /// The same, as it was at the moment of a view.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn visits_folded_in(&self, view: &View) -> Result<u32, StoreError> {
+        let folded = view.snapshot().get(&self.meta, FOLDED)?.map_or(Ok(0), |value| unsealed(FOLDED, &value))?;
         Ok(folded as u32)
     }
 

@@ -1,0 +1,380 @@
+//! A store as a stream: a line that says what it is, then frames of some records each, and a last frame that says how many there
+//! were. It can be written to a file as it comes out of a running node.
+//!
+//! A frame is a head of 32 bytes and a payload. The head has a mark, the section, the frame's number, how many records and how many
+//! bytes there are, and a checksum over all of that and the payload; a record is the lengths of its key and its value, seven bits a byte, and both.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{Counts, Section};
+use crate::visits::tally::{push_number, take_bytes};
+
+/// What a stream begins with: its form.
+const TITLE: &[u8; 16] = b"carom store 1\n\n\n";
+
+/// What a frame begins with.
+const MARK: [u8; 4] = *b"FRAM";
+
+const HEAD_LEN: usize = 32;
+
+/// Bytes of records that one frame holds, about.
+const PAYLOAD_LEN: usize = 256 * 1024;
+
+/// Longest payload that is read: one record may be longer than a frame should be, and none is that long.
+const PAYLOAD_LEN_MAX: usize = 64 * 1024 * 1024;
+
+/// In the place of a section: the last frame, whose payload has the counts.
+const LAST: u8 = 255;
+
+/// The same: the frame that says why there is no more.
+const BROKEN: u8 = 254;
+
+/// What is wrong with a stream, and where.
+#[derive(Debug)]
+pub enum FrameError {
+    /// It cannot be read or written.
+    Io(io::Error),
+    /// At that byte, it is not what was written.
+    Damaged {
+        /// Where the frame begins, in bytes.
+        at: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// Whoever wrote it could not go on.
+    Broken(String),
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FrameError::Io(error) => write!(f, "{error}"),
+            FrameError::Damaged { at, what } => write!(f, "at byte {at}: {what}"),
+            FrameError::Broken(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+impl From<io::Error> for FrameError {
+    fn from(error: io::Error) -> FrameError {
+        FrameError::Io(error)
+    }
+}
+
+/// Writes a stream.
+#[derive(Debug)]
+pub struct FrameWriter<W> {
+    out: W,
+    number: u32,
+    section: Section,
+    records: u32,
+    payload: Vec<u8>,
+    counts: Counts,
+}
+
+impl<W: Write> FrameWriter<W> {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn begin(mut out: W) -> io::Result<FrameWriter<W>> {
+        out.write_all(TITLE)?;
+        let payload = Vec::with_capacity(2 * PAYLOAD_LEN);
+        Ok(FrameWriter { out, number: 0, section: Section::Meta, records: 0, payload, counts: Counts::default() })
+    }
+
+    /// Adds a record. Those of a section come one after the other, in the order of their keys.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn add(&mut self, section: Section, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if self.payload.len() >= PAYLOAD_LEN || self.section != section {
+            self.flush()?;
+            self.section = section;
+        }
+        push_number(key.len() as u64, &mut self.payload);
+        self.payload.extend_from_slice(key);
+        push_number(value.len() as u64, &mut self.payload);
+        self.payload.extend_from_slice(value);
+        self.records += 1;
+        self.counts.add(section, 1);
+        Ok(())
+    }
+
+    /// Ends the stream, and gives back what it was written to.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn end(mut self) -> io::Result<W> {
+        self.flush()?;
+        for section in Section::ALL {
+            self.payload.extend_from_slice(&self.counts.of(section).to_le_bytes());
+        }
+        self.write_frame(LAST)?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    /// Says that there is no more, although there should be.
+    ///
+    /// # Errors
+    /// Where that cannot be written.
+    pub fn break_off(mut self, why: &str) -> io::Result<()> {
+        self.payload.clear();
+        self.records = 0;
+        self.payload.extend_from_slice(why.as_bytes());
+        self.write_frame(BROKEN)?;
+        self.out.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.records == 0 {
+            return Ok(());
+        }
+        self.write_frame(self.section as u8)
+    }
+
+    fn write_frame(&mut self, section: u8) -> io::Result<()> {
+        let head = head(section, self.number, self.records, &self.payload);
+        self.out.write_all(&head)?;
+        self.out.write_all(&self.payload)?;
+        self.number += 1;
+        self.records = 0;
+        self.payload.clear();
+        Ok(())
+    }
+}
+
+/// The head of a frame.
+fn head(section: u8, number: u32, records: u32, payload: &[u8]) -> [u8; HEAD_LEN] {
+    let mut head = [0; HEAD_LEN];
+    head[..4].copy_from_slice(&MARK);
+    head[4] = section;
+    head[8..12].copy_from_slice(&number.to_le_bytes());
+    head[12..16].copy_from_slice(&records.to_le_bytes());
+    head[16..24].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    let sum = sum(&head[..24], payload);
+    head[24..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+fn sum(head: &[u8], payload: &[u8]) -> u64 {
+    let mut sum = Xxh3::new();
+    sum.update(head);
+    sum.update(payload);
+    sum.digest()
+}
+
+/// Reads a stream, and copies every byte of it to somewhere else where that is wanted.
+#[derive(Debug)]
+pub struct FrameReader<R, C = io::Sink> {
+    input: R,
+    copy: C,
+    /// Bytes that were read.
+    at: u64,
+    number: u32,
+    payload: Vec<u8>,
+    counts: Counts,
+}
+
+impl<R: Read> FrameReader<R> {
+    /// Begins to read one.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or is something else.
+    pub fn begin(input: R) -> Result<FrameReader<R>, FrameError> {
+        FrameReader::copying(input, io::sink())
+    }
+}
+
+impl<R: Read, C: Write> FrameReader<R, C> {
+    /// The same, with every byte that was read written to `copy`.
+    ///
+    /// # Errors
+    /// Where it cannot be read or copied, or is something else.
+    pub fn copying(mut input: R, mut copy: C) -> Result<FrameReader<R, C>, FrameError> {
+        let mut title = [0; TITLE.len()];
+        read_all(&mut input, &mut title, 0)?;
+        if title != *TITLE {
+            return Err(damaged(0, "it does not begin as the store of a backup that this version knows"));
+        }
+        copy.write_all(&title)?;
+        let at = TITLE.len() as u64;
+        Ok(FrameReader { input, copy, at, number: 0, payload: Vec::new(), counts: Counts::default() })
+    }
+
+    /// How many bytes were read.
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// Gives the records of the next frame to `each`; `false` where there is none left, and everything was as it should be.
+    ///
+    /// # Errors
+    /// What is wrong with the stream, or what `each` says. Records before it were given.
+    pub fn next_frame<E: From<FrameError>>(
+        &mut self,
+        mut each: impl FnMut(Section, &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let at = self.at;
+        let (section, records) = self.read_frame()?;
+        let Some(section) = section else { return self.check_end(at).map(|()| false).map_err(E::from) };
+        let mut rest = &self.payload[..];
+        for _ in 0..records {
+            let record = take_bytes(&mut rest).and_then(|key| Some((key, take_bytes(&mut rest)?)));
+            let Some((key, value)) = record else {
+                return Err(damaged(at, "a record of the frame is cut off").into());
+            };
+            each(section, key, value)?;
+        }
+        if !rest.is_empty() {
+            return Err(damaged(at, "the frame has more than its records").into());
+        }
+        self.counts.add(section, u64::from(records));
+        Ok(true)
+    }
+
+    /// How many records were given.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Reads a frame: its section, and how many records it has; no section where it is the last.
+    fn read_frame(&mut self) -> Result<(Option<Section>, u32), FrameError> {
+        let at = self.at;
+        let mut head = [0; HEAD_LEN];
+        read_all(&mut self.input, &mut head, at)?;
+        let number = |from: usize| u32::from_le_bytes([head[from], head[from + 1], head[from + 2], head[from + 3]]);
+        let len = u64::from(number(16)) | u64::from(number(20)) << 32;
+        let len = usize::try_from(len).ok().filter(|len| *len <= PAYLOAD_LEN_MAX);
+        let Some(len) = len.filter(|_| head[..4] == MARK) else {
+            return Err(damaged(at, "no frame begins here"));
+        };
+        self.payload.resize(len, 0);
+        read_all(&mut self.input, &mut self.payload, at)?;
+        if sum(&head[..24], &self.payload).to_le_bytes() != head[24..] {
+            return Err(damaged(
+                at,
+                format!("the frame of {len} bytes is not what was written: its checksum is another"),
+            ));
+        }
+        if number(8) != self.number {
+            return Err(damaged(at, format!("here is frame {}, and frame {} belongs here", number(8), self.number)));
+        }
+        self.number += 1;
+        self.at += (HEAD_LEN + len) as u64;
+        self.copy.write_all(&head)?;
+        self.copy.write_all(&self.payload)?;
+        match head[4] {
+            LAST => Ok((None, 0)),
+            BROKEN => Err(FrameError::Broken(String::from_utf8_lossy(&self.payload).into_owned())),
+            section => match Section::ALL.get(usize::from(section)) {
+                Some(section) => Ok((Some(*section), number(12))),
+                None => {
+                    Err(damaged(at, format!("the frame is of section {section}, which this version does not know")))
+                }
+            },
+        }
+    }
+
+    /// Whether the last frame says what was read.
+    fn check_end(&mut self, at: u64) -> Result<(), FrameError> {
+        let mut said = Counts::default();
+        for (section, count) in Section::ALL.into_iter().zip(self.payload.chunks(8)) {
+            said.add(section, count.try_into().map_or(0, u64::from_le_bytes));
+        }
+        if said != self.counts {
+            return Err(damaged(at, "there are not as many records as the last frame says"));
+        }
+        self.copy.flush()?;
+        if self.input.read(&mut [0])? > 0 {
+            return Err(damaged(self.at, "there is more behind the last frame"));
+        }
+        Ok(())
+    }
+}
+
+fn damaged(at: u64, what: impl Into<String>) -> FrameError {
+    FrameError::Damaged { at, what: what.into() }
+}
+
+fn read_all(input: &mut impl Read, into: &mut [u8], at: u64) -> Result<(), FrameError> {
+    input.read_exact(into).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged(at, "it ends within what begins here"),
+        _ => FrameError::Io(error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream() -> Vec<u8> {
+        let mut writer = FrameWriter::begin(Vec::new()).unwrap();
+        for number in 0..40_000_u32 {
+            writer.add(Section::Links, &number.to_be_bytes(), &[7; 20]).unwrap();
+        }
+        writer.add(Section::Fleet, b"", b"").unwrap();
+        writer.end().unwrap()
+    }
+
+    type Seen = Vec<(Section, Vec<u8>, Vec<u8>)>;
+
+    fn read(bytes: &[u8]) -> Result<Seen, FrameError> {
+        let mut copied = Vec::new();
+        let mut reader = FrameReader::copying(bytes, &mut copied)?;
+        let mut seen = Vec::new();
+        while reader.next_frame(|section, key, value| {
+            seen.push((section, key.to_vec(), value.to_vec()));
+            Ok::<_, FrameError>(())
+        })? {}
+        assert_eq!((reader.counts().total(), reader.position()), (seen.len() as u64, bytes.len() as u64));
+        assert_eq!(copied, bytes);
+        Ok(seen)
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let seen = read(&stream()).unwrap();
+        assert_eq!(seen.len(), 40_001);
+        assert_eq!(seen[258], (Section::Links, vec![0, 0, 1, 2], vec![7; 20]));
+        assert_eq!(seen[40_000], (Section::Fleet, vec![], vec![]));
+        assert!(read(&FrameWriter::begin(Vec::new()).unwrap().end().unwrap()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn no_byte_can_be_changed_lost_or_added() {
+        let good = stream();
+        // Frames begin where the errors say.
+        let places = (0..good.len()).step_by(997).chain(0..80).chain(good.len() - 120..good.len());
+        for at in places {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            let error = read(&bad).unwrap_err();
+            let FrameError::Damaged { at: said, .. } = error else { panic!("{error}") };
+            assert!(said <= at as u64 && at as u64 - said <= 300_000, "{at} {said}");
+        }
+        for len in [0, 10, 16, 40, 100, good.len() / 2, good.len() - 1] {
+            assert!(matches!(read(&good[..len]), Err(FrameError::Damaged { .. })), "{len}");
+        }
+        assert!(read(&[&good[..], b"x"].concat()).is_err());
+        // A frame that is left out, or there twice.
+        let first = 16 + HEAD_LEN + u32::from_le_bytes(good[32..36].try_into().unwrap()) as usize;
+        assert!(read(&[&good[..16], &good[first..]].concat()).is_err());
+        assert!(read(&[&good[..first], &good[16..]].concat()).is_err());
+    }
+
+    #[test]
+    fn whoever_cannot_go_on_says_so() {
+        let mut out = Vec::new();
+        let mut writer = FrameWriter::begin(&mut out).unwrap();
+        writer.add(Section::Links, b"a", b"b").unwrap();
+        writer.break_off("the node ends").unwrap();
+        assert!(matches!(read(&out), Err(FrameError::Broken(why)) if why == "the node ends"));
+    }
+}

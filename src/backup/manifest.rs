@@ -1,0 +1,141 @@
+//! The list of what is in a backup. Two lines: the list as JSON, and the checksum of that line.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{Counts, Section};
+use crate::dates;
+
+/// The form of a backup that this version writes, and the only one that it reads.
+const FORMAT: u64 = 1;
+
+/// What there is to know of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileSum {
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The checksum (XXH3, 128 bits) of all of it; of the store, whose frames have their own, zero.
+    pub sum: u128,
+}
+
+impl FileSum {
+    /// That of a small file.
+    pub fn of(bytes: &[u8]) -> FileSum {
+        FileSum { bytes: bytes.len() as u64, sum: xxh3_128(bytes) }
+    }
+}
+
+/// The list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Manifest {
+    /// When the backup shows the store, in milliseconds since 1970 UTC.
+    pub taken_ms: u64,
+    /// Tells secret keys apart without giving them away.
+    pub fingerprint: String,
+    /// The files beside the list.
+    pub files: BTreeMap<String, FileSum>,
+    /// Records of the store.
+    pub counts: Counts,
+}
+
+/// What is wrong with a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ManifestError(String);
+
+impl fmt::Display for ManifestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ManifestError {}
+
+impl Manifest {
+    /// Its text.
+    pub fn to_text(&self) -> String {
+        let files: BTreeMap<&String, Value> = self
+            .files
+            .iter()
+            .map(|(name, file)| (name, json!({"bytes": file.bytes, "xxh3": format!("{:032x}", file.sum)})))
+            .collect();
+        let records: BTreeMap<&str, u64> =
+            Section::ALL.into_iter().map(|section| (section.name(), self.counts.of(section))).collect();
+        let list = json!({
+            "format": FORMAT,
+            "carom": env!("CARGO_PKG_VERSION"),
+            "taken": dates::format(self.taken_ms),
+            "takenMillis": self.taken_ms,
+            "keyFingerprint": self.fingerprint,
+            "files": files,
+            "records": records,
+        })
+        .to_string();
+        format!("{list}\nxxh3 {:032x}\n", xxh3_128(list.as_bytes()))
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
+        let wrong = |what: &str| ManifestError(what.to_owned());
+        let text =
+            std::str::from_utf8(text).map_err(|error| wrong(&format!("at byte {}: no text", error.valid_up_to())))?;
+        let (list, sum) = text.split_once('\n').ok_or_else(|| wrong("it has no second line with its checksum"))?;
+        if sum != format!("xxh3 {:032x}\n", xxh3_128(list.as_bytes())) {
+            return Err(wrong("it is not what was written: its checksum, in the second line, is another"));
+        }
+        let list: Value = serde_json::from_str(list).map_err(|error| wrong(&error.to_string()))?;
+        match list["format"].as_u64() {
+            Some(FORMAT) => {}
+            Some(other) => {
+                return Err(ManifestError(format!(
+                    "it has the form {other}, and this version knows {FORMAT}: take the version {} to read it",
+                    list["carom"].as_str().unwrap_or("that wrote it")
+                )));
+            }
+            None => return Err(wrong("it says nothing of its form")),
+        }
+        let read = || {
+            let mut counts = Counts::default();
+            for section in Section::ALL {
+                counts.add(section, list["records"][section.name()].as_u64()?);
+            }
+            let mut files = BTreeMap::new();
+            for (name, file) in list["files"].as_object()? {
+                let sum = u128::from_str_radix(file["xxh3"].as_str()?, 16).ok()?;
+                files.insert(name.clone(), FileSum { bytes: file["bytes"].as_u64()?, sum });
+            }
+            let fingerprint = list["keyFingerprint"].as_str()?.to_owned();
+            Some(Manifest { taken_ms: list["takenMillis"].as_u64()?, fingerprint, files, counts })
+        };
+        read().ok_or_else(|| wrong("something is missing in it"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_read_as_it_was_written_and_no_byte_can_be_changed() {
+        let mut counts = Counts::default();
+        counts.add(Section::Links, 7);
+        let files = BTreeMap::from([("space.key".to_owned(), FileSum::of(b"secret"))]);
+        let manifest = Manifest { taken_ms: 1_700_000_000_123, fingerprint: "abc".to_owned(), files, counts };
+        let text = manifest.to_text().into_bytes();
+        assert_eq!(Manifest::parse(&text), Ok(manifest));
+        assert!(!String::from_utf8_lossy(&text).contains("secret"));
+        for at in 0..text.len() {
+            for bit in [1, 0x20, 0x80] {
+                let mut bad = text.clone();
+                bad[at] ^= bit;
+                assert!(Manifest::parse(&bad).is_err(), "{at}");
+            }
+            assert!(Manifest::parse(&text[..at]).is_err(), "{at}");
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The commands for backups: `carom backup`, `carom verify` and `carom restore`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::backup::frames::{FrameError, FrameReader};
+use crate::backup::manifest::{FileSum, Manifest};
+use crate::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
+use crate::cli::AppPlace;
+use crate::config::{KeySource, Settings};
+use crate::control::apps::file as apps_file;
+use crate::control::backup::{ask, write_store};
+use crate::control::inspect::{Each, Records, Report, inspect};
+use crate::control::progress::{Progress, rate};
+use crate::control::restore::{RestoreError, pass_over_codes, restore as restore_store};
+use crate::control::visits::copies::remove_logs;
+use crate::dates;
+use crate::exit::{Exit, Reason};
+use crate::node::{lock, open_store, store_exit};
+use crate::offline::{print, settings_of};
+use crate::stats::unix_ms;
+use crate::store::links::catalog::View;
+use crate::store::links::{Links, StoreError};
+use crate::{preflight, space_key};
+
+/// Bytes that are read and written at once.
+const BUFFER_LEN: usize = 1024 * 1024;
+
+/// Makes a backup of a data directory in `dir`, whether a node runs on it or not.
+///
+/// # Errors
+/// Why there is none. What was written then is removed.
+pub fn backup(dir: &Path, place: AppPlace) -> Result<(), Exit> {
+    let settings = settings_of(place.data_dir, place.config.as_deref())?;
+    if !settings.data_dir.join("links").is_dir() {
+        let what = format!("there are no links in {}", settings.data_dir.display());
+        return Err(Exit::new(Reason::Usage, what).with_remedy("name the data directory of a node with --data-dir"));
+    }
+    let is_new = make_folder(dir)?;
+    let made = make_backup(dir, &settings);
+    if made.is_err() {
+        // Nothing but what this command has written can be there.
+        for name in [STORE_FILE, MANIFEST_FILE, space_key::FILE_NAME, apps_file::FILE_NAME] {
+            let _ = fs::remove_file(dir.join(name));
+        }
+        if is_new {
+            let _ = fs::remove_dir(dir);
+        }
+    }
+    made
+}
+
+/// Makes a folder that nobody else can read, or takes one that is empty. Returns whether it is new.
+fn make_folder(dir: &Path) -> Result<bool, Exit> {
+    let refused = |error: io::Error| Exit::new(Reason::DataNotWritable, format!("{}: {error}", dir.display()));
+    match fs::read_dir(dir) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(false),
+            Some(_) => Err(Exit::new(Reason::Usage, format!("{} is not empty", dir.display()))
+                .with_remedy("name a folder that is empty, or that is not there yet")),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(refused)?;
+            Ok(true)
+        }
+        Err(error) => Err(refused(error)),
+    }
+}
+
+fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
+    let mut taken_ms = unix_ms();
+    // A node that runs holds the lock, and gives its store out itself.
+    let (counts, fingerprint) = match lock(&settings.data_dir) {
+        Ok(_lock) => {
+            let (links, _) = open_store(settings)?;
+            let (input, output) = io::pipe().map_err(|error| incomplete(&error))?;
+            std::thread::scope(|scope| {
+                let writing = scope.spawn(|| {
+                    let output = BufWriter::with_capacity(BUFFER_LEN, output);
+                    write_store(&links, &settings.data_dir, output, || false)
+                });
+                let kept = keep_store(input, dir, settings);
+                let _ = writing.join();
+                kept
+            })?
+        }
+        Err(exit) if exit.reason == Reason::DataInUse => {
+            let stream = ask(&settings.data_dir).map_err(|error| no_answer(&settings.data_dir, &error))?;
+            taken_ms = unix_ms();
+            keep_store(stream, dir, settings)?
+        }
+        Err(exit) => return Err(exit),
+    };
+    let mut files = BTreeMap::new();
+    let bytes = fs::metadata(dir.join(STORE_FILE)).map_err(|error| incomplete(&error))?.len();
+    files.insert(STORE_FILE.to_owned(), FileSum { bytes, sum: 0 });
+    if let Some(key) = key_of(settings, &fingerprint)? {
+        keep_file(dir, space_key::FILE_NAME, format!("{key}\n").as_bytes(), &mut files)?;
+    }
+    let apps = settings.data_dir.join(apps_file::FILE_NAME);
+    match fs::read(&apps) {
+        Ok(text) => keep_file(dir, apps_file::FILE_NAME, &text, &mut files)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(incomplete(&format!("{}: {error}", apps.display()))),
+    }
+    let has_key = files.contains_key(space_key::FILE_NAME);
+    let manifest = Manifest { taken_ms, fingerprint, files, counts };
+    keep(dir, MANIFEST_FILE, manifest.to_text().as_bytes())?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| incomplete(&error))?;
+    print(&format!(
+        "backed up {} links, {} records in all, {} bytes, as of {}, to {}\n",
+        counts.of(Section::Links),
+        counts.total(),
+        bytes,
+        dates::format(taken_ms),
+        dir.display()
+    ));
+    if !has_key {
+        let _ = writeln!(
+            io::stderr(),
+            "warning: the secret key (fingerprint {}) is not in the data directory and not in the backup: keep it as well",
+            manifest.fingerprint
+        );
+    }
+    Ok(())
+}
+
+/// Writes what comes to the file of the store, looking at all of it. Returns what is there, and the fingerprint of its key.
+fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(Counts, String), Exit> {
+    let file = create(dir, STORE_FILE)?;
+    let copy = BufWriter::with_capacity(BUFFER_LEN, &file);
+    let mut fingerprint = String::new();
+    let mut progress = Progress::new(io::stderr().is_terminal(), None);
+    let mut errors = io::stderr().lock();
+    let read = || -> Result<Counts, FrameError> {
+        let mut reader = FrameReader::copying(BufReader::with_capacity(BUFFER_LEN, input), copy)?;
+        while reader.next_frame(|section, key, value| {
+            if section == Section::Meta && key == b"key_fingerprint" {
+                fingerprint = String::from_utf8_lossy(value).into_owned();
+            }
+            Ok::<_, FrameError>(())
+        })? {
+            progress.tick(&mut errors, reader.counts().of(Section::Links), reader.position());
+        }
+        Ok(*reader.counts())
+    };
+    let counts = read().map_err(|error| incomplete(&format!("{}: {error}", settings.data_dir.display())));
+    progress.clear(&mut errors);
+    let counts = counts?;
+    file.sync_all().map_err(|error| incomplete(&error))?;
+    Ok((counts, fingerprint))
+}
+
+/// The secret key of a store, as text, where it can be had and fits.
+fn key_of(settings: &Settings, fingerprint: &str) -> Result<Option<String>, Exit> {
+    let in_data_dir = space_key::read(&settings.data_dir.join(space_key::FILE_NAME))?;
+    let elsewhere = match &settings.space_key {
+        KeySource::Given(key) => Some(key.clone()),
+        KeySource::File(path) => space_key::read(path)?,
+        KeySource::DataDir => None,
+    };
+    let fits = [in_data_dir, elsewhere].into_iter().flatten().find(|key| key.fingerprint() == fingerprint);
+    Ok(fits.map(|key| key.to_hex()))
+}
+
+/// Looks at everything in a backup, or in a data directory that no node uses.
+///
+/// # Errors
+/// What is wrong.
+pub fn verify(dir: &Path) -> Result<(), Exit> {
+    let report = if dir.join(MANIFEST_FILE).exists() || dir.join(STORE_FILE).exists() {
+        verify_backup(dir)?.1
+    } else if dir.join("links").is_dir() {
+        verify_data(dir)?
+    } else {
+        let what = format!("{} is neither a backup nor a data directory", dir.display());
+        return Err(Exit::new(Reason::Usage, what)
+            .with_remedy("name a folder that `carom backup` has made, or the data directory of a node"));
+    };
+    let errors = &mut io::stderr().lock();
+    for wrong in &report.wrong {
+        let _ = writeln!(errors, "wrong: {wrong}");
+    }
+    if report.surplus > 0 {
+        let _ = writeln!(errors, "note: {} entries of indexes are of no link; they do no harm", report.surplus);
+    }
+    if !report.is_good() {
+        return Err(Exit::new(Reason::Incomplete, format!("{}: {report}", dir.display()))
+            .with_remedy("restore an older backup that is whole, or what is missing from an export"));
+    }
+    print(&format!(
+        "{}: {} links, {} records in all; every record can be read, and the indexes agree\n",
+        dir.display(),
+        report.links,
+        report.counts.total()
+    ));
+    Ok(())
+}
+
+/// A data directory that this process has locked.
+struct OfView(View);
+
+impl Records for OfView {
+    type Error = StoreError;
+
+    fn each(&mut self, each: Each<'_>) -> Result<(), StoreError> {
+        Section::ALL.into_iter().try_for_each(|section| {
+            self.0.dump(section, |key, value| {
+                each(section, key, value);
+                true
+            })
+        })
+    }
+}
+
+/// The store of a backup.
+struct OfFile<'d>(&'d Path);
+
+impl Records for OfFile<'_> {
+    type Error = FrameError;
+
+    fn each(&mut self, each: Each<'_>) -> Result<(), FrameError> {
+        let file = File::open(self.0.join(STORE_FILE))?;
+        let mut reader = FrameReader::begin(BufReader::with_capacity(BUFFER_LEN, file))?;
+        while reader.next_frame(|section, key, value| {
+            each(section, key, value);
+            Ok::<_, FrameError>(())
+        })? {}
+        Ok(())
+    }
+}
+
+fn verify_data(dir: &Path) -> Result<Report, Exit> {
+    let settings = settings_of(Some(dir.display().to_string()), None)?;
+    let _lock = lock(&settings.data_dir)?;
+    let (links, _) = open_store(&settings)?;
+    look(&mut OfView(links.view())).map_err(|error| store_exit(&error))
+}
+
+fn verify_backup(dir: &Path) -> Result<(Manifest, Report), Exit> {
+    let manifest = read_manifest(dir)?;
+    let damaged = |name: &str, what: &dyn std::fmt::Display| {
+        Exit::new(Reason::StoreDamaged, format!("{}: {what}", dir.join(name).display()))
+            .with_remedy("take another backup")
+    };
+    for (name, expected) in &manifest.files {
+        let path = dir.join(name);
+        let found = match name == STORE_FILE {
+            true => fs::metadata(&path).map(|meta| FileSum { bytes: meta.len(), sum: 0 }),
+            false => fs::read(&path).map(|bytes| FileSum::of(&bytes)),
+        };
+        match found {
+            Ok(found) if found.bytes != expected.bytes => {
+                let what = format!("it has {} bytes, and {} were written", found.bytes, expected.bytes);
+                return Err(damaged(name, &what));
+            }
+            Ok(found) if found != *expected => {
+                return Err(damaged(name, &"it is not what was written: its checksum is another"));
+            }
+            Ok(_) => {}
+            Err(error) => return Err(damaged(name, &error)),
+        }
+    }
+    let report = look(&mut OfFile(dir)).map_err(|error| damaged(STORE_FILE, &error))?;
+    if report.counts != manifest.counts {
+        return Err(damaged(STORE_FILE, &format!("it has other records than {MANIFEST_FILE} says")));
+    }
+    Ok((manifest, report))
+}
+
+fn look<R: Records>(records: &mut R) -> Result<Report, R::Error> {
+    let mut progress = Progress::new(io::stderr().is_terminal(), None);
+    let mut errors = io::stderr().lock();
+    let report = inspect(records, |counts| progress.tick(&mut errors, counts.of(Section::Links), 0));
+    progress.clear(&mut errors);
+    report
+}
+
+fn read_manifest(dir: &Path) -> Result<Manifest, Exit> {
+    let path = dir.join(MANIFEST_FILE);
+    let text = fs::read(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Exit::new(
+            Reason::StoreDamaged,
+            format!("{} is no whole backup: {MANIFEST_FILE} is missing, which is written last", dir.display()),
+        )
+        .with_remedy("take another backup"),
+        _ => Exit::new(Reason::Usage, format!("{}: {error}", path.display())),
+    })?;
+    Manifest::parse(&text).map_err(|error| {
+        Exit::new(Reason::StoreDamaged, format!("{}: {error}", path.display())).with_remedy("take another backup")
+    })
+}
+
+/// Makes a data directory of a backup.
+///
+/// # Errors
+/// Why there is none. What was written then is removed.
+pub fn restore(dir: &Path, place: AppPlace) -> Result<(), Exit> {
+    let settings = settings_of(place.data_dir, place.config.as_deref())?;
+    let data_dir = &settings.data_dir;
+    let manifest = read_manifest(dir)?;
+    preflight::data_dir(data_dir)?;
+    let _lock = lock(data_dir)?;
+    for name in ["links", space_key::FILE_NAME, apps_file::FILE_NAME] {
+        if data_dir.join(name).exists() {
+            let what = format!("{} is there already: nothing was changed", data_dir.join(name).display());
+            return Err(Exit::new(Reason::Usage, what)
+                .with_remedy("name a data directory that is empty, or that is not there yet"));
+        }
+    }
+    // Everything is looked at first: a backup that is not whole makes no data directory.
+    let (_, report) = verify_backup(dir)?;
+    if !report.is_good() {
+        return Err(Exit::new(Reason::StoreDamaged, format!("{}: {report}", dir.display()))
+            .with_remedy("`carom verify` says what is wrong; take another backup"));
+    }
+    let new = data_dir.join("links.new");
+    let made = make_data(dir, &new, &settings, &manifest);
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&new);
+        let _ = remove_logs(data_dir);
+    }
+    made
+}
+
+fn make_data(dir: &Path, new: &Path, settings: &Settings, manifest: &Manifest) -> Result<(), Exit> {
+    let data_dir = &settings.data_dir;
+    // What a restore left that was killed.
+    let _ = fs::remove_dir_all(new);
+    remove_logs(data_dir).map_err(|error| incomplete(&error))?;
+    let file = File::open(dir.join(STORE_FILE)).map_err(|error| incomplete(&error))?;
+    let mut progress = Progress::new(io::stderr().is_terminal(), None);
+    let mut errors = io::stderr().lock();
+    let input = BufReader::with_capacity(BUFFER_LEN, file);
+    let counts = restore_store(input, new, data_dir, |counts| progress.tick(&mut errors, counts.of(Section::Links), 0));
+    progress.clear(&mut errors);
+    let counts = counts.map_err(|error| match error {
+        RestoreError::Store(error) => store_exit(&error),
+        RestoreError::Backup(error) => {
+            Exit::new(Reason::StoreDamaged, format!("{}: {error}", dir.join(STORE_FILE).display()))
+        }
+    })?;
+    let age = unix_ms().saturating_sub(manifest.taken_ms) / 1_000;
+    let raised = {
+        let (links, _) = Links::open(new, &manifest.fingerprint).map_err(|error| store_exit(&error))?;
+        pass_over_codes(&links, age).map_err(|error| store_exit(&error))?
+    };
+    for name in manifest.files.keys().filter(|name| *name != STORE_FILE) {
+        let bytes = fs::read(dir.join(name)).map_err(|error| incomplete(&error))?;
+        // Only what a backup has may be put there.
+        if [space_key::FILE_NAME, apps_file::FILE_NAME].contains(&name.as_str()) {
+            keep(data_dir, name, &bytes)?;
+        }
+    }
+    fs::rename(new, data_dir.join("links"))
+        .and_then(|()| File::open(data_dir)?.sync_all())
+        .map_err(|error| incomplete(&error))?;
+    let time = progress.elapsed();
+    print(&format!(
+        "restored {} links as of {} to {}, in {:.1} s ({}/s)\n",
+        counts.of(Section::Links),
+        dates::format(manifest.taken_ms),
+        data_dir.display(),
+        time.as_secs_f64(),
+        rate(counts.total(), time),
+    ));
+    let _ = writeln!(
+        errors,
+        "codes that may have been given out since then are passed over: {} of each length in use ({:?} characters)",
+        raised.0, raised.1
+    );
+    if !manifest.files.contains_key(space_key::FILE_NAME) {
+        let _ = writeln!(
+            errors,
+            "next: put the secret key with the fingerprint {} to {} (mode 0600), or name it with space_key_file",
+            manifest.fingerprint,
+            data_dir.join(space_key::FILE_NAME).display()
+        );
+    }
+    Ok(())
+}
+
+/// A new file that nobody else can read.
+fn create(dir: &Path, name: &str) -> Result<File, Exit> {
+    let path = dir.join(name);
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|error| Exit::new(Reason::DataNotWritable, format!("{}: {error}", path.display())))
+}
+
+/// Writes a small file, durably.
+fn keep(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Exit> {
+    let mut file = create(dir, name)?;
+    file.write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .map_err(|error| incomplete(&format!("{}: {error}", dir.join(name).display())))
+}
+
+fn keep_file(dir: &Path, name: &str, bytes: &[u8], files: &mut BTreeMap<String, FileSum>) -> Result<(), Exit> {
+    files.insert(name.to_owned(), FileSum::of(bytes));
+    keep(dir, name, bytes)
+}
+
+fn incomplete(what: &dyn std::fmt::Display) -> Exit {
+    Exit::new(Reason::Incomplete, what.to_string())
+}
+
+fn no_answer(data_dir: &Path, error: &io::Error) -> Exit {
+    let what = format!("the process that uses {} does not answer: {error}", data_dir.display());
+    Exit::new(Reason::DataInUse, what).with_remedy(
+        "run this as the user that the node runs as; a node that has just been started answers in a moment, and one of an earlier version must be stopped for a backup",
+    )
+}

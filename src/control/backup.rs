@@ -1,0 +1,148 @@
+//! Backups of a store: as it is at one moment, section by section, while it goes on being written to.
+//!
+//! A node gives one to whoever asks for it through the socket of its data directory. The store keeps what is replaced meanwhile
+//! until the backup is out; nobody waits for it. The thread that reads is one of low priority: cores go first.
+
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::visits::copies::view_with_logs;
+use crate::backup::Section;
+use crate::backup::frames::FrameWriter;
+use crate::store::links::Links;
+use crate::store::socket;
+
+/// What a command asks for.
+pub const ASK_BACKUP: &str = "backup";
+
+/// Longest question, bytes.
+const QUESTION_LEN_MAX: u64 = 256;
+
+/// How long somebody who asks may take to take what he gets.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes that are written at once.
+const BUFFER_LEN: usize = 512 * 1024;
+
+/// Bytes of a log of visits that are one record.
+const LOG_PIECE_LEN: usize = 128 * 1024;
+
+/// How much less than the cores the thread counts that reads (nice(2)).
+const NICENESS: i32 = 15;
+
+/// Writes the store as it is now.
+///
+/// # Errors
+/// Where it cannot be written. That the store cannot be read, or `is_over`, is written to the stream.
+pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: impl Fn() -> bool) -> io::Result<()> {
+    let mut writer = FrameWriter::begin(out)?;
+    let (view, logs) = match view_with_logs(links, data_dir) {
+        Ok(seen) => seen,
+        Err(error) => return writer.break_off(&format!("visits: {error}")),
+    };
+    for section in Section::of_store() {
+        let mut written = Ok(());
+        let read = view.dump(section, |key, value| {
+            written = writer.add(section, key, value);
+            written.is_ok() && !is_over()
+        });
+        written?;
+        if let Err(error) = read {
+            let why = format!("{section}: {error}; `carom export` of the stopped node leaves out what cannot be read");
+            return writer.break_off(&why);
+        }
+        if is_over() {
+            return writer.break_off("the node ends");
+        }
+    }
+    for (seq, bytes) in &logs {
+        for (number, piece) in bytes.chunks(LOG_PIECE_LEN).enumerate() {
+            writer.add(Section::VisitLogs, &[seq.to_be_bytes(), (number as u32).to_be_bytes()].concat(), piece)?;
+        }
+    }
+    writer.end()?;
+    Ok(())
+}
+
+/// Asks the node that runs on a data directory for its store, as a stream of frames.
+///
+/// # Errors
+/// Where nobody answers there.
+pub fn ask(data_dir: &Path) -> io::Result<impl Read> {
+    let mut stream = socket::connect(data_dir)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    writeln!(stream, "{ASK_BACKUP}")?;
+    Ok(stream)
+}
+
+/// The thread that answers at the socket.
+pub struct Attendant {
+    data_dir: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Attendant {
+    /// Ends it. A backup that is under way is cut off, and told so.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        // It waits for somebody to come.
+        drop(socket::connect(&self.data_dir));
+        self.thread.join().expect("panics abort");
+        let _ = std::fs::remove_file(self.data_dir.join(socket::SOCKET_FILE));
+    }
+}
+
+/// Answers at the socket of a data directory from now on.
+///
+/// # Errors
+/// Where the socket cannot be made, or the operating system gives no thread.
+pub fn start(links: Links, data_dir: &Path) -> io::Result<Attendant> {
+    let listener = socket::listen(data_dir)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&stop);
+    let of_node = data_dir.to_owned();
+    let run = move || attend(&listener, &links, &of_node, &is_over);
+    let thread = std::thread::Builder::new().name("control".to_owned()).spawn(run)?;
+    Ok(Attendant { data_dir: data_dir.to_owned(), stop, thread })
+}
+
+/// Answers one after the other.
+fn attend(listener: &UnixListener, links: &Links, data_dir: &Path, is_over: &AtomicBool) {
+    let thread = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(thread), NICENESS) {
+        tracing::debug!(%error, "backups are made with the priority of everything else");
+    }
+    for stream in listener.incoming() {
+        if is_over.load(Ordering::Acquire) {
+            return;
+        }
+        if let Err(error) = stream.and_then(|stream| answer(&stream, links, data_dir, is_over)) {
+            tracing::warn!(%error, "somebody who asked at the socket of the data directory got no whole answer");
+        }
+    }
+}
+
+fn answer(stream: &UnixStream, links: &Links, data_dir: &Path, is_over: &AtomicBool) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut question = String::new();
+    BufReader::new(stream.take(QUESTION_LEN_MAX)).read_line(&mut question)?;
+    let out = BufWriter::with_capacity(BUFFER_LEN, stream);
+    match question.trim_end() {
+        ASK_BACKUP => {
+            tracing::info!("a backup begins");
+            write_store(links, data_dir, out, || is_over.load(Ordering::Acquire))?;
+            tracing::info!("a backup is out");
+            Ok(())
+        }
+        // Whoever looks whether somebody listens.
+        "" => Ok(()),
+        other => FrameWriter::begin(out)?.break_off(&format!("this node does not know what {:?} is", other)),
+    }
+}

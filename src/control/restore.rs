@@ -1,0 +1,134 @@
+//! A new store, made of a backup.
+
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+
+use carom_shards::CodeLength;
+
+use super::visits::copies::put_log;
+use crate::backup::frames::{FrameError, FrameReader};
+use crate::backup::{Counts, Section};
+use crate::store::links::dump::NewStore;
+use crate::store::links::{Links, StoreError, StoredRecord};
+
+/// Codes that a node may have given out in each second since the backup was taken: more than one can make durable. What it gave
+/// out then is known to nobody any more but to those who have the links, so these codes are never given out again.
+const CODES_PER_SECOND: u64 = 50_000;
+
+/// The same for the time between a segment being made and its codes being given out, at the least.
+const CODES_AT_LEAST: u64 = 10_000_000;
+
+/// Why a store could not be made.
+#[derive(Debug)]
+pub enum RestoreError {
+    /// The backup is not what was written.
+    Backup(FrameError),
+    /// The store does not take it.
+    Store(StoreError),
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RestoreError::Backup(error) => write!(f, "{error}"),
+            RestoreError::Store(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for RestoreError {}
+
+impl From<FrameError> for RestoreError {
+    fn from(error: FrameError) -> RestoreError {
+        RestoreError::Backup(error)
+    }
+}
+
+impl From<StoreError> for RestoreError {
+    fn from(error: StoreError) -> RestoreError {
+        RestoreError::Store(error)
+    }
+}
+
+/// The records of a stream, one after the other.
+struct Stream<R> {
+    reader: FrameReader<R>,
+    /// Those of the last frame, the last of them first.
+    waiting: Vec<(Section, StoredRecord)>,
+    is_over: bool,
+}
+
+impl<R: Read> Stream<R> {
+    /// Looks at the next record, which stays there.
+    fn peek(&mut self) -> Result<Option<Section>, FrameError> {
+        while self.waiting.is_empty() && !self.is_over {
+            let waiting = &mut self.waiting;
+            self.is_over = !self.reader.next_frame(|section, key, value| {
+                waiting.push((section, (key.to_vec(), value.to_vec())));
+                Ok::<_, FrameError>(())
+            })?;
+            self.waiting.reverse();
+        }
+        Ok(self.waiting.last().map(|(section, _)| *section))
+    }
+
+    /// Takes the next record of a section; none where that is over.
+    fn next_of(&mut self, section: Section) -> Result<Option<StoredRecord>, FrameError> {
+        let is_of = self.peek()? == Some(section);
+        Ok(self.waiting.pop_if(|_| is_of).map(|(_, record)| record))
+    }
+}
+
+/// Makes a store in `dir`, which is not there yet, of what `input` has, and puts visits that are not in it to the data directory. `told`
+/// hears how far it is.
+///
+/// # Errors
+/// What is wrong with the backup or the disk. What is in `dir` then is of no use.
+pub fn restore(
+    input: impl Read,
+    dir: &Path,
+    data_dir: &Path,
+    mut told: impl FnMut(&Counts),
+) -> Result<Counts, RestoreError> {
+    let mut stream = Stream { reader: FrameReader::begin(input)?, waiting: Vec::new(), is_over: false };
+    let store = NewStore::begin(dir)?;
+    for section in Section::of_store() {
+        let mut last: Vec<u8> = Vec::new();
+        store.fill(section, || -> Result<Option<StoredRecord>, RestoreError> {
+            let next = stream.next_of(section)?;
+            told(stream.reader.counts());
+            if let Some((key, _)) = &next {
+                // The library panics at such keys; checksums do not see what was written wrongly.
+                if *key <= last && !last.is_empty() {
+                    let what = format!("{section}: the key {} stands there twice, or out of order", key.escape_ascii());
+                    return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
+                }
+                last.clone_from(key);
+            }
+            Ok(next)
+        })?;
+    }
+    while let Some((key, piece)) = stream.next_of(Section::VisitLogs)? {
+        let seq = key.first_chunk().copied().map_or(0, u32::from_be_bytes);
+        put_log(data_dir, seq, &piece).map_err(|error| StoreError::Failed(error.to_string()))?;
+    }
+    if let Some(section) = stream.peek()? {
+        let what = format!("records of {section} stand behind those of later sections");
+        return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
+    }
+    store.end()?;
+    Ok(*stream.reader.counts())
+}
+
+/// Sees to it that no code is given out again that was given out after the backup was taken, so many seconds ago. Returns by how much
+/// the counters were raised, and for which lengths of codes.
+///
+/// # Errors
+/// Where the store fails.
+pub fn pass_over_codes(links: &Links, seconds: u64) -> Result<(u64, Vec<usize>), StoreError> {
+    let by = CODES_AT_LEAST.saturating_add(seconds.saturating_mul(CODES_PER_SECOND));
+    let lengths: Vec<(usize, u64)> =
+        CodeLength::MIN.and_longer().map(|length| (length.get(), length.codes())).collect();
+    Ok((by, links.raise_high_water(by, &lengths)?))
+}

@@ -1,0 +1,75 @@
+//! The socket of a data directory: how commands on the same machine reach the node that runs on it. Whoever may read the directory
+//! may speak to it, and nobody else.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Its name in the data directory.
+pub const SOCKET_FILE: &str = "control.sock";
+
+/// The name that it has until its rights are set.
+const SOCKET_FILE_NEW: &str = "control.sock.new";
+
+/// A name for something in a directory that is short whatever the directory is called: the address of a socket has 108 bytes.
+/// It holds for as long as the directory is open.
+fn short_name(data_dir: &Path, name: &str) -> io::Result<(File, PathBuf)> {
+    let dir = File::open(data_dir)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
+    Ok((dir, path))
+}
+
+/// Listens, in the place of whoever did before. Only one process may: the one that holds the lock of the directory.
+///
+/// # Errors
+/// Where the operating system refuses.
+pub fn listen(data_dir: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(data_dir.join(SOCKET_FILE_NEW)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let (_dir, path) = short_name(data_dir, SOCKET_FILE_NEW)?;
+    let listener = UnixListener::bind(path)?;
+    // Nobody can connect to it under its own name before it is only for us.
+    fs::set_permissions(data_dir.join(SOCKET_FILE_NEW), Permissions::from_mode(0o600))?;
+    fs::rename(data_dir.join(SOCKET_FILE_NEW), data_dir.join(SOCKET_FILE))?;
+    Ok(listener)
+}
+
+/// Connects to the node that runs on a data directory.
+///
+/// # Errors
+/// Where nobody listens, or this user may not.
+pub fn connect(data_dir: &Path) -> io::Result<UnixStream> {
+    let (_dir, path) = short_name(data_dir, SOCKET_FILE)?;
+    UnixStream::connect(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn a_long_name_is_no_obstacle_and_a_later_one_takes_the_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join("x".repeat(200));
+        fs::create_dir(&long).unwrap();
+        assert!(connect(&long).is_err());
+        let first = listen(&long).unwrap();
+        drop(first);
+        assert!(connect(&long).is_err());
+        let second = listen(&long).unwrap();
+        assert_eq!(fs::metadata(long.join(SOCKET_FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut client = connect(&long).unwrap();
+        let (mut server, _) = second.accept().unwrap();
+        client.write_all(b"hello").unwrap();
+        drop(client);
+        let mut heard = String::new();
+        server.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "hello");
+    }
+}
