@@ -29,6 +29,10 @@ use crate::{preflight, space_key};
 /// Bytes that are read and written at once.
 const BUFFER_LEN: usize = 1024 * 1024;
 
+/// Bytes after which what was written goes to the disk: a heap of it at the end would make the syncs of the node wait, which may
+/// be on the same disk.
+const SYNC_EVERY: u64 = 4 * 1024 * 1024;
+
 /// Makes a backup of a data directory in `dir`, whether a node runs on it or not.
 ///
 /// # Errors
@@ -135,6 +139,7 @@ fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(Coun
     let mut fingerprint = String::new();
     let mut progress = Progress::new(io::stderr().is_terminal(), None);
     let mut errors = io::stderr().lock();
+    let mut synced = 0;
     let read = || -> Result<Counts, FrameError> {
         let mut reader = FrameReader::copying(BufReader::with_capacity(BUFFER_LEN, input), copy)?;
         while reader.next_frame(|section, key, value| {
@@ -144,6 +149,10 @@ fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(Coun
             Ok::<_, FrameError>(())
         })? {
             progress.tick(&mut errors, reader.counts().of(Section::Links), reader.position());
+            if reader.position() - synced >= SYNC_EVERY {
+                synced = reader.position();
+                file.sync_data()?;
+            }
         }
         Ok(*reader.counts())
     };
