@@ -1,10 +1,9 @@
 //! The `carom` command: reads the command line, does what it says, and turns the outcome into an exit code.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use carom::cli::{Cli, Command, KeyCommand, ServeArgs};
-use carom::config::{Settings, environment};
+use carom::config::{LogFormat, Settings, environment};
 use carom::exit::Exit;
 use carom::{app_commands, backup_commands, logging, node, offline};
 
@@ -24,8 +23,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => {
-            // Nobody may be listening on standard error; the exit code still says it.
-            let _ = writeln!(std::io::stderr(), "carom: {exit}");
+            logging::tell_of_end(&exit);
             exit.reason.into()
         }
     }
@@ -34,7 +32,7 @@ fn main() -> ExitCode {
 fn serve(arguments: ServeArgs) -> Result<(), Exit> {
     let (file, flags) = arguments.split();
     let (settings, warnings) = Settings::load(file.as_deref(), environment(), flags)?;
-    logging::start(settings.log_level.as_str());
+    logging::start(settings.log_level.as_str(), settings.log_format == LogFormat::Json);
     for warning in warnings {
         tracing::warn!("{warning}");
     }

@@ -349,8 +349,8 @@ impl Node {
             trust: Arc::new(settings.trust.clone()),
             default_ttl: settings.default_ttl,
             app_creates: settings.limits.creates_per_second,
-            trusts_admin: config::check::on_loopback(settings.admin_listen),
-            is_open: settings.open,
+            trusts_admin: config::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
+            admin_hosts: names_of_admin(settings),
         });
         let sources = std::mem::take(&mut replenisher.sources);
         let attendant = backup::start(links.clone(), &settings.data_dir)
@@ -526,6 +526,12 @@ impl Node {
         }
         tracing::info!("ended");
     }
+}
+
+/// The names of the admin listener: those of the settings, and of the machine.
+fn names_of_admin(settings: &Settings) -> Vec<String> {
+    let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+    settings.admin_hosts.iter().cloned().chain([machine, "localhost".to_owned()]).collect()
 }
 
 /// What all cores are made from.

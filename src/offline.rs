@@ -7,7 +7,7 @@ use std::path::Path;
 use carom_shards::CodeSpace;
 
 use crate::cli::{KeyPlace, Source};
-use crate::config::{Flags, Settings, Warning, environment};
+use crate::config::{Flags, LogFormat, Settings, Warning, environment};
 use crate::control::export::{self, ExportError};
 use crate::control::import::{self, ImportError, ImportSetup};
 use crate::control::indexes;
@@ -114,7 +114,7 @@ pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
 pub(crate) fn settings_of(data_dir: Option<String>, file: Option<&Path>) -> Result<Settings, Exit> {
     let flags = Flags { data_dir, ..Flags::default() };
     let (settings, warnings) = Settings::load(file, environment(), flags)?;
-    logging::start(settings.log_level.as_str());
+    logging::start(settings.log_level.as_str(), settings.log_format == LogFormat::Json);
     for warning in warnings {
         tracing::warn!("{warning}");
     }

@@ -1,11 +1,12 @@
 //! The router of the admin listener: health, readiness, status, and apps with their keys. Not for the public.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hyper::body::Incoming;
-use hyper::header;
+use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 
 use super::problem::Problem;
@@ -20,9 +21,15 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
         let context = context.clone();
         Box::pin(async move {
             let path = request.uri().path().to_owned();
+            // Health is asked for by balancers, which name all kinds of hosts, and tells nothing.
+            if !["/healthz", "/readyz"].contains(&&*path)
+                && let Err(problem) = context.must_mean_us(&request)
+            {
+                return problem.into_answer();
+            }
             match path.split('/').skip(1).collect::<Vec<_>>()[..] {
                 ["apps", ref rest @ ..] => route_apps(&context, rest, request).await,
-                ["status" | "shorturl_status" | "metrics"] => match context.may_read_status(&request) {
+                ["status" | "shorturl_status" | "metrics"] => match context.may_manage(&request) {
                     Ok(()) => route(&context.desk, &request).await,
                     Err(problem) => problem.into_answer(),
                 },
@@ -33,21 +40,42 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
 }
 
 impl Context {
-    /// Whether whoever asks may know how the node is: where other machines can ask and keys are asked for, with one for all.
-    fn may_read_status<B>(&self, request: &Request<B>) -> Result<(), Problem> {
-        match self.site.is_open || self.desk.keys().is_empty() {
-            true => Ok(()),
-            false => self.may_manage(request),
+    /// Whether a browser that asks was led here by its user. A page of somebody else can make it ask, under a name of theirs that
+    /// leads to this address, or across origins; then the host or the origin is foreign.
+    fn must_mean_us<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
+        if !self.site.is_admin_host(host) {
+            let why = "The admin listener is not called that: ask for its address, or name the host in admin.hosts.";
+            return Err(Problem::forbidden(why));
+        }
+        let origin = request.headers().get(header::ORIGIN).map(HeaderValue::as_bytes);
+        let is_own = |origin: &[u8]| origin.strip_prefix(b"http://").is_some_and(|own| own.eq_ignore_ascii_case(host));
+        match origin {
+            Some(origin) if !is_own(origin) => Err(Problem::forbidden("Pages of other origins may not ask here.")),
+            _ => Ok(()),
         }
     }
 
-    /// Whether whoever asks may manage apps: on loopback everybody, elsewhere who shows a key for it.
+    /// Whether whoever asks may see how the node is, and manage apps: on loopback everybody, unless a key is asked for there too;
+    /// elsewhere who shows a key for it.
     fn may_manage<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         match self.site.trusts_admin {
             true => Ok(()),
             false if self.desk.keys().is_empty() => Err(Problem::no_key()),
             false => self.authenticate(request)?.caller.needs_all(Role::Admin),
         }
+    }
+}
+
+impl Site {
+    /// Whether a host, perhaps with a port, is a name of the admin listener. Addresses are: nobody else can give them a name.
+    fn is_admin_host(&self, host: &[u8]) -> bool {
+        let Ok(host) = std::str::from_utf8(host) else { return false };
+        if let Some(rest) = host.strip_prefix('[') {
+            return rest.split_once(']').is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok());
+        }
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name).to_ascii_lowercase();
+        name.parse::<Ipv4Addr>().is_ok() || self.admin_hosts.contains(&name)
     }
 }
 

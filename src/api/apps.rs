@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::create::instant;
@@ -36,11 +36,6 @@ pub(super) fn methods_at(segments: &[&str]) -> Option<&'static str> {
 
 /// Answers a request for a path below `/apps`, which is one that [`methods_at`] knows.
 pub(super) async fn serve(context: &Context, segments: &[&str], request: Request<Incoming>) -> Answer {
-    // No page of another site may do anything here, whatever name it has given to this machine.
-    if request.headers().contains_key(header::ORIGIN) {
-        return Problem::forbidden("Pages in a browser may not ask here: the request has the header Origin.")
-            .into_answer();
-    }
     let names: Vec<String> = segments.iter().map(|segment| percent_decoded(segment)).collect();
     match try_serve(context, &names, request).await {
         Ok((status, body)) => json_answer(status, &body),

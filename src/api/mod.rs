@@ -76,10 +76,10 @@ pub struct Site {
     pub default_ttl: Option<Duration>,
     /// Links that an app may make a second, where its key says nothing else; 0: any number.
     pub app_creates: u32,
-    /// Whether whoever reaches the admin listener may manage apps, without a key.
+    /// Whether whoever reaches the admin listener may do everything there, without a key.
     pub trusts_admin: bool,
-    /// Whether listeners were made open to other machines on purpose.
-    pub is_open: bool,
+    /// Names by which people reach the admin listener, in small letters.
+    pub admin_hosts: Vec<String>,
 }
 
 /// What a handler works with.

@@ -63,7 +63,10 @@ impl<'a> Checker<'a> {
         let creates = self.one(Key::LimitsCreatesPerSecond, |written| value::integer(written, 0, most));
         let misses = self.one(Key::LimitsMissesPerSecond, |written| value::integer(written, 0, most));
         let drain_delay = self.one(Key::DrainDelay, value::delay);
+        let admin_hosts = self.list(Key::AdminHosts, "name at least one, or leave it out", value::host_name);
+        let admin_requires_key = self.one(Key::AdminRequireKey, value::boolean);
         let log_level = self.one(Key::LogLevel, value::log_level);
+        let log_format = self.one(Key::LogFormat, value::log_format);
         let mut exposed = Vec::new();
         if let (Some(listen), Some(admin)) = (&listen, admin_listen) {
             self.listeners_apart(listen, admin);
@@ -98,7 +101,10 @@ impl<'a> Checker<'a> {
                 misses_per_second: u32::try_from(misses?).ok()?,
             },
             drain_delay: drain_delay?,
+            admin_hosts: admin_hosts.unwrap_or_default().into_iter().map(|(name, _)| name).collect(),
+            admin_requires_key: admin_requires_key?,
             log_level: log_level?,
+            log_format: log_format?,
             exposed,
             sources: self.sources.clone(),
         })

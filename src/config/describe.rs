@@ -150,7 +150,11 @@ fn value(settings: &Settings, key: Key) -> Shown {
         Key::DrainDelay => quote(&value::window_text(settings.drain_delay)),
         Key::LimitsCreatesPerSecond => settings.limits.creates_per_second.to_string(),
         Key::LimitsMissesPerSecond => settings.limits.misses_per_second.to_string(),
+        Key::AdminHosts if settings.admin_hosts.is_empty() => return Shown::Unset,
+        Key::AdminHosts => list_of(settings.admin_hosts.iter().cloned()),
+        Key::AdminRequireKey => settings.admin_requires_key.to_string(),
         Key::LogLevel => quote(settings.log_level.as_str()),
+        Key::LogFormat => quote(settings.log_format.as_str()),
     };
     Shown::Value(value)
 }

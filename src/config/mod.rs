@@ -13,6 +13,7 @@ pub mod keys;
 mod problem;
 mod raw;
 mod redis_url;
+mod registry;
 mod suggest;
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,7 @@ pub use cpus::{Cores, CpuChoice};
 pub use problem::{ConfigErrors, Problem, Source, Warning};
 pub use raw::Flags;
 pub use redis_url::{RedisUrl, is_name};
-pub use value::{BaseUrl, LogLevel};
+pub use value::{BaseUrl, LogFormat, LogLevel};
 
 use check::Checker;
 use keys::{Key, SETTINGS};
@@ -84,8 +85,14 @@ pub struct Settings {
     pub limits: Limits,
     /// How long new connections are taken after the signal to end.
     pub drain_delay: Duration,
+    /// Names by which the admin listener is reached, in small letters.
+    pub admin_hosts: Vec<String>,
+    /// Whether it asks for a key on loopback, too.
+    pub admin_requires_key: bool,
     /// How much is logged.
     pub log_level: LogLevel,
+    /// How lines of the log look.
+    pub log_format: LogFormat,
     /// Listeners that others than this machine can reach.
     exposed: Vec<Problem>,
     sources: [Source; SETTINGS.len()],

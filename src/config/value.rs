@@ -57,6 +57,41 @@ impl fmt::Display for BaseUrl {
     }
 }
 
+/// How lines of the log look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl LogFormat {
+    /// Its name in the settings.
+    pub fn as_str(self) -> &'static str {
+        if self == LogFormat::Json { "json" } else { "text" }
+    }
+}
+
+/// How lines of the log are to look.
+pub(super) fn log_format(written: &Written) -> Result<LogFormat, Wrong> {
+    let name = text(written)?.trim();
+    let known =
+        [LogFormat::Text, LogFormat::Json].into_iter().find(|format| format.as_str().eq_ignore_ascii_case(name));
+    known.ok_or_else(|| Wrong::new(format!("{} is neither text nor json", quoted(name)), "write one of the two"))
+}
+
+/// The name of a host, in small letters.
+pub(super) fn host_name(text: &str) -> Result<String, Wrong> {
+    let name = text.trim().to_ascii_lowercase();
+    let is_fit = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
+    if name.is_empty() || name.len() > 253 || !name.bytes().all(is_fit) {
+        let wrong = format!("{} is no host name", quoted(text));
+        return Err(Wrong::new(wrong, "write it without a scheme and a port, as carom1.example"));
+    }
+    Ok(name)
+}
+
 /// How much is logged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LogLevel {

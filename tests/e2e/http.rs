@@ -13,6 +13,9 @@ use socket2::{Domain, Socket, Type};
 
 use crate::node::PATIENCE;
 
+/// Whom requests are for, where nothing else is said.
+pub(crate) const HOST: &str = "carom.test";
+
 /// Where links are made.
 pub(crate) const SHORT_URLS: &str = "/rest/v3/short-urls";
 
@@ -333,7 +336,7 @@ impl Wire {
 
 /// The bytes of a request. `fields` are lines with their ends.
 pub(crate) fn request(method: &str, path: &str, fields: &str, body: &[u8]) -> Vec<u8> {
-    request_at("carom.test", method, path, fields, body)
+    request_at(HOST, method, path, fields, body)
 }
 
 /// The same for a host.

@@ -7,6 +7,7 @@
     reason = "helpers of tests, which the lint does not take for tests"
 )]
 
+mod admin;
 mod allow;
 mod apps;
 mod backup;

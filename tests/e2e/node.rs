@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::http::Wire;
+use crate::http::{HOST, Wire};
 
 /// The binary under test.
 pub(crate) const CAROM: &str = env!("CARGO_BIN_EXE_carom");
@@ -191,6 +191,8 @@ impl Setup {
         ours.for_each(|name| _ = command.env_remove(name));
         // What is missing is asked for a lot here, and from one address.
         command.env("CAROM_LIMITS_MISSES_PER_SECOND", "0");
+        // What requests of tests call everybody.
+        command.env("CAROM_ADMIN_HOSTS", HOST);
         command.envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the node can be started");

@@ -1,0 +1,107 @@
+//! The admin listener: who may ask it, and under which name; and the log that programs read.
+
+use serde_json::Value;
+
+use crate::apps;
+use crate::http::Wire;
+use crate::node::{Node, Setup, wait_until};
+
+/// The status of an answer to a request with these fields and no others.
+fn ask(node: &Node, method: &str, path: &str, fields: &str) -> u16 {
+    let mut wire = Wire::open(node.admin);
+    wire.send(format!("{method} {path} HTTP/1.1\r\n{fields}\r\n").as_bytes());
+    wire.reply().status
+}
+
+#[test]
+fn pages_of_others_cannot_make_a_browser_ask() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).cores(2).env("CAROM_ADMIN_HOSTS", "Carom1.example, ops.example").start();
+    let port = node.admin.port();
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let own = ["127.0.0.1", "localhost", "LOCALHOST", "[::1]", "10.1.2.3", "carom1.example", "OPS.example", &machine];
+    let foreign =
+        ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "[evil]", "[::1", "", "::1:2:3", "a b"];
+    for path in ["/status", "/metrics", "/apps", "/", "/status.css", "/none"] {
+        for host in own {
+            for host in [host.to_owned(), format!("{host}:{port}")] {
+                assert_ne!(ask(&node, "GET", path, &format!("Host: {host}\r\n")), 403, "{host} {path}");
+            }
+        }
+        for host in foreign {
+            assert!([400, 403].contains(&ask(&node, "GET", path, &format!("Host: {host}\r\n"))), "{host} {path}");
+        }
+        let host = format!("Host: 127.0.0.1:{port}\r\n");
+        assert_ne!(ask(&node, "GET", path, &format!("{host}Origin: http://127.0.0.1:{port}\r\n")), 403, "{path}");
+        for origin in [
+            "http://evil.example",
+            "null",
+            "http://127.0.0.1:1",
+            "https://127.0.0.1",
+            "",
+            "http://127.0.0.1:8081.evil.example",
+        ] {
+            assert_eq!(ask(&node, "GET", path, &format!("{host}Origin: {origin}\r\n")), 403, "{origin} {path}");
+        }
+    }
+    // Nothing was made in another's name.
+    let body = r#"{"app": "evil"}"#;
+    let mut wire = Wire::open(node.admin);
+    let head = format!(
+        "POST /apps HTTP/1.1\r\nHost: evil.example\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    wire.send(format!("{head}{body}").as_bytes());
+    assert_eq!(wire.reply().status, 403);
+    assert_eq!(Wire::open(node.admin).get_at("localhost", "/apps").json()["apps"], Value::Array(vec![]));
+    // A balancer may call it what it likes.
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(ask(&node, "GET", path, "Host: health.invalid\r\n"), 200);
+    }
+    node.terminate();
+}
+
+#[test]
+fn a_key_can_be_asked_for_on_loopback_and_is_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (admin, reader) = (apps::key(&setup, "ops", "admin"), apps::key(&setup, "shop", "read"));
+    let node = setup.start();
+    let status = |node: &Node, path: &str, key: &str| {
+        let fields = if key.is_empty() { String::new() } else { format!("X-Api-Key: {key}\r\n") };
+        ask(node, "GET", path, &format!("Host: 127.0.0.1\r\n{fields}"))
+    };
+    wait_until("keys", || node.wire().get("/rest/v3/short-urls").status == 401);
+    let paths = ["/status", "/shorturl_status", "/metrics", "/apps"];
+    assert!(paths.iter().all(|path| status(&node, path, "") == 200));
+    let node = node.terminate().env("CAROM_ADMIN_REQUIRE_KEY", "true").start();
+    for path in paths {
+        let told = ["", "wrong", &reader, &admin].map(|key| status(&node, path, key));
+        assert_eq!(told, [401, 401, 403, 200], "{path}");
+        // As Prometheus sends it.
+        assert_eq!(ask(&node, "GET", path, &format!("Host: 127.0.0.1\r\nAuthorization: Bearer {admin}\r\n")), 200);
+    }
+    assert_eq!(status(&node, "/readyz", ""), 200);
+    node.terminate();
+}
+
+#[test]
+fn the_log_can_be_read_by_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data")).env("CAROM_LOG_FORMAT", "json").env("CAROM_LOG_LEVEL", "info");
+    let node = setup.start();
+    node.wire().shorten("https://example.org/?secret=1");
+    let log = node.log();
+    let lines: Vec<Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect();
+    assert!(
+        !lines.is_empty() && lines.iter().all(|line| line["level"].is_string() && line["message"].is_string()),
+        "{log}"
+    );
+    assert!(!log.contains("secret=1"));
+    let setup = node.terminate();
+    // The last word, too.
+    let (code, said) = setup.argument("--listen").argument("192.0.2.1:1").env("CAROM_OPEN", "true").fail();
+    let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!((code, last["exit_code"].as_i64(), last["remedy"].is_string()), (14, Some(14), true), "{said}");
+}
