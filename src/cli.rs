@@ -58,6 +58,8 @@ pub enum Command {
         #[arg(value_name = "FILE", default_value = "-")]
         file: Source,
     },
+    /// Show how a node is, again each second.
+    Status(StatusArgs),
     /// Copy everything of a data directory to a folder, consistently, while its node runs or not.
     #[command(after_help = BACKUP)]
     Backup {
@@ -120,6 +122,26 @@ pub struct ServeArgs {
     /// Let listeners be reachable from other machines, although anybody there may create, change and delete links
     #[arg(long)]
     pub open: bool,
+}
+
+/// Which node to ask, and how to show what it says.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct StatusArgs {
+    /// Where its admin listener is [default: admin_listen of the settings]
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<String>,
+    /// The settings file of the node [default: CAROM_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A file with a key of the role admin, where one is asked for.
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Once, and not again each second.
+    #[arg(long)]
+    pub once: bool,
+    /// As JSON, one line for each look.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What to do with apps and their keys.
@@ -263,6 +285,7 @@ Examples:
   carom check-config /etc/carom.toml     are they right, and what holds in the end?
   carom import --data-dir /var/lib/carom links.ndjson
   carom export --data-dir /var/lib/carom | gzip > links.ndjson.gz
+  carom status                           how the node on this machine is
   carom backup /backups/today            a consistent copy of a running node; `verify` and `restore` read it
   carom app add shop                     a key for a caller of the API
   (umask 077; carom key new > space.key) a key that several data directories can share

@@ -38,6 +38,7 @@ pub mod private_code;
 pub mod record;
 pub mod space_key;
 pub mod stats;
+pub mod status_command;
 pub mod store;
 pub mod tls;
 pub mod visits;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use carom::cli::{Cli, Command, KeyCommand, ServeArgs};
 use carom::config::{LogFormat, Settings, environment};
 use carom::exit::Exit;
-use carom::{app_commands, backup_commands, logging, node, offline};
+use carom::{app_commands, backup_commands, logging, node, offline, status_command};
 
 fn main() -> ExitCode {
     let done = match Cli::read().command {
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         Command::CheckConfig { file } => offline::check_config(file.as_deref()),
         Command::Import { data_dir, config, file } => offline::import(data_dir, config.as_deref(), &file),
         Command::Export { data_dir, file } => offline::export(data_dir, &file),
+        Command::Status(arguments) => status_command::run(&arguments),
         Command::Backup { dir, place } => backup_commands::backup(&dir, place),
         Command::Verify { dir } => backup_commands::verify(&dir),
         Command::Restore { dir, place } => backup_commands::restore(&dir, place),

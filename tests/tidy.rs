@@ -46,9 +46,10 @@ const LEAVES: &[&str] = &[
 
 /// What else each room and module of `src/` may use of the others. `main` may use all.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("main", &["app_commands", "backup_commands", "cli", "config", "logging", "node", "offline"]),
+    ("main", &["app_commands", "backup_commands", "cli", "config", "logging", "node", "offline", "status_command"]),
     ("node", &["config", "preflight", "space_key", "control", "core", "api", "store"]),
     ("offline", &["cli", "config", "logging", "node", "preflight", "space_key", "control"]),
+    ("status_command", &["cli", "config", "store"]),
     ("backup_commands", &["cli", "config", "node", "offline", "preflight", "space_key", "control", "store"]),
     ("app_commands", &["cli", "config", "node", "offline", "preflight", "control"]),
     ("logging", &[]),

@@ -15,6 +15,8 @@ pub struct HttpText {
     agent: Agent,
     url: String,
     len_max: u64,
+    /// The API key that is shown.
+    key: Option<String>,
     /// The tag of the last answer, and the answer.
     last: Option<(String, Vec<u8>)>,
 }
@@ -32,7 +34,14 @@ impl HttpText {
             .user_agent(concat!("carom/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls.build())
             .build();
-        HttpText { agent: agent.into(), url: url.to_owned(), len_max, last: None }
+        HttpText { agent: agent.into(), url: url.to_owned(), len_max, key: None, last: None }
+    }
+
+    /// The same with an API key of carom's.
+    #[must_use]
+    pub fn with_key(mut self, key: Option<String>) -> HttpText {
+        self.key = key;
+        self
     }
 
     /// The text as it is now.
@@ -41,6 +50,9 @@ impl HttpText {
     /// Why it is not to be had: no answer in time, another status than 200, too long.
     pub fn read(&mut self) -> Result<Vec<u8>, String> {
         let mut request = self.agent.get(&self.url).header(header::ACCEPT, "application/json");
+        if let Some(key) = &self.key {
+            request = request.header("X-Api-Key", key);
+        }
         if let Some((tag, _)) = &self.last {
             request = request.header(header::IF_NONE_MATCH, tag);
         }

@@ -1,10 +1,12 @@
 //! The admin listener: who may ask it, and under which name; and the log that programs read.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::apps;
 use crate::http::Wire;
-use crate::node::{Node, Setup, wait_until};
+use crate::node::{CAROM, Node, Setup, wait_until};
 
 /// The status of an answer to a request with these fields and no others.
 fn ask(node: &Node, method: &str, path: &str, fields: &str) -> u16 {
@@ -104,4 +106,48 @@ fn the_log_can_be_read_by_programs() {
     let (code, said) = setup.argument("--listen").argument("192.0.2.1:1").env("CAROM_OPEN", "true").fail();
     let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     assert_eq!((code, last["exit_code"].as_i64(), last["remedy"].is_string()), (14, Some(14), true), "{said}");
+}
+
+/// Runs `carom status` once; its exit code, and what it said.
+fn status(node: &Node, arguments: &[&str]) -> (Option<i32>, String) {
+    let made = Command::new(CAROM)
+        .args(["status", "--once", "--admin", &node.admin.to_string()])
+        .args(arguments)
+        .output()
+        .expect("the command can be run");
+    (made.status.code(), String::from_utf8([made.stdout, made.stderr].concat()).unwrap())
+}
+
+#[test]
+fn the_status_is_shown_in_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path()).cores(3);
+    let node = setup.start();
+    (0..50).for_each(|number| _ = node.wire().shorten(&format!("https://example.org/{number}")));
+    let (code, said) = status(&node, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    for part in
+        ["ready", "links 50", "redirects/s", "store   writable", "of 7 characters never given out", "alarms  none"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // One line for each core.
+    let is_core =
+        |line: &&str| line.split_whitespace().filter(|word| word.replace(',', "").parse::<f64>().is_ok()).count() == 12;
+    assert_eq!(said.lines().filter(is_core).count(), 3, "{said}");
+    let (_, json) = status(&node, &["--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["links"], 50);
+    // A key where one is asked for.
+    let key = dir.path().join("key");
+    std::fs::write(&key, apps::key(&setup, "ops", "admin") + "\n").unwrap();
+    let node = node.terminate().env("CAROM_ADMIN_REQUIRE_KEY", "true").start();
+    let (code, said) = status(&node, &[]);
+    assert!(code == Some(1) && said.contains("401") && said.contains("--key-file"), "{said}");
+    let (code, said) = status(&node, &["--key-file", key.to_str().unwrap()]);
+    assert!(code == Some(0) && said.contains("links 50"), "{said}");
+    let address = node.admin.to_string();
+    node.terminate();
+    let made = Command::new(CAROM).args(["status", "--admin", &address]).output().unwrap();
+    let said = String::from_utf8(made.stderr).unwrap();
+    assert!(made.status.code() == Some(1) && said.contains(&address), "{said}");
 }

@@ -1,0 +1,339 @@
+//! `carom status`: the status of a node in a terminal, asked for again each second.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::cli::StatusArgs;
+use crate::config::{Flags, Settings, environment};
+use crate::exit::{Exit, Reason};
+use crate::store::http::HttpText;
+
+/// How often the node is asked.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long it may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest status, bytes.
+const LEN_MAX: u64 = 16 << 20;
+
+/// Alarms that are shown; the newest.
+const ALARMS: usize = 8;
+
+/// What a node has said, and when.
+struct Sample {
+    status: Value,
+    at: Instant,
+}
+
+/// Shows the status of a node until somebody interrupts, or once.
+///
+/// # Errors
+/// Where the node cannot be asked, and is asked once.
+pub fn run(arguments: &StatusArgs) -> Result<(), Exit> {
+    let url = url_of(arguments)?;
+    let mut node = HttpText::new(&url, PATIENCE, LEN_MAX).with_key(key_of(arguments)?);
+    let mut ask = || -> Result<Sample, Exit> {
+        let text = node.read().map_err(|why| no_answer(&url, &why))?;
+        let status = serde_json::from_slice(&text).map_err(|error| no_answer(&url, &error))?;
+        Ok(Sample { status, at: Instant::now() })
+    };
+    if arguments.json && arguments.once {
+        print(&format!("{:#}\n", ask()?.status));
+        return Ok(());
+    }
+    let is_terminal = io::stdout().is_terminal() && !arguments.once;
+    let mut before: Option<Sample> = None;
+    loop {
+        let begun = Instant::now();
+        match ask() {
+            Ok(now) if arguments.json => print(&format!("{}\n", now.status)),
+            // Rates need two looks.
+            Ok(now) => {
+                if let Some(before) = &before {
+                    let text = render(&before.status, &now.status, now.at - before.at, &url);
+                    print(&if is_terminal { format!("\x1b[H\x1b[J{text}") } else { text + "\n" });
+                    if arguments.once {
+                        return Ok(());
+                    }
+                }
+                before = Some(now);
+            }
+            Err(exit) if arguments.once || before.is_none() => return Err(exit),
+            // A node that is restarted comes back.
+            Err(exit) => print(&format!("{}\n", exit.what)),
+        }
+        std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
+    }
+}
+
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    // Whoever reads it may have enough; then there is nobody to tell.
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Where the node tells of itself.
+fn url_of(arguments: &StatusArgs) -> Result<String, Exit> {
+    let address = match &arguments.admin {
+        Some(address) => address.clone(),
+        None => {
+            let (settings, _) = Settings::load(arguments.config.as_deref(), environment(), Flags::default())?;
+            let mut address = settings.admin_listen;
+            if address.ip().is_unspecified() {
+                let own = if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
+                address.set_ip(own);
+            }
+            address.to_string()
+        }
+    };
+    let address = if address.contains("://") { address } else { format!("http://{address}") };
+    Ok(format!("{}/status", address.trim_end_matches('/')))
+}
+
+/// The key that is shown to the node.
+fn key_of(arguments: &StatusArgs) -> Result<Option<String>, Exit> {
+    let Some(file) = &arguments.key_file else { return Ok(None) };
+    let wrong = |what: &str| Exit::new(Reason::Usage, format!("{}: {what}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
+    match text.trim() {
+        key if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Some(key.to_owned())),
+        _ => Err(wrong("no key is in it; `carom app add NAME --role admin` makes one")),
+    }
+}
+
+fn no_answer(url: &str, why: &dyn std::fmt::Display) -> Exit {
+    Exit::new(Reason::Incomplete, format!("{url}: {why}")).with_remedy(
+        "see whether a node runs there; --admin names another address, and --key-file a key where one is asked for (401, 403)",
+    )
+}
+
+/// A page for the terminal. Rates are those of the time between two looks.
+fn render(before: &Value, now: &Value, time: Duration, url: &str) -> String {
+    let mut page = String::new();
+    let state = match (now["draining"].as_bool(), now["ready"].as_bool()) {
+        (Some(true), _) => "draining",
+        (_, Some(true)) => "ready",
+        _ => "starting",
+    };
+    let rate = |pointer: &str| rate(number(before, pointer), number(now, pointer), time);
+    let sum = |status: &Value, name: &str| cores(status).iter().map(|core| number(core, name)).sum::<f64>();
+    let sum_rate = |name: &str| self::rate(sum(before, name), sum(now, name), time);
+    // Writing to a text cannot fail.
+    let _ = writeln!(
+        page,
+        "carom {}   {state}   up {}   {url}\n",
+        now["version"].as_str().unwrap_or("?"),
+        span(number(now, "/uptimeSeconds"))
+    );
+    let _ = writeln!(
+        page,
+        "links {}   redirects {}/s   misses {}/s   changes {}/s   connections {}\n",
+        grouped(number(now, "/links")),
+        grouped(sum_rate("/redirects")),
+        grouped(sum_rate("/misses")),
+        grouped(rate("/store/update")),
+        grouped(sum(now, "/connections")),
+    );
+    render_cores(&mut page, before, now, time);
+    render_node(&mut page, now, rate("/store/update"));
+    render_alarms(&mut page, now);
+    page
+}
+
+fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) {
+    let titles = [
+        "core",
+        "CPU",
+        "links",
+        "MiB",
+        "connections",
+        "redirects/s",
+        "misses/s",
+        "mesh/s",
+        "codes ready",
+        "p50 µs",
+        "p99 µs",
+        "max µs",
+    ];
+    let mut rows = vec![titles.map(str::to_owned)];
+    let earlier = cores(before);
+    for (index, core) in cores(now).iter().enumerate() {
+        let rate = |pointer: &str| {
+            let was = earlier.get(index).map_or(0.0, |core| number(core, pointer));
+            grouped(rate(was, number(core, pointer), time))
+        };
+        let latency = |pointer: &str| match core.pointer(pointer).and_then(Value::as_f64) {
+            Some(micros) => format!("{micros:.1}"),
+            None => "–".to_owned(),
+        };
+        rows.push([
+            grouped(number(core, "/core")),
+            grouped(number(core, "/cpu")),
+            grouped(number(core, "/links")),
+            format!("{:.1}", number(core, "/mapBytes") / f64::from(1 << 20)),
+            grouped(number(core, "/connections")),
+            rate("/redirects"),
+            rate("/misses"),
+            rate("/forwardedOut"),
+            grouped(number(core, "/codes/remaining")),
+            latency("/latencyMicros/p50"),
+            latency("/latencyMicros/p99"),
+            latency("/latencyMicros/max"),
+        ]);
+    }
+    let widths: [usize; 12] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    for row in &rows {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+        let _ = writeln!(page, "{}", cells.join("  "));
+    }
+    page.push('\n');
+}
+
+fn render_node(page: &mut String, now: &Value, changes: f64) {
+    let writable = if now["store"]["writable"] == true { "writable" } else { "TAKES NO WRITES" };
+    let _ = writeln!(
+        page,
+        "store   {writable}, {} commits, {:.2} ms each, of which the sync {:.2} ms; {} waiting",
+        grouped(number(now, "/store/commits")),
+        number(now, "/store/commitMicrosMean") / 1_000.0,
+        number(now, "/store/syncMicrosMean") / 1_000.0,
+        grouped(number(now, "/store/queue")),
+    );
+    let left = number(now, "/issuer/remaining");
+    let lasts = if changes > 0.0 { format!("; at this rate for {}", span(left / changes)) } else { String::new() };
+    let _ = writeln!(
+        page,
+        "codes   {} of {} characters never given out{lasts}",
+        grouped(left),
+        number(now, "/issuer/codeLength")
+    );
+    if now["redis"]["configured"] == true {
+        let state = if now["redis"]["connected"] == true { "connected" } else { "AWAY" };
+        let nodes = now["fleet"]["nodes"].as_array().map_or(0, Vec::len);
+        let _ = writeln!(
+            page,
+            "fleet   Redis {state}, {nodes} nodes, {} to bring there, {} ms behind",
+            grouped(number(now, "/fleet/outbox")),
+            grouped(number(now, "/fleet/lagMillis")),
+        );
+    }
+    for (name, list) in [("allow", "allowList"), ("block", "blockList")] {
+        if now[list].is_object() {
+            let (fixed, dynamic) = (number(&now[list], "/static"), number(&now[list], "/dynamic"));
+            let _ = writeln!(page, "{name}   {} hosts of the settings, {} others", grouped(fixed), grouped(dynamic));
+        }
+    }
+}
+
+fn render_alarms(page: &mut String, now: &Value) {
+    let alarms = now["alarms"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let on = alarms.iter().filter(|alarm| alarm["cleared"].is_null()).count();
+    let _ = writeln!(page, "alarms  {}", if on == 0 { "none".to_owned() } else { format!("{on} ON") });
+    for alarm in alarms.iter().rev().take(ALARMS) {
+        let text = |name: &str| plain(alarm[name].as_str().unwrap_or_default());
+        let until = if alarm["cleared"].is_null() { String::new() } else { format!(" until {}", text("cleared")) };
+        let _ = writeln!(page, "  {} since {}{until}\n    {}", text("name"), text("since"), text("text"));
+    }
+}
+
+/// A text without what a terminal would take for an order.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+fn cores(status: &Value) -> &[Value] {
+    status["cores"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn number(value: &Value, pointer: &str) -> f64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+/// What came a second; nothing where the node was restarted in between.
+fn rate(before: f64, now: f64, time: Duration) -> f64 {
+    ((now - before) / time.as_secs_f64().max(1e-3)).max(0.0)
+}
+
+/// A whole number with its thousands apart.
+fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A span of time in its largest unit, and the next one.
+fn span(seconds: f64) -> String {
+    let units = [("year", 31_557_600.0), ("day", 86_400.0), ("h", 3_600.0), ("min", 60.0), ("s", 1.0)];
+    let at = units.iter().position(|(_, unit)| seconds >= *unit).unwrap_or(units.len() - 1);
+    let (name, unit) = units[at];
+    let whole = (seconds / unit).floor();
+    let plural = if name.len() > 3 || name == "day" { if whole == 1.0 { "" } else { "s" } } else { "" };
+    let first = format!("{} {name}{plural}", grouped(whole));
+    match units.get(at + 1) {
+        Some((next, unit)) if at > 0 => {
+            format!("{first} {} {next}", grouped(((seconds - whole * units[at].1) / unit).floor()))
+        }
+        _ => first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn times_and_numbers_are_for_people() {
+        for (seconds, text) in [
+            (0.0, "0 s"),
+            (59.0, "59 s"),
+            (61.0, "1 min 1 s"),
+            (90_000.0, "1 day 1 h"),
+            (200_000.0, "2 days 7 h"),
+            (3.2e11, "10,140 years"),
+        ] {
+            assert_eq!(span(seconds), text);
+        }
+        assert_eq!(grouped(1_234_567.4), "1,234,567");
+        assert_eq!(grouped(0.0), "0");
+    }
+
+    #[test]
+    fn a_page_has_rates_and_what_is_wrong() {
+        let core = |redirects: u64| json!({"core": 0, "cpu": 2, "links": 1_500, "mapBytes": 3 << 20, "connections": 7, "redirects": redirects});
+        let before = json!({"cores": [core(1_000)], "store": {"update": 10}});
+        let now = json!({
+            "version": "9.9.9", "ready": true, "uptimeSeconds": 61, "links": 1_500, "cores": [core(21_000)],
+            "store": {"update": 30, "writable": false}, "issuer": {"remaining": 864_000, "codeLength": 7},
+            "alarms": [{"name": "store_failed", "since": "2026-01-01T00:00:00Z", "cleared": null, "text": "the disk\u{1b}[31m is gone"}],
+        });
+        let page = render(&before, &now, Duration::from_secs(2), "http://127.0.0.1:1/status");
+        for part in [
+            "carom 9.9.9   ready   up 1 min 1 s",
+            "links 1,500   redirects 10,000/s",
+            "changes 10/s   connections 7",
+            "TAKES NO WRITES",
+            "864,000 of 7 characters never given out; at this rate for 1 day 0 h",
+            "alarms  1 ON",
+            "store_failed since 2026-01-01T00:00:00Z\n    the disk[31m is gone",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!page.contains('\u{1b}'));
+        // A node that was restarted, or tells little, is no trouble.
+        assert!(render(&now, &json!({}), Duration::ZERO, "").contains("redirects 0/s"));
+    }
+}
