@@ -19,6 +19,7 @@ mod changes;
 mod copies;
 mod crash;
 mod crowd;
+mod deploy;
 mod domains;
 mod edge;
 mod endings;

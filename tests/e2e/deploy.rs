@@ -1,0 +1,88 @@
+//! What is installed beside the binary: units and kernel settings, each read by the program that it is for.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::node::CAROM;
+
+const SERVICE: &str = include_str!("../../deploy/systemd/carom.service");
+const SOCKET: &str = include_str!("../../deploy/systemd/carom.socket");
+const SYSCTL: &str = include_str!("../../deploy/sysctl.d/60-carom.conf");
+
+/// Runs `systemd-analyze`; what it said.
+fn analyze(arguments: &[&str]) -> String {
+    let made =
+        Command::new("systemd-analyze").args(arguments).output().expect("systemd-analyze, which `make test` installs");
+    let said = String::from_utf8([made.stdout, made.stderr].concat()).unwrap();
+    assert!(made.status.success(), "{arguments:?}: {said}");
+    said
+}
+
+/// The values of a key in a unit.
+fn values<'t>(unit: &'t str, key: &str) -> Vec<&'t str> {
+    unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
+}
+
+#[test]
+fn units_are_understood_and_take_away_what_is_not_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    // It looks whether the program is there.
+    let service = write("carom.service", &SERVICE.replace("/usr/bin/carom", CAROM));
+    let socket = write("carom.socket", SOCKET);
+    let said = analyze(&["verify", "--man=no", &service, &socket]);
+    assert!(!said.contains("carom"), "{said}");
+    // Of ten, the less the better; above two somebody has to look again.
+    analyze(&["security", "--offline=true", "--threshold=20", &service]);
+    // The ring is not filtered away.
+    let allowed = analyze(&["syscall-filter", "@aio"]);
+    let groups = analyze(&["syscall-filter", "@system-service"]);
+    assert!(groups.contains("@aio") && SERVICE.contains("SystemCallFilter=@system-service\n"));
+    for call in ["io_uring_setup", "io_uring_enter", "io_uring_register"] {
+        assert!(allowed.contains(call), "{call}");
+    }
+}
+
+#[test]
+fn every_line_has_its_reason() {
+    for (name, text) in [("service", SERVICE), ("socket", SOCKET), ("sysctl", SYSCTL)] {
+        let mut has_reason = false;
+        for line in text.lines() {
+            match line {
+                "" => has_reason = false,
+                line if line.starts_with('#') => has_reason = true,
+                line if line.starts_with('[')
+                    || ["Description", "WantedBy"].iter().any(|key| line.starts_with(key)) => {}
+                // A comment may be about the lines that follow it, up to an empty one.
+                line => assert!(has_reason || line.starts_with("Documentation"), "{name}: no reason for {line}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_unit_restarts_after_what_a_restart_may_cure() {
+    let prevented = values(SERVICE, "RestartPreventExitStatus");
+    let codes: Vec<u8> = prevented[0].split(' ').map(|code| code.parse().unwrap()).collect();
+    use carom::exit::Reason;
+    let hopeless = [Reason::Usage, Reason::SpaceKey, Reason::PublicWithoutOpen, Reason::Certificate];
+    assert_eq!(codes, hopeless.map(Reason::code));
+    assert!(values(SERVICE, "ExecStart")[0].starts_with("/usr/bin/carom serve "));
+}
+
+#[test]
+fn kernel_settings_are_those_of_a_kernel() {
+    let mut count = 0;
+    for line in SYSCTL.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (key, value) = line.split_once(" = ").unwrap();
+        assert!(value.parse::<u64>().is_ok(), "{line}");
+        assert!(Path::new("/proc/sys").join(key.replace('.', "/")).exists(), "this kernel has no {key}");
+        count += 1;
+    }
+    assert!(count >= 5);
+}
