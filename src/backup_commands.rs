@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::backup::frames::{FrameError, FrameReader};
@@ -16,7 +16,6 @@ use crate::control::backup::{ask, write_store};
 use crate::control::inspect::{Each, Records, Report, inspect};
 use crate::control::progress::{Progress, rate};
 use crate::control::restore::{RestoreError, pass_over_codes, restore as restore_store};
-use crate::control::visits::copies::remove_logs;
 use crate::dates;
 use crate::exit::{Exit, Reason};
 use crate::node::{lock, open_store, store_exit};
@@ -79,6 +78,7 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
     // A node that runs holds the lock, and gives its store out itself.
     let (counts, fingerprint) = match lock(&settings.data_dir) {
         Ok(_lock) => {
+            must_be_owner(&settings.data_dir)?;
             let (links, _) = open_store(settings)?;
             let (input, output) = io::pipe().map_err(|error| incomplete(&error))?;
             std::thread::scope(|scope| {
@@ -111,6 +111,7 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
         Err(error) => return Err(incomplete(&format!("{}: {error}", apps.display()))),
     }
     let has_key = files.contains_key(space_key::FILE_NAME);
+    let report = look(&mut OfFile(dir)).map_err(|error| incomplete(&error))?;
     let manifest = Manifest { taken_ms, fingerprint, files, counts };
     keep(dir, MANIFEST_FILE, manifest.to_text().as_bytes())?;
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| incomplete(&error))?;
@@ -127,6 +128,14 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
             io::stderr(),
             "warning: the secret key (fingerprint {}) is not in the data directory and not in the backup: keep it as well",
             manifest.fingerprint
+        );
+    }
+    tell(&report);
+    // It is kept all the same: a backup of what can be read is better than none.
+    if !report.is_good() {
+        let _ = writeln!(
+            io::stderr(),
+            "warning: {report}: the store itself is not whole; see store_damaged in the runbook"
         );
     }
     Ok(())
@@ -179,26 +188,22 @@ fn key_of(settings: &Settings, fingerprint: &str) -> Result<Option<String>, Exit
 ///
 /// # Errors
 /// What is wrong.
-pub fn verify(dir: &Path) -> Result<(), Exit> {
-    let report = if dir.join(MANIFEST_FILE).exists() || dir.join(STORE_FILE).exists() {
-        verify_backup(dir)?.1
-    } else if dir.join("links").is_dir() {
-        verify_data(dir)?
+pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
+    let is_there = |name: &str| {
+        dir.join(name).try_exists().map_err(|error| Exit::new(Reason::Usage, format!("{}: {error}", dir.display())))
+    };
+    let report = if is_there(MANIFEST_FILE)? || is_there(STORE_FILE)? {
+        verify_backup(dir)?
+    } else if is_there("links")? {
+        verify_data(dir, config)?
     } else {
         let what = format!("{} is neither a backup nor a data directory", dir.display());
         return Err(Exit::new(Reason::Usage, what)
             .with_remedy("name a folder that `carom backup` has made, or the data directory of a node"));
     };
-    let errors = &mut io::stderr().lock();
-    for wrong in &report.wrong {
-        let _ = writeln!(errors, "wrong: {wrong}");
-    }
-    if report.surplus > 0 {
-        let _ = writeln!(errors, "note: {} entries of indexes are of no link; they do no harm", report.surplus);
-    }
+    tell(&report);
     if !report.is_good() {
-        return Err(Exit::new(Reason::Incomplete, format!("{}: {report}", dir.display()))
-            .with_remedy("restore an older backup that is whole, or what is missing from an export"));
+        return Err(not_good(dir, &report));
     }
     print(&format!(
         "{}: {} links, {} records in all; every record can be read, and the indexes agree\n",
@@ -207,6 +212,39 @@ pub fn verify(dir: &Path) -> Result<(), Exit> {
         report.counts.total()
     ));
     Ok(())
+}
+
+/// Says what was found.
+fn tell(report: &Report) {
+    let errors = &mut io::stderr().lock();
+    for wrong in &report.wrong {
+        let _ = writeln!(errors, "wrong: {wrong}");
+    }
+    for name in &report.missing {
+        let _ = writeln!(errors, "note: {name} is not there yet: the next start makes it");
+    }
+    if report.surplus > 0 {
+        let _ = writeln!(errors, "note: {} entries of indexes are of no link; they do no harm", report.surplus);
+    }
+}
+
+fn not_good(dir: &Path, report: &Report) -> Exit {
+    Exit::new(Reason::Incomplete, format!("{}: {report}", dir.display())).with_remedy(
+        "the rest is whole and can be used; what is wrong comes from the store that it was taken of: see store_damaged in the runbook",
+    )
+}
+
+/// Opening the store writes to it: files that another user owns then would keep the node out.
+fn must_be_owner(data_dir: &Path) -> Result<(), Exit> {
+    let owner = fs::metadata(data_dir).map(|meta| meta.uid());
+    let me = rustix::process::geteuid();
+    match owner {
+        Ok(owner) if me.is_root() && owner != me.as_raw() => {
+            let what = format!("{} belongs to the user {owner}, and this is root", data_dir.display());
+            Err(Exit::new(Reason::Usage, what).with_remedy("run it as that user: sudo -u carom carom ..."))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A data directory that this process has locked.
@@ -242,20 +280,24 @@ impl Records for OfFile<'_> {
     }
 }
 
-fn verify_data(dir: &Path) -> Result<Report, Exit> {
-    let settings = settings_of(Some(dir.display().to_string()), None)?;
+fn verify_data(dir: &Path, config: Option<&Path>) -> Result<Report, Exit> {
+    let settings = settings_of(Some(dir.display().to_string()), config)?;
+    must_be_owner(dir)?;
     let _lock = lock(&settings.data_dir)?;
     let (links, _) = open_store(&settings)?;
     look(&mut OfView(links.view())).map_err(|error| store_exit(&error))
 }
 
-fn verify_backup(dir: &Path) -> Result<(Manifest, Report), Exit> {
+fn verify_backup(dir: &Path) -> Result<Report, Exit> {
     let manifest = read_manifest(dir)?;
     let damaged = |name: &str, what: &dyn std::fmt::Display| {
         Exit::new(Reason::StoreDamaged, format!("{}: {what}", dir.join(name).display()))
             .with_remedy("take another backup")
     };
     for (name, expected) in &manifest.files {
+        if ![STORE_FILE, space_key::FILE_NAME, apps_file::FILE_NAME].contains(&name.as_str()) {
+            return Err(damaged(MANIFEST_FILE, &format!("it names {name:?}, which no backup has")));
+        }
         let path = dir.join(name);
         let found = match name == STORE_FILE {
             true => fs::metadata(&path).map(|meta| FileSum { bytes: meta.len(), sum: 0 }),
@@ -277,7 +319,7 @@ fn verify_backup(dir: &Path) -> Result<(Manifest, Report), Exit> {
     if report.counts != manifest.counts {
         return Err(damaged(STORE_FILE, &format!("it has other records than {MANIFEST_FILE} says")));
     }
-    Ok((manifest, report))
+    Ok(report)
 }
 
 fn look<R: Records>(records: &mut R) -> Result<Report, R::Error> {
@@ -303,43 +345,56 @@ fn read_manifest(dir: &Path) -> Result<Manifest, Exit> {
     })
 }
 
+/// What a restore makes in a data directory. None of it may be there before.
+const RESTORED: [&str; 5] = ["links", "links.new", "visits", apps_file::FILE_NAME, space_key::FILE_NAME];
+
 /// Makes a data directory of a backup.
 ///
 /// # Errors
-/// Why there is none. What was written then is removed.
+/// Why there is none; what was written then is removed. Or that some of the backup could not be read: the rest is there.
 pub fn restore(dir: &Path, place: AppPlace) -> Result<(), Exit> {
     let settings = settings_of(place.data_dir, place.config.as_deref())?;
     let data_dir = &settings.data_dir;
     let manifest = read_manifest(dir)?;
+    if manifest.taken_ms > unix_ms() {
+        let what = format!(
+            "the backup is of {}, and the clock of this machine is before that",
+            dates::format(manifest.taken_ms)
+        );
+        return Err(Exit::new(Reason::Usage, what)
+            .with_remedy("set the clock: it tells how many codes may have been given out since the backup"));
+    }
     preflight::data_dir(data_dir)?;
     let _lock = lock(data_dir)?;
-    for name in ["links", space_key::FILE_NAME, apps_file::FILE_NAME] {
+    for name in RESTORED {
         if data_dir.join(name).exists() {
             let what = format!("{} is there already: nothing was changed", data_dir.join(name).display());
             return Err(Exit::new(Reason::Usage, what)
                 .with_remedy("name a data directory that is empty, or that is not there yet"));
         }
     }
-    // Everything is looked at first: a backup that is not whole makes no data directory.
-    let (_, report) = verify_backup(dir)?;
-    if !report.is_good() {
+    // Everything is looked at first: a backup that is not what was written makes no data directory.
+    let report = verify_backup(dir)?;
+    if report.is_disordered {
+        tell(&report);
         return Err(Exit::new(Reason::StoreDamaged, format!("{}: {report}", dir.display()))
-            .with_remedy("`carom verify` says what is wrong; take another backup"));
+            .with_remedy("take another backup: no store can be made of this one"));
     }
-    let new = data_dir.join("links.new");
-    let made = make_data(dir, &new, &settings, &manifest);
+    let made = make_data(dir, &settings, &manifest, &report);
     if made.is_err() {
-        let _ = fs::remove_dir_all(&new);
-        let _ = remove_logs(data_dir);
+        for name in RESTORED {
+            let path = data_dir.join(name);
+            let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+        }
+        return made;
     }
-    made
+    tell(&report);
+    if report.is_good() { Ok(()) } else { Err(not_good(dir, &report)) }
 }
 
-fn make_data(dir: &Path, new: &Path, settings: &Settings, manifest: &Manifest) -> Result<(), Exit> {
+fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Report) -> Result<(), Exit> {
     let data_dir = &settings.data_dir;
-    // What a restore left that was killed.
-    let _ = fs::remove_dir_all(new);
-    remove_logs(data_dir).map_err(|error| incomplete(&error))?;
+    let new = &data_dir.join("links.new");
     let file = File::open(dir.join(STORE_FILE)).map_err(|error| incomplete(&error))?;
     let mut progress = Progress::new(io::stderr().is_terminal(), None);
     let mut errors = io::stderr().lock();
@@ -355,18 +410,19 @@ fn make_data(dir: &Path, new: &Path, settings: &Settings, manifest: &Manifest) -
     let age = unix_ms().saturating_sub(manifest.taken_ms) / 1_000;
     let raised = {
         let (links, _) = Links::open(new, &manifest.fingerprint).map_err(|error| store_exit(&error))?;
+        // Those that lack something are made anew by the next start.
+        links.doubt_indexes(&report.incomplete).map_err(|error| store_exit(&error))?;
         pass_over_codes(&links, age).map_err(|error| store_exit(&error))?
     };
-    for name in manifest.files.keys().filter(|name| *name != STORE_FILE) {
-        let bytes = fs::read(dir.join(name)).map_err(|error| incomplete(&error))?;
-        // Only what a backup has may be put there.
-        if [space_key::FILE_NAME, apps_file::FILE_NAME].contains(&name.as_str()) {
+    // The key comes last: what is cut off before has no key, and no node starts with it.
+    fs::rename(new, data_dir.join("links")).map_err(|error| incomplete(&error))?;
+    for name in [apps_file::FILE_NAME, space_key::FILE_NAME] {
+        if manifest.files.contains_key(name) {
+            let bytes = fs::read(dir.join(name)).map_err(|error| incomplete(&error))?;
             keep(data_dir, name, &bytes)?;
         }
     }
-    fs::rename(new, data_dir.join("links"))
-        .and_then(|()| File::open(data_dir)?.sync_all())
-        .map_err(|error| incomplete(&error))?;
+    File::open(data_dir).and_then(|dir| dir.sync_all()).map_err(|error| incomplete(&error))?;
     let time = progress.elapsed();
     print(&format!(
         "restored {} links as of {} to {}, in {:.1} s ({}/s)\n",
@@ -376,11 +432,7 @@ fn make_data(dir: &Path, new: &Path, settings: &Settings, manifest: &Manifest) -
         time.as_secs_f64(),
         rate(counts.total(), time),
     ));
-    let _ = writeln!(
-        errors,
-        "codes that may have been given out since then are passed over: {} of each length in use ({:?} characters)",
-        raised.0, raised.1
-    );
+    let _ = writeln!(errors, "codes that may have been given out since then are passed over: {raised} of each length");
     if !manifest.files.contains_key(space_key::FILE_NAME) {
         let _ = writeln!(
             errors,

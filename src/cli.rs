@@ -75,6 +75,9 @@ pub enum Command {
         /// A folder that `carom backup` has made, or a data directory.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
+        /// The settings file of the node, which says where the secret key of a data directory is [default: CAROM_CONFIG]
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
     },
     /// Make a data directory of a backup.
     #[command(after_help = RESTORE)]
@@ -82,7 +85,7 @@ pub enum Command {
         /// The folder that `carom backup` has made.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
-        /// Which data directory: one that has no links yet.
+        /// Which data directory: an empty one, or one that is not there yet.
         #[command(flatten)]
         place: AppPlace,
     },

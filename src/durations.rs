@@ -26,6 +26,9 @@ pub const BOUNDS: [Duration; BOUNDED] = [
     Duration::from_secs(1),
 ];
 
+/// Nanoseconds of a second.
+const NANOS: u128 = 1_000_000_000;
+
 /// Durations by buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spread {
@@ -39,8 +42,9 @@ impl Spread {
     /// Counts so many durations.
     pub fn add(&mut self, time: Duration, count: u64) {
         self.counts[bucket(time)] += count;
-        // Too much for the type would be centuries.
-        self.sum += time.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        let nanos = time.as_nanos() * u128::from(count);
+        // Too much for the type would be centuries of them.
+        self.sum += Duration::new((nanos / NANOS) as u64, (nanos % NANOS) as u32);
     }
 
     /// How many there are.
@@ -111,5 +115,8 @@ mod tests {
         assert_eq!(spread.up_to().to_vec(), expected);
         spread.add(Duration::from_micros(30), 1_000);
         assert_eq!(spread.up_to()[1] - spread.up_to()[0], 1_002);
+        let mut many = Spread::default();
+        many.add(Duration::from_micros(30), 1 << 40);
+        assert_eq!(many.sum(), Duration::from_micros(30 << 40));
     }
 }

@@ -35,6 +35,7 @@ pub mod offline;
 pub mod patch;
 pub mod preflight;
 pub mod private_code;
+pub mod pulse;
 pub mod record;
 pub mod space_key;
 pub mod stats;

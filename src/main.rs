@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         Command::Export { data_dir, file } => offline::export(data_dir, &file),
         Command::Status(arguments) => status_command::run(&arguments),
         Command::Backup { dir, place } => backup_commands::backup(&dir, place),
-        Command::Verify { dir } => backup_commands::verify(&dir),
+        Command::Verify { dir, config } => backup_commands::verify(&dir, config.as_deref()),
         Command::Restore { dir, place } => backup_commands::restore(&dir, place),
         Command::App(command) => app_commands::run(command),
         Command::Key(KeyCommand::New) => offline::new_key(),

@@ -34,6 +34,7 @@ use crate::control::expiry::{self, Expiry, ExpirySetup};
 use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
 use crate::control::host_lists::{HostList, Kind};
+use crate::control::pulse::{self, Watcher};
 use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::visits::{self, Counting};
 use crate::control::{self, indexes, loader, pages, readers, writer};
@@ -221,6 +222,7 @@ struct Threads {
     apps: JoinHandle<()>,
     certificates: Option<Keeper>,
     attendant: Option<Attendant>,
+    watcher: Watcher,
     fleet: Option<Fleet>,
 }
 
@@ -350,9 +352,11 @@ impl Node {
             default_ttl: settings.default_ttl,
             app_creates: settings.limits.creates_per_second,
             trusts_admin: config::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
-            admin_hosts: names_of_admin(settings),
+            admin_hosts: listeners::names_of_admin(settings),
         });
         let sources = std::mem::take(&mut replenisher.sources);
+        let watched = core_stats.iter().take(cores.get()).cloned().collect();
+        let watcher = pulse::start(watched, Arc::clone(&stats)).map_err(|error| thread_exit("pulse", &error))?;
         let attendant = backup::start(links.clone(), &settings.data_dir)
             .inspect_err(
                 |error| tracing::warn!(%error, "`carom backup` cannot reach this node: its socket cannot be made"),
@@ -415,6 +419,7 @@ impl Node {
                 apps,
                 certificates,
                 attendant,
+                watcher,
                 fleet,
             },
             catalog,
@@ -503,6 +508,7 @@ impl Node {
     fn take_down(self) {
         self.threads.certificates.into_iter().for_each(Keeper::stop);
         self.threads.attendant.into_iter().for_each(Attendant::stop);
+        self.threads.watcher.stop();
         self.threads.host_lists.into_iter().for_each(HostList::stop);
         self.threads.expiry.stop();
         self.catalog.stop();
@@ -526,12 +532,6 @@ impl Node {
         }
         tracing::info!("ended");
     }
-}
-
-/// The names of the admin listener: those of the settings, and of the machine.
-fn names_of_admin(settings: &Settings) -> Vec<String> {
-    let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
-    settings.admin_hosts.iter().cloned().chain([machine, "localhost".to_owned()]).collect()
 }
 
 /// What all cores are made from.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::alarms::{Alarm, Alarms};
 use crate::durations::{DurationStats, Spread};
+use crate::pulse::Pulse;
 
 /// A counter with one writer: a plain load and store, no locked instruction. Readers may see it a moment late.
 #[derive(Debug, Default)]
@@ -154,6 +155,8 @@ pub struct NodeStats {
     pub ready: AtomicBool,
     /// Whether the node is on its way out.
     pub draining: AtomicBool,
+    /// What it did in the last seconds.
+    pub pulse: Pulse,
     /// What went wrong lately, newest last.
     pub alarms: Alarms,
 }

@@ -22,6 +22,7 @@ const LEAVES: &[&str] = &[
     "backup",
     "domains",
     "durations",
+    "pulse",
     "networks",
     "forwarded",
     "guard",

@@ -105,6 +105,7 @@ async fn route<B>(desk: &Desk, request: &Request<B>) -> Answer {
         }
         "/metrics" => metrics::page(desk).await,
         "/status.css" => answer(StatusCode::OK, "text/css; charset=utf-8", status::STYLE),
+        "/status.js" => answer(StatusCode::OK, "text/javascript; charset=utf-8", status::SCRIPT),
         "/" => with(text(StatusCode::SEE_OTHER, "The status is at /status.\n"), header::LOCATION, "/status"),
         _ => text(StatusCode::NOT_FOUND, "Here are /healthz, /readyz, /status, /metrics and /apps.\n"),
     }

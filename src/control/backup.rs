@@ -4,10 +4,11 @@
 //! until the backup is out; nobody waits for it. The thread that reads is one of low priority: cores go first.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ const QUESTION_LEN_MAX: u64 = 256;
 
 /// How long somebody who asks may take to take what he gets.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the thread rests after somebody could not be answered.
+const REST: Duration = Duration::from_millis(100);
 
 /// Bytes that are written at once.
 const BUFFER_LEN: usize = 512 * 1024;
@@ -61,7 +65,9 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
         }
     }
     for (seq, bytes) in &logs {
-        for (number, piece) in bytes.chunks(LOG_PIECE_LEN).enumerate() {
+        // One without anything in it is there, too: whoever restores it finds no gap.
+        let pieces = bytes.chunks(LOG_PIECE_LEN).chain(bytes.is_empty().then_some(&[][..]));
+        for (number, piece) in pieces.enumerate() {
             writer.add(Section::VisitLogs, &[seq.to_be_bytes(), (number as u32).to_be_bytes()].concat(), piece)?;
         }
     }
@@ -83,16 +89,37 @@ pub fn ask(data_dir: &Path) -> io::Result<impl Read> {
 /// The thread that answers at the socket.
 pub struct Attendant {
     data_dir: PathBuf,
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     thread: JoinHandle<()>,
+}
+
+/// What its end needs to know of it.
+struct Shared {
+    listener: UnixListener,
+    is_over: AtomicBool,
+    /// Who is being answered.
+    client: Mutex<Option<UnixStream>>,
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    fn client(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Attendant {
     /// Ends it. A backup that is under way is cut off, and told so.
     pub fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        // It waits for somebody to come.
-        drop(socket::connect(&self.data_dir));
+        self.shared.is_over.store(true, Ordering::Release);
+        // It waits for somebody to come, or for somebody to take what he asked for.
+        let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
+        if let Some(client) = &*self.shared.client() {
+            let _ = client.shutdown(Shutdown::Both);
+        }
         self.thread.join().expect("panics abort");
         let _ = std::fs::remove_file(self.data_dir.join(socket::SOCKET_FILE));
     }
@@ -104,31 +131,41 @@ impl Attendant {
 /// Where the socket cannot be made, or the operating system gives no thread.
 pub fn start(links: Links, data_dir: &Path) -> io::Result<Attendant> {
     let listener = socket::listen(data_dir)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let is_over = Arc::clone(&stop);
-    let of_node = data_dir.to_owned();
-    let run = move || attend(&listener, &links, &of_node, &is_over);
+    let shared = Arc::new(Shared { listener, is_over: AtomicBool::new(false), client: Mutex::default() });
+    let (of_thread, of_node) = (Arc::clone(&shared), data_dir.to_owned());
+    let run = move || attend(&of_thread, &links, &of_node);
     let thread = std::thread::Builder::new().name("control".to_owned()).spawn(run)?;
-    Ok(Attendant { data_dir: data_dir.to_owned(), stop, thread })
+    Ok(Attendant { data_dir: data_dir.to_owned(), shared, thread })
 }
 
 /// Answers one after the other.
-fn attend(listener: &UnixListener, links: &Links, data_dir: &Path, is_over: &AtomicBool) {
+fn attend(shared: &Shared, links: &Links, data_dir: &Path) {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), NICENESS) {
         tracing::debug!(%error, "backups are made with the priority of everything else");
     }
-    for stream in listener.incoming() {
-        if is_over.load(Ordering::Acquire) {
-            return;
-        }
-        if let Err(error) = stream.and_then(|stream| answer(&stream, links, data_dir, is_over)) {
-            tracing::warn!(%error, "somebody who asked at the socket of the data directory got no whole answer");
+    while !shared.is_over() {
+        let answered = shared.listener.accept().and_then(|(stream, _)| {
+            *shared.client() = Some(stream.try_clone()?);
+            if shared.is_over() {
+                return Ok(());
+            }
+            answer(&stream, links, data_dir, || shared.is_over())
+        });
+        *shared.client() = None;
+        match answered {
+            Err(_) if shared.is_over() => {}
+            Err(error) => {
+                tracing::warn!(%error, "somebody who asked at the socket of the data directory got no whole answer");
+                // Where the machine has no descriptors left, it has none at once again.
+                std::thread::sleep(REST);
+            }
+            Ok(()) => {}
         }
     }
 }
 
-fn answer(stream: &UnixStream, links: &Links, data_dir: &Path, is_over: &AtomicBool) -> io::Result<()> {
+fn answer(stream: &UnixStream, links: &Links, data_dir: &Path, is_over: impl Fn() -> bool) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut question = String::new();
@@ -137,12 +174,12 @@ fn answer(stream: &UnixStream, links: &Links, data_dir: &Path, is_over: &AtomicB
     match question.trim_end() {
         ASK_BACKUP => {
             tracing::info!("a backup begins");
-            write_store(links, data_dir, out, || is_over.load(Ordering::Acquire))?;
+            write_store(links, data_dir, out, is_over)?;
             tracing::info!("a backup is out");
             Ok(())
         }
         // Whoever looks whether somebody listens.
         "" => Ok(()),
-        other => FrameWriter::begin(out)?.break_off(&format!("this node does not know what {:?} is", other)),
+        other => FrameWriter::begin(out)?.break_off(&format!("this node does not know what {other:?} is")),
     }
 }

@@ -17,7 +17,7 @@ use crate::link::Link;
 use crate::record::{self, RecordRef};
 use crate::store::links::catalog::Shelf;
 use crate::store::links::dump::is_sound;
-use crate::store::links::{Of, stored_end, stored_url};
+use crate::store::links::{Index, Of, complete_index, stored_end, stored_url};
 
 /// What is wrong is named so many times; the rest is counted.
 const NAMED: usize = 100;
@@ -26,11 +26,11 @@ const NAMED: usize = 100;
 const TOGETHER: u64 = 4_000_000;
 
 /// The indexes, and what they are called for people.
-const INDEXES: [(Section, &str); 4] = [
-    (Section::Urls, "the index of long URLs"),
-    (Section::Ends, "the index of ends"),
-    (Section::Dates, "the index of dates"),
-    (Section::Tags, "the index of tags"),
+const INDEXES: [(Section, Index, &str); 4] = [
+    (Section::Urls, Index::Urls, "the index of long URLs"),
+    (Section::Ends, Index::Ends, "the index of ends"),
+    (Section::Dates, Index::Lists, "the index of dates"),
+    (Section::Tags, Index::Lists, "the index of tags"),
 ];
 
 /// What each record is given to: its section, its key and its value.
@@ -59,6 +59,12 @@ pub struct Report {
     pub wrong: Vec<String>,
     /// How much is wrong.
     pub wrong_count: u64,
+    /// Whether keys stand there twice or out of order: no store can be made of that.
+    pub is_disordered: bool,
+    /// Indexes that lack entries of links.
+    pub incomplete: Vec<Index>,
+    /// Indexes that an earlier version did not know: the next start makes them.
+    pub missing: Vec<&'static str>,
     /// Entries of indexes that are of no link: they do no harm. What is left of an import that was cut off, or of a damaged record.
     pub surplus: u64,
 }
@@ -105,6 +111,7 @@ pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Re
     let mut report = Report::default();
     let (mut should_be, mut are) = ([Sum::default(); Section::ALL.len()], [Sum::default(); Section::ALL.len()]);
     let mut last: (Option<Section>, Vec<u8>) = (None, Vec::new());
+    let mut complete: Vec<Index> = Vec::new();
     records.each(&mut |section, key, value| {
         report.counts.add(section, 1);
         if report.counts.total().is_multiple_of(65_536) {
@@ -115,6 +122,7 @@ pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Re
         last.1.clear();
         last.1.extend_from_slice(key);
         if !is_behind {
+            report.is_disordered = true;
             report.add(|| format!("{section}: the key {} stands there twice, or out of order", key.escape_ascii()));
         }
         match section {
@@ -129,13 +137,20 @@ pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Re
             section if !is_sound(section, key, value) => {
                 report.add(|| format!("{section}: what is there for {} is not what was written", key.escape_ascii()));
             }
+            Section::Meta => complete.extend(complete_index(key, value)),
             section => with_entry(section, key, value, |entry| are[section as usize].add(section, entry)),
         }
     })?;
-    for (section, name) in INDEXES {
+    for (section, index, name) in INDEXES {
         let at = section as usize;
-        if should_be[at] != are[at] {
+        if !complete.contains(&index) {
+            report.missing.push(name);
+        } else if should_be[at] != are[at] {
+            let before = report.wrong_count;
             compare(records, section, name, should_be[at].count.max(are[at].count), &mut report)?;
+            if report.wrong_count > before && !report.incomplete.contains(&index) {
+                report.incomplete.push(index);
+            }
         }
     }
     Ok(report)
@@ -240,9 +255,24 @@ mod tests {
 
     type Stored = (Section, Vec<u8>, Vec<u8>);
 
+    /// What a store notes of its indexes.
+    fn marks() -> Vec<Stored> {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = crate::store::links::Links::open(dir.path(), "key").unwrap();
+        let mut marks = Vec::new();
+        links
+            .view()
+            .dump(Section::Meta, |key, value| {
+                marks.push((Section::Meta, key.to_vec(), value.to_vec()));
+                true
+            })
+            .unwrap();
+        marks
+    }
+
     /// Some links with all their entries, in their order.
     fn records() -> Vec<Stored> {
-        let mut all: Vec<Stored> = Vec::new();
+        let mut all: Vec<Stored> = marks();
         for (at, name) in ["aa", "bb", "cc"].into_iter().enumerate() {
             let mut link = link(name, Origin::Custom);
             link.policy.valid_until_ms = (at > 0).then_some(9_000);
@@ -283,14 +313,24 @@ mod tests {
     #[test]
     fn every_entry_that_is_missing_is_named() {
         let all = records();
-        for (at, (section, ..)) in all.iter().enumerate().filter(|(_, (section, ..))| *section != Section::Links) {
+        for (at, (section, ..)) in
+            all.iter().enumerate().filter(|(_, (section, ..))| ![Section::Meta, Section::Links].contains(section))
+        {
             let mut some = all.clone();
             some.remove(at);
             let report = look(some);
-            let (_, name) = INDEXES.iter().find(|(index, _)| index == section).unwrap();
+            let (.., name) = INDEXES.iter().find(|(index, ..)| index == section).unwrap();
             assert_eq!(report.wrong_count, 1, "{report:?}");
             assert!(report.wrong[0].starts_with(&format!("{name} has no entry for ")), "{report:?}");
         }
+    }
+
+    #[test]
+    fn an_index_that_is_still_to_be_made_is_not_missed() {
+        let mut all = records();
+        all.retain(|(section, key, _)| !(*section == Section::Ends || *section == Section::Meta && key == b"ends"));
+        let report = look(all);
+        assert!(report.is_good() && report.missing == ["the index of ends"], "{report:?}");
     }
 
     #[test]

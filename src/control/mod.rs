@@ -27,6 +27,7 @@ pub mod pages;
 pub mod plan;
 mod pool;
 pub mod progress;
+pub mod pulse;
 pub mod readers;
 pub mod replenisher;
 pub mod restore;

@@ -10,14 +10,21 @@ use super::visits::copies::put_log;
 use crate::backup::frames::{FrameError, FrameReader};
 use crate::backup::{Counts, Section};
 use crate::store::links::dump::NewStore;
-use crate::store::links::{Links, StoreError, StoredRecord};
+use crate::store::links::{Links, StoreError, StoredRecord, is_grave};
 
-/// Codes that a node may have given out in each second since the backup was taken: more than one can make durable. What it gave
-/// out then is known to nobody any more but to those who have the links, so these codes are never given out again.
-const CODES_PER_SECOND: u64 = 50_000;
+/// Codes that a node may have given out in each second since the backup was taken, on average: many times what a large service
+/// makes (500 million links a month are 200 a second). What it gave out then is known to nobody any more but to those who have the
+/// links, so these codes are never given out again.
+const CODES_PER_SECOND: u64 = 200_000;
 
-/// The same for the time between a segment being made and its codes being given out, at the least.
+/// The least that is passed over: for bursts, and for codes that were prepared and not given out yet.
 const CODES_AT_LEAST: u64 = 10_000_000;
+
+/// The shortest codes that may be given out by themselves.
+const SHORTEST: usize = 6;
+
+/// Longest key that the store takes, bytes.
+const KEY_LEN_MAX: usize = u16::MAX as usize;
 
 /// Why a store could not be made.
 #[derive(Debug)]
@@ -96,11 +103,19 @@ pub fn restore(
     for section in Section::of_store() {
         let mut last: Vec<u8> = Vec::new();
         store.fill(section, || -> Result<Option<StoredRecord>, RestoreError> {
-            let next = stream.next_of(section)?;
+            let mut next = stream.next_of(section)?;
+            // Codes of links that had ended may have been given to others since. They stay unused.
+            while next.as_ref().is_some_and(|(key, _)| section == Section::Ends && is_grave(key)) {
+                next = stream.next_of(section)?;
+            }
             told(stream.reader.counts());
             if let Some((key, _)) = &next {
                 // The library panics at such keys; checksums do not see what was written wrongly.
-                if *key <= last && !last.is_empty() {
+                if key.is_empty() || key.len() > KEY_LEN_MAX {
+                    let what = format!("{section}: a key of {} bytes", key.len());
+                    return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
+                }
+                if *key <= last {
                     let what = format!("{section}: the key {} stands there twice, or out of order", key.escape_ascii());
                     return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
                 }
@@ -121,14 +136,15 @@ pub fn restore(
     Ok(*stream.reader.counts())
 }
 
-/// Sees to it that no code is given out again that was given out after the backup was taken, so many seconds ago. Returns by how much
-/// the counters were raised, and for which lengths of codes.
+/// Sees to it that no code is given out again that was given out after the backup was taken, so many seconds ago, of whatever length it
+/// was. Returns by how much the counters were raised.
 ///
 /// # Errors
 /// Where the store fails.
-pub fn pass_over_codes(links: &Links, seconds: u64) -> Result<(u64, Vec<usize>), StoreError> {
+pub fn pass_over_codes(links: &Links, seconds: u64) -> Result<u64, StoreError> {
     let by = CODES_AT_LEAST.saturating_add(seconds.saturating_mul(CODES_PER_SECOND));
-    let lengths: Vec<(usize, u64)> =
-        CodeLength::MIN.and_longer().map(|length| (length.get(), length.codes())).collect();
-    Ok((by, links.raise_high_water(by, &lengths)?))
+    let lengths = CodeLength::MIN.and_longer().filter(|length| length.get() >= SHORTEST);
+    let lengths: Vec<(usize, u64)> = lengths.map(|length| (length.get(), length.codes())).collect();
+    links.raise_high_water(by, &lengths)?;
+    Ok(by)
 }

@@ -60,3 +60,9 @@ fn bind_one(
     let (address, sockets) = listen::bind(address, count).map_err(refused)?;
     Ok((address, sockets, false))
 }
+
+/// The names of the admin listener: those of the settings, and of the machine.
+pub(super) fn names_of_admin(settings: &Settings) -> Vec<String> {
+    let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+    settings.admin_hosts.iter().cloned().chain([machine, "localhost".to_owned()]).collect()
+}

@@ -30,8 +30,8 @@ use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy,
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use self::ends::{Of, stored_end};
-pub use self::indexes::Index;
+pub use self::ends::{Of, is_grave, stored_end};
+pub use self::indexes::{Index, complete_index};
 pub use self::urls::{UrlUse, stored_url};
 pub use self::visits::{Ended, TOGETHER, VisitRow};
 pub use super::error::StoreError;

@@ -151,3 +151,34 @@ fn the_status_is_shown_in_a_terminal() {
     let said = String::from_utf8(made.stderr).unwrap();
     assert!(made.status.code() == Some(1) && said.contains(&address), "{said}");
 }
+
+#[test]
+fn the_last_seconds_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).cores(2).start();
+    let code = node.wire().shorten("https://example.org/");
+    let of = |status: &Value, name: &str| -> u64 {
+        let cores = status["pulse"][name].as_array().unwrap();
+        cores.iter().flat_map(|core| core.as_array().unwrap()).map(|number| number.as_u64().unwrap()).sum()
+    };
+    let mut wires = [node.wire(), node.wire(), node.wire()];
+    wait_until("redirects in the pulse", || {
+        wires.iter_mut().for_each(|wire| _ = wire.get(&format!("/{code}")));
+        of(&node.status(), "redirects") > 0
+    });
+    let status = node.status();
+    assert_eq!(status["pulse"]["redirects"].as_array().unwrap().len(), 2);
+    assert!(
+        status["pulse"]["changes"].as_array().unwrap().iter().any(|changes| changes.as_u64() > Some(0)),
+        "{status}"
+    );
+    assert!(status["issuer"]["lastsSeconds"].as_u64() > Some(1_000_000_000), "{status}");
+    let page = Wire::open(node.admin).ask("GET", "/status", "Accept: text/html\r\n", b"");
+    assert!(
+        page.text().contains("<path class=\"line\" d=\"M") && page.text().contains("years at this rate"),
+        "{}",
+        page.text()
+    );
+    drop(wires);
+    node.terminate();
+}

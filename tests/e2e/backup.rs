@@ -225,6 +225,12 @@ fn what_is_there_is_not_overwritten_and_what_is_wrong_is_said() {
     refused(&["restore", text(&copy), "--data-dir", data], 15, "in use");
     let setup = node.terminate();
     refused(&["restore", text(&copy), "--data-dir", data], 2, "is there already");
+    // What is somebody else's stays.
+    let other = dir.path().join("other");
+    fs::create_dir_all(other.join("visits")).unwrap();
+    fs::write(other.join("visits/of-somebody"), "x").unwrap();
+    refused(&["restore", text(&copy), "--data-dir", text(&other)], 2, "is there already");
+    assert_eq!(fs::read(other.join("visits/of-somebody")).unwrap(), b"x");
     // A socket that nobody listens at any more is no obstacle.
     fs::write(setup.data_dir().join("control.sock"), "").unwrap();
     let node = setup.start();

@@ -208,7 +208,17 @@ fn same_status_for_everybody(node: &Node) {
     assert_eq!(wire.get("/shorturl_status").json()["links"], wire.get("/status").json()["links"]);
     let page = wire.ask("GET", "/status", "Accept: text/html\r\n", b"");
     assert_eq!((page.status, page.field("content-type")), (200, Some("text/html; charset=utf-8")));
-    assert!(page.text().contains("<td>0</td>") && !page.text().contains("<script"));
+    assert!(page.text().contains("<td>0</td>"));
+    // No script stands in the page, and none of others is loaded.
+    let text = page.text().replace(r#"<script src="/status.js" defer></script>"#, "");
+    assert!(
+        text.len() < page.text().len() && !text.contains("<script") && !text.contains("style=") && !text.contains("//")
+    );
+    let policy = page.field("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe"), "{policy}");
+    for (path, kind) in [("/status.js", "text/javascript; charset=utf-8"), ("/status.css", "text/css; charset=utf-8")] {
+        assert_eq!(wire.get(path).field("content-type"), Some(kind));
+    }
     assert_eq!(wire.get("/healthz").status, 200);
     assert_eq!(wire.get("/none").status, 404);
     assert_eq!(wire.ask("POST", "/status", "", b"").status, 405);

@@ -60,14 +60,3 @@ pub fn put_log(data_dir: &Path, seq: u32, bytes: &[u8]) -> io::Result<()> {
     fs::create_dir_all(&dir)?;
     log::put(&dir, seq, bytes)
 }
-
-/// Removes all logs of a data directory where nobody counts.
-///
-/// # Errors
-/// Where they cannot be removed.
-pub fn remove_logs(data_dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(data_dir.join(FOLDER)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}

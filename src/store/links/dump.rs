@@ -5,7 +5,7 @@ use std::path::Path;
 use fjall::{Database, KeyspaceCreateOptions, PersistMode, Readable};
 
 use super::catalog::{self, View};
-use super::{Links, StoreError, StoredRecord, ends, link_options, urls, visits};
+use super::{Index, Links, StoreError, StoredRecord, ends, link_options, urls, visits};
 use crate::backup::Section;
 
 /// How a keyspace is made.
@@ -132,22 +132,26 @@ pub fn is_sound(section: Section, key: &[u8], value: &[u8]) -> bool {
 /// What a store that is made of a backup must know before it gives out codes.
 impl Links {
     /// Raises the marks that no counter may fall below: by so many values each, as far as there are codes of that length.
-    /// Returns the lengths.
     ///
     /// # Errors
     /// Where the store fails.
-    pub fn raise_high_water(&self, by: u64, lengths: &[(usize, u64)]) -> Result<Vec<usize>, StoreError> {
+    pub fn raise_high_water(&self, by: u64, lengths: &[(usize, u64)]) -> Result<(), StoreError> {
         let mut batch = self.batch();
-        let mut raised = Vec::new();
         for &(length, codes) in lengths {
-            let mark = self.high_water(length)?;
-            if mark > 0 {
-                batch.set_high_water(length, mark.saturating_add(by).min(codes));
-                raised.push(length);
-            }
+            batch.set_high_water(length, self.high_water(length)?.saturating_add(by).min(codes));
         }
         self.commit(batch)?;
-        self.sync()?;
-        Ok(raised)
+        self.sync()
+    }
+
+    /// Takes the word back that indexes are complete: the next start makes them.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn doubt_indexes(&self, indexes: &[Index]) -> Result<(), StoreError> {
+        let mut batch = self.batch();
+        indexes.iter().for_each(|index| batch.unset_index(*index));
+        self.commit(batch)?;
+        self.sync()
     }
 }

@@ -146,6 +146,11 @@ impl Links {
     }
 }
 
+/// Whether the key is that of an entry about a code that lies unused.
+pub fn is_grave(key: &[u8]) -> bool {
+    key.first() == Some(&Of::Grave.letter())
+}
+
 /// The key under which an entry is stored.
 pub fn stored_end(of: Of, due: &Due) -> Vec<u8> {
     let (key, len) = key_of(of, due);

@@ -37,7 +37,18 @@ impl Index {
     }
 }
 
+/// The index that a mark in the store says is complete; none where it is no such mark, or one of another form.
+pub fn complete_index(key: &[u8], value: &[u8]) -> Option<Index> {
+    let index = Index::ALL.into_iter().find(|index| index.mark().as_bytes() == key)?;
+    unsealed(index.mark(), value).is_ok_and(|format| format == index.format()).then_some(index)
+}
+
 impl Batch {
+    /// Notes that it is not known whether every link has its entries in an index.
+    pub fn unset_index(&mut self, index: Index) {
+        self.inner.remove(&self.meta, index.mark());
+    }
+
     /// Notes that every link has its entries in an index.
     pub fn set_index(&mut self, index: Index) {
         self.inner.insert(&self.meta, index.mark(), sealed(index.mark(), index.format()));
@@ -51,7 +62,7 @@ impl Links {
     /// Where that cannot be read.
     pub fn has_index(&self, index: Index) -> Result<bool, StoreError> {
         let stored = self.meta.get(index.mark())?;
-        Ok(stored.is_some_and(|stored| unsealed(index.mark(), &stored).is_ok_and(|format| format == index.format())))
+        Ok(stored.is_some_and(|stored| complete_index(index.mark().as_bytes(), &stored) == Some(index)))
     }
 
     /// Makes the store like one of an earlier version, for tests.

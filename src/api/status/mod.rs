@@ -1,29 +1,28 @@
-//! The status of the node: gathered from the counters of all cores and control threads, as JSON for programs and as a page
-//! for people.
+//! The status of the node: gathered from the counters of all cores and control threads, as JSON for programs. `page` is the
+//! same for people, `plot` draws.
+
+mod page;
+mod plot;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use hyper::StatusCode;
-use hyper::header;
 use serde_json::{Value, json};
 
-use super::{Answer, answer, page, with};
 use crate::apps::usage::App;
 use crate::dates;
 use crate::desk::Desk;
 use crate::durations::Spread;
+use crate::pulse::CoreBeat;
 use crate::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats};
 
 /// How long a core may take to report its latencies; one that does not is shown without.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// The style of the page.
-pub(super) const STYLE: &str = include_str!("status.css");
+pub(super) use page::{SCRIPT, STYLE, page};
 
 /// When the node began, for its uptime. Set with the first use, at start.
 pub(super) fn started() -> Instant {
@@ -70,6 +69,7 @@ pub(super) async fn gather(desk: &Desk) -> Value {
             "codeLength": node.issuer_length.get(),
             "current": node.issuer_current.get(),
             "remaining": node.issuer_remaining.get(),
+            "lastsSeconds": lasts_seconds(node),
             "error": node.issuer_errors.get(),
         },
         "redis": {
@@ -82,6 +82,7 @@ pub(super) async fn gather(desk: &Desk) -> Value {
         "blockList": describe_hosts(&node.block_list),
         "tls": describe_tls(&node.tls),
         "apps": describe_apps(desk),
+        "pulse": describe_pulse(node),
         "alarms": node.alarms.list().iter().map(|alarm| json!({
             "name": alarm.alarm.name(),
             "text": alarm.text,
@@ -236,203 +237,24 @@ fn describe_fleet(node: &NodeStats) -> Value {
     })
 }
 
-/// The status as a page that renews itself.
-pub(super) fn page(status: &Value) -> Answer {
-    let answer = answer(StatusCode::OK, "text/html; charset=utf-8", render(status));
-    with(
-        answer,
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'",
-    )
+/// For how long the codes of this length last at the rate of the last minute; none where nothing is made.
+fn lasts_seconds(node: &NodeStats) -> Option<u64> {
+    let rate = node.pulse.changes_per_second();
+    (rate > 0.0).then(|| (node.issuer_remaining.get() as f64 / rate) as u64)
 }
 
-fn render(status: &Value) -> String {
-    let mut page = String::from(
-        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <meta http-equiv=\"refresh\" content=\"2\"><title>carom: status</title><link rel=\"stylesheet\" href=\"/status.css\"></head><body>",
-    );
-    let (state, class) = match (status["ready"].as_bool(), status["draining"].as_bool()) {
-        (_, Some(true)) => ("draining", "bad"),
-        (Some(true), _) => ("ready", "good"),
-        _ => ("starting", "bad"),
+/// The last two minutes, second by second: of each core, redirects and misses; of the node, changes and new connections.
+fn describe_pulse(node: &NodeStats) -> Value {
+    let beats = node.pulse.beats();
+    let cores = beats.iter().map(|beat| beat.cores.len()).max().unwrap_or(0);
+    let of_core = |core: usize, of: fn(&CoreBeat) -> u32| -> Vec<u32> {
+        beats.iter().map(|beat| beat.cores.get(core).map_or(0, of)).collect()
     };
-    let uptime = shown_time(status["uptimeSeconds"].as_u64().unwrap_or(0));
-    let _ = write!(
-        page,
-        "<header><h1>carom</h1><strong class=\"{class}\">{state}</strong><span class=\"soft\">version {}, up {uptime}</span></header>",
-        escaped(&status["version"])
-    );
-    render_cards(&mut page, status);
-    render_cores(&mut page, status);
-    if status["fleet"].is_object() {
-        render_fleet(&mut page, status);
-    }
-    render_alarms(&mut page, status);
-    page.push_str("</body></html>\n");
-    page
-}
-
-fn render_cards(page: &mut String, status: &Value) {
-    let writable = if status["store"]["writable"] == true { "writable" } else { "takes no writes" };
-    let is_hot = status["residency"]["mode"] == "hot";
-    let cards = [
-        (grouped(&status["links"]), if is_hot { "links in memory" } else { "links" }),
-        (grouped(&status["cache"]["hit"]), if is_hot { "redirects from memory" } else { "redirects" }),
-        (grouped(&status["cache"]["miss"]), if is_hot { "not in memory" } else { "misses" }),
-        (grouped(&status["store"]["update"]), "creates and deletes"),
-        (grouped(&status["expiry"]["expired"]), "expired"),
-        (format!("{:.0} µs", status["store"]["syncMicrosMean"].as_f64().unwrap_or(0.0)), "mean sync"),
-        (writable.to_owned(), "store"),
-        (rounded(&status["issuer"]["remaining"]), "codes never given out"),
-    ];
-    page.push_str("<div class=\"cards\">");
-    for (number, label) in cards {
-        let _ = write!(page, "<div class=\"card\"><b>{number}</b><span>{label}</span></div>");
-    }
-    page.push_str("</div>");
-}
-
-fn render_cores(page: &mut String, status: &Value) {
-    page.push_str(
-        "<h2>Cores</h2><div class=\"wide\"><table><thead><tr><th>core</th><th>CPU</th><th>links</th><th>MiB</th><th>connections</th>\
-         <th>redirects</th><th>misses</th><th>asked others</th><th>from copies</th><th>answered others</th><th>codes ready</th><th>p50 µs</th><th>p99 µs</th><th>max µs</th></tr></thead><tbody>",
-    );
-    for core in status["cores"].as_array().into_iter().flatten() {
-        let latency =
-            |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), |micros| format!("{micros:.1}"));
-        let _ = write!(
-            page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            core["core"],
-            core["cpu"],
-            grouped(&core["links"]),
-            core["mapBytes"].as_f64().unwrap_or(0.0) / 1_048_576.0,
-            grouped(&core["connections"]),
-            grouped(&core["redirects"]),
-            grouped(&core["misses"]),
-            grouped(&core["forwardedOut"]),
-            grouped(&core["hotHits"]),
-            grouped(&core["forwardedIn"]),
-            grouped(&core["codes"]["remaining"]),
-            latency("p50"),
-            latency("p99"),
-            latency("max"),
-        );
-    }
-    page.push_str("</tbody></table></div>");
-}
-
-fn render_fleet(page: &mut String, status: &Value) {
-    let (fleet, redis) = (&status["fleet"], &status["redis"]);
-    let connected = redis["connected"] == true;
-    let cards = [
-        (if connected { "connected" } else { "away" }.to_owned(), "Redis"),
-        (grouped(&fleet["outbox"]), "changes to bring to Redis"),
-        (grouped(&fleet["followed"]), "changes of all nodes"),
-        (grouped(&fleet["comparing"]), "partitions to compare"),
-        (grouped(&fleet["lookUpHits"]), "found by looking up"),
-        (grouped(&fleet["conflicts"]), "conflicts"),
-    ];
-    page.push_str("<h2>Fleet</h2><div class=\"cards\">");
-    for (number, label) in cards {
-        let _ = write!(page, "<div class=\"card\"><b>{number}</b><span>{label}</span></div>");
-    }
-    page.push_str(
-        "</div><div class=\"wide below\"><table><thead><tr><th>node</th><th>version</th><th>state</th><th>to bring</th>\
-         <th>behind, ms</th><th>silent, s</th></tr></thead><tbody>",
-    );
-    for node in fleet["nodes"].as_array().into_iter().flatten() {
-        let about = &node["about"];
-        let state = match (about["draining"].as_bool(), about["ready"].as_bool()) {
-            (Some(true), _) => "draining",
-            (_, Some(true)) => "ready",
-            _ => "starting",
-        };
-        let me = if node["node"] == fleet["node"] { " (this one)" } else { "" };
-        let _ = write!(
-            page,
-            "<tr><td>{}{me}</td><td>{}</td><td>{state}</td><td>{}</td><td>{}</td><td>{:.1}</td></tr>",
-            escaped(&node["node"]),
-            escaped(&about["version"]),
-            grouped(&about["outbox"]),
-            grouped(&about["lagMillis"]),
-            node["silentMillis"].as_f64().unwrap_or(0.0) / 1_000.0,
-        );
-    }
-    page.push_str("</tbody></table></div>");
-}
-
-fn render_alarms(page: &mut String, status: &Value) {
-    let alarms = status["alarms"].as_array().map(Vec::as_slice).unwrap_or_default();
-    page.push_str("<h2>Alarms</h2>");
-    if alarms.is_empty() {
-        page.push_str("<p class=\"soft\">None since the start.</p>");
-        return;
-    }
-    page.push_str("<ul>");
-    for alarm in alarms.iter().rev() {
-        let over = alarm["cleared"].is_string();
-        let _ = write!(
-            page,
-            "<li><strong class=\"{}\">{}</strong> <span class=\"soft\">since {}{}</span><br>{}</li>",
-            if over { "soft" } else { "bad" },
-            escaped(&alarm["name"]),
-            escaped(&alarm["since"]),
-            if over { format!(", over since {}", escaped(&alarm["cleared"])) } else { String::new() },
-            escaped(&alarm["text"]),
-        );
-    }
-    page.push_str("</ul>");
-}
-
-/// A text of the status, fit for HTML.
-fn escaped(value: &Value) -> String {
-    page::escaped(value.as_str().unwrap_or_default())
-}
-
-/// A number with its thousands apart.
-fn grouped(value: &Value) -> String {
-    let digits = value.as_u64().unwrap_or(0).to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A number that may be too long for its place: three digits and a word.
-fn rounded(value: &Value) -> String {
-    let number = value.as_u64().unwrap_or(0) as f64;
-    match number {
-        1e15.. => format!("{:.1} quadrillion", number / 1e15),
-        1e12.. => format!("{:.2} trillion", number / 1e12),
-        1e9.. => format!("{:.1} billion", number / 1e9),
-        _ => grouped(value),
-    }
-}
-
-fn shown_time(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min", seconds / 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_and_texts_are_fit_for_people_and_browsers() {
-        assert_eq!(grouped(&json!(1_234_567)), "1\u{202f}234\u{202f}567");
-        assert_eq!(grouped(&json!(999)), "999");
-        assert_eq!(rounded(&json!(3_521_614_586_208_u64)), "3.52 trillion");
-        assert_eq!(escaped(&json!("<b>\"&")), "&lt;b&gt;&quot;&amp;");
-        assert_eq!(shown_time(90_000), "1 d 1 h");
-    }
+    let of_cores = |of: fn(&CoreBeat) -> u32| (0..cores).map(|core| of_core(core, of)).collect::<Vec<_>>();
+    json!({
+        "redirects": of_cores(|core| core.redirects),
+        "misses": of_cores(|core| core.misses),
+        "changes": beats.iter().map(|beat| beat.changes).collect::<Vec<_>>(),
+        "accepted": beats.iter().map(|beat| beat.accepted).collect::<Vec<_>>(),
+    })
 }

@@ -1,0 +1,345 @@
+//! The status as a page for people: drawn here, renewed each second by a script of a few lines, and without it by the browser.
+
+use std::fmt::Write;
+
+use hyper::{StatusCode, header};
+use serde_json::Value;
+
+use super::plot::sparkline;
+use crate::api::{Answer, answer, page as pages, with};
+
+/// The style of the page.
+pub(in crate::api) const STYLE: &str = include_str!("status.css");
+
+/// What renews it.
+pub(in crate::api) const SCRIPT: &str = include_str!("status.js");
+
+/// What the page may load: nothing from elsewhere, and nothing that stands in it.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The status as a page that renews itself.
+pub(in crate::api) fn page(status: &Value) -> Answer {
+    let answer = answer(StatusCode::OK, "text/html; charset=utf-8", render(status));
+    with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "no-referrer")
+}
+
+fn render(status: &Value) -> String {
+    let mut page = String::from(
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>carom: status</title><link rel=\"stylesheet\" href=\"/status.css\"><script src=\"/status.js\" defer></script>\
+         <noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript></head><body><main>",
+    );
+    let (state, class) = match (status["ready"].as_bool(), status["draining"].as_bool()) {
+        (_, Some(true)) => ("draining", "bad"),
+        (Some(true), _) => ("ready", "good"),
+        _ => ("starting", "bad"),
+    };
+    let uptime = shown_time(status["uptimeSeconds"].as_u64().unwrap_or(0));
+    let _ = write!(
+        page,
+        "<header><h1>carom</h1><strong class=\"{class}\">{state}</strong><span class=\"soft\">version {}, up {uptime}</span></header>",
+        escaped(&status["version"])
+    );
+    render_alarms(&mut page, status, true);
+    render_now(&mut page, status);
+    render_pulse(&mut page, status);
+    render_cores(&mut page, status);
+    render_store(&mut page, status);
+    if status["fleet"].is_object() {
+        render_fleet(&mut page, status);
+    }
+    render_limits(&mut page, status);
+    render_certificates(&mut page, status);
+    render_alarms(&mut page, status, false);
+    page.push_str("</main></body></html>\n");
+    page
+}
+
+/// A row of numbers, each with what it is.
+fn render_cards(page: &mut String, cards: &[(String, &str)]) {
+    page.push_str("<div class=\"cards\">");
+    for (number, label) in cards {
+        let _ = write!(page, "<div class=\"card\"><b>{number}</b><span>{label}</span></div>");
+    }
+    page.push_str("</div>");
+}
+
+/// What it does at this moment.
+fn render_now(page: &mut String, status: &Value) {
+    let last_of = |numbers: &Value| numbers.as_array().and_then(|all| all.last()?.as_u64()).unwrap_or(0);
+    let of_cores = |name: &str| {
+        let cores = status["pulse"][name].as_array().into_iter().flatten();
+        cores.map(last_of).sum::<u64>()
+    };
+    let sum = |name: &str| {
+        let cores = status["cores"].as_array().into_iter().flatten();
+        cores.map(|core| core[name].as_u64().unwrap_or(0)).sum::<u64>()
+    };
+    let worst = status["cores"].as_array().into_iter().flatten();
+    let worst = worst.filter_map(|core| core["latencyMicros"]["p99"].as_f64()).fold(0.0, f64::max);
+    let is_hot = status["residency"]["mode"] == "hot";
+    let cards = [
+        (group(of_cores("redirects")), "redirects a second"),
+        (group(of_cores("misses")), "not found, a second"),
+        (group(last_of(&status["pulse"]["changes"])), "changes of links a second"),
+        (group(sum("connections")), "open connections"),
+        (format!("{worst:.0} µs"), "p99 since the start, of the slowest core"),
+        (grouped(&status["links"]), if is_hot { "links in memory" } else { "links" }),
+        (lasting(status), "codes never given out"),
+    ];
+    render_cards(page, &cards);
+}
+
+/// Codes that are left, and for how long.
+fn lasting(status: &Value) -> String {
+    let left = rounded(&status["issuer"]["remaining"]);
+    match status["issuer"]["lastsSeconds"].as_u64() {
+        Some(seconds) => format!("{left}<small>for {} at this rate</small>", shown_time(seconds)),
+        None => left,
+    }
+}
+
+/// The last two minutes of each core.
+fn render_pulse(page: &mut String, status: &Value) {
+    let series = |name: &str, core: usize| -> Vec<u64> {
+        let numbers = status["pulse"][name][core].as_array().into_iter().flatten();
+        numbers.map(|number| number.as_u64().unwrap_or(0)).collect()
+    };
+    page.push_str("<h2>Redirects a second, of each core, in the last two minutes</h2><div class=\"pulses\">");
+    let cores = status["cores"].as_array().map_or(0, Vec::len);
+    let all: Vec<Vec<u64>> = (0..cores).map(|core| series("redirects", core)).collect();
+    // All on one scale: a core that differs is seen.
+    let most = all.iter().flatten().copied().max().unwrap_or(0);
+    for (core, redirects) in all.iter().enumerate() {
+        let now = redirects.last().copied().unwrap_or(0);
+        let label = format!(
+            "core {core}: {} redirects a second now, {} at most",
+            group(now),
+            group(redirects.iter().copied().max().unwrap_or(0))
+        );
+        let _ = write!(
+            page,
+            "<figure class=\"card\"><figcaption>core {core}<b>{}</b></figcaption>{}</figure>",
+            group(now),
+            sparkline(redirects, most, &label)
+        );
+    }
+    page.push_str("</div>");
+}
+
+fn render_cores(page: &mut String, status: &Value) {
+    page.push_str(
+        "<h2>Cores</h2><div class=\"wide\"><table><thead><tr><th>core</th><th>CPU</th><th>links</th><th>MiB</th><th>connections</th>\
+         <th>redirects</th><th>misses</th><th>asked others</th><th>from copies</th><th>answered others</th><th>codes ready</th><th>p50 µs</th><th>p99 µs</th><th>max µs</th></tr></thead><tbody>",
+    );
+    for core in status["cores"].as_array().into_iter().flatten() {
+        let latency =
+            |name: &str| core["latencyMicros"][name].as_f64().map_or("–".to_owned(), |micros| format!("{micros:.1}"));
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            core["core"],
+            core["cpu"],
+            grouped(&core["links"]),
+            core["mapBytes"].as_f64().unwrap_or(0.0) / 1_048_576.0,
+            grouped(&core["connections"]),
+            grouped(&core["redirects"]),
+            grouped(&core["misses"]),
+            grouped(&core["forwardedOut"]),
+            grouped(&core["hotHits"]),
+            grouped(&core["forwardedIn"]),
+            grouped(&core["codes"]["remaining"]),
+            latency("p50"),
+            latency("p99"),
+            latency("max"),
+        );
+    }
+    page.push_str("</tbody></table></div>");
+}
+
+fn render_store(page: &mut String, status: &Value) {
+    let store = &status["store"];
+    let micros = |name: &str| format!("{:.2} ms", store[name].as_f64().unwrap_or(0.0) / 1_000.0);
+    let residency = &status["residency"];
+    let cards = [
+        (if store["writable"] == true { "writable" } else { "takes no writes" }.to_owned(), "store"),
+        (micros("commitMicrosMean"), "mean commit"),
+        (micros("syncMicrosMean"), "mean sync in it"),
+        (grouped(&store["queue"]), "writes under way"),
+        (grouped(&store["update"]), "creates, changes and deletes"),
+        (grouped(&store["damaged"]), "damaged records"),
+        (grouped(&residency["fetched"]), "redirects from the store"),
+        (grouped(&status["expiry"]["expired"]), "ended links removed"),
+        (grouped(&status["expiry"]["waiting"]), "ended links to remove"),
+        (grouped(&status["visits"]["dropped"]), "visits not counted"),
+    ];
+    page.push_str("<h2>Store</h2>");
+    render_cards(page, &cards);
+}
+
+/// What was refused, and why.
+fn render_limits(page: &mut String, status: &Value) {
+    let sum = |name: &str| {
+        let cores = status["cores"].as_array().into_iter().flatten();
+        group(cores.map(|core| core[name].as_u64().unwrap_or(0)).sum())
+    };
+    let of_apps = |name: &str| {
+        let apps = status["apps"].as_array().into_iter().flatten();
+        group(apps.map(|app| app[name].as_u64().unwrap_or(0)).sum())
+    };
+    let cards = [
+        (sum("shed"), "connections closed as they came"),
+        (sum("evicted"), "idle ones closed for others"),
+        (sum("untrusted"), "from elsewhere than trusted_proxies"),
+        (sum("throttled"), "requests of who guesses codes"),
+        (sum("badRequests"), "requests that are none"),
+        (sum("handshakeFailures"), "TLS handshakes that failed"),
+        (of_apps("limited"), "creates above the rate of an app"),
+        (of_apps("forbidden"), "requests that a key does not allow"),
+    ];
+    page.push_str("<h2>Limits</h2>");
+    render_cards(page, &cards);
+}
+
+fn render_certificates(page: &mut String, status: &Value) {
+    let Some(certificates) = status["tls"]["certificates"].as_array() else { return };
+    page.push_str("<h2>Certificates</h2><div class=\"wide\"><table><thead><tr><th>names</th><th>valid until</th><th>file</th></tr></thead><tbody>");
+    for certificate in certificates {
+        let names = certificate["names"].as_array().into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
+            pages::escaped(&names.join(", ")),
+            escaped(&certificate["validUntil"]),
+            escaped(&certificate["file"])
+        );
+    }
+    page.push_str("</tbody></table></div>");
+}
+
+fn render_fleet(page: &mut String, status: &Value) {
+    let (fleet, redis) = (&status["fleet"], &status["redis"]);
+    let connected = redis["connected"] == true;
+    let cards = [
+        (if connected { "connected" } else { "away" }.to_owned(), "Redis"),
+        (grouped(&fleet["outbox"]), "changes to bring to Redis"),
+        (grouped(&fleet["followed"]), "changes of all nodes"),
+        (grouped(&fleet["comparing"]), "partitions to compare"),
+        (grouped(&fleet["lookUpHits"]), "found by looking up"),
+        (grouped(&fleet["conflicts"]), "conflicts"),
+    ];
+    page.push_str("<h2>Fleet</h2><div class=\"cards\">");
+    for (number, label) in cards {
+        let _ = write!(page, "<div class=\"card\"><b>{number}</b><span>{label}</span></div>");
+    }
+    page.push_str(
+        "</div><div class=\"wide below\"><table><thead><tr><th>node</th><th>version</th><th>state</th><th>to bring</th>\
+         <th>behind, ms</th><th>silent, s</th></tr></thead><tbody>",
+    );
+    for node in fleet["nodes"].as_array().into_iter().flatten() {
+        let about = &node["about"];
+        let state = match (about["draining"].as_bool(), about["ready"].as_bool()) {
+            (Some(true), _) => "draining",
+            (_, Some(true)) => "ready",
+            _ => "starting",
+        };
+        let me = if node["node"] == fleet["node"] { " (this one)" } else { "" };
+        let _ = write!(
+            page,
+            "<tr><td>{}{me}</td><td>{}</td><td>{state}</td><td>{}</td><td>{}</td><td>{:.1}</td></tr>",
+            escaped(&node["node"]),
+            escaped(&about["version"]),
+            grouped(&about["outbox"]),
+            grouped(&about["lagMillis"]),
+            node["silentMillis"].as_f64().unwrap_or(0.0) / 1_000.0,
+        );
+    }
+    page.push_str("</tbody></table></div>");
+}
+
+/// Alarms: those that are on stand above everything else, the others at the end.
+fn render_alarms(page: &mut String, status: &Value, on: bool) {
+    let alarms = status["alarms"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut shown = alarms.iter().rev().filter(|alarm| alarm["cleared"].is_null() == on).peekable();
+    match (shown.peek(), on) {
+        (None, true) => return,
+        (None, false) => {
+            let text = if alarms.is_empty() { "None since the start." } else { "No others since the start." };
+            let _ = write!(page, "<h2>Alarms of before</h2><p class=\"soft\">{text}</p>");
+            return;
+        }
+        (Some(_), true) => page.push_str("<section class=\"alarms\"><h2>Alarms</h2><ul>"),
+        (Some(_), false) => page.push_str("<section><h2>Alarms of before</h2><ul>"),
+    }
+    for alarm in shown {
+        let _ = write!(
+            page,
+            "<li><strong class=\"{}\">{}</strong> <span class=\"soft\">since {}{}</span><br>{}</li>",
+            if on { "bad" } else { "soft" },
+            escaped(&alarm["name"]),
+            escaped(&alarm["since"]),
+            if on { String::new() } else { format!(", over since {}", escaped(&alarm["cleared"])) },
+            escaped(&alarm["text"]),
+        );
+    }
+    page.push_str("</ul></section>");
+}
+
+/// A text of the status, fit for HTML.
+fn escaped(value: &Value) -> String {
+    pages::escaped(value.as_str().unwrap_or_default())
+}
+
+/// A number with its thousands apart.
+fn grouped(value: &Value) -> String {
+    group(value.as_u64().unwrap_or(0))
+}
+
+fn group(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number that may be too long for its place: three digits and a word.
+fn rounded(value: &Value) -> String {
+    let number = value.as_u64().unwrap_or(0) as f64;
+    match number {
+        1e15.. => format!("{:.1} quadrillion", number / 1e15),
+        1e12.. => format!("{:.2} trillion", number / 1e12),
+        1e9.. => format!("{:.1} billion", number / 1e9),
+        _ => grouped(value),
+    }
+}
+
+fn shown_time(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+        86_400..31_557_600 => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
+        _ => format!("{} years", group(seconds / 31_557_600)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_and_texts_are_fit_for_people_and_browsers() {
+        assert_eq!(grouped(&json!(1_234_567)), "1\u{202f}234\u{202f}567");
+        assert_eq!(grouped(&json!(999)), "999");
+        assert_eq!(rounded(&json!(3_521_614_586_208_u64)), "3.52 trillion");
+        assert_eq!(escaped(&json!("<b>\"&")), "&lt;b&gt;&quot;&amp;");
+        assert_eq!(shown_time(90_000), "1 d 1 h");
+    }
+}

@@ -1,0 +1,99 @@
+//! Looks at the counters each second and keeps what they grew by.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::pulse::{Beat, CoreBeat};
+use crate::stats::{CoreStats, NodeStats};
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The thread that looks.
+pub struct Watcher {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Watcher {
+    /// Ends it.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().expect("panics abort");
+    }
+}
+
+/// Begins to look at the counters of these cores.
+///
+/// # Errors
+/// Where the operating system gives no thread.
+pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Watcher> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&stop);
+    let run = move || {
+        let (mut before, mut at) = (Totals::of(&cores, &stats), Instant::now());
+        loop {
+            std::thread::park_timeout(EVERY.saturating_sub(at.elapsed()));
+            if until.load(Ordering::Acquire) {
+                return;
+            }
+            // Somebody else may have woken it.
+            if at.elapsed() < EVERY {
+                continue;
+            }
+            let (now, time) = (Totals::of(&cores, &stats), at.elapsed());
+            at = Instant::now();
+            stats.pulse.add(now.since(&before, time));
+            before = now;
+        }
+    };
+    let thread = std::thread::Builder::new().name("pulse".to_owned()).spawn(run)?;
+    Ok(Watcher { stop, thread })
+}
+
+/// What was counted since the start.
+struct Totals {
+    cores: Vec<(u64, u64)>,
+    changes: u64,
+    accepted: u64,
+}
+
+impl Totals {
+    fn of(cores: &[Arc<CoreStats>], stats: &NodeStats) -> Totals {
+        Totals {
+            cores: cores.iter().map(|core| (core.redirects.get(), core.misses.get())).collect(),
+            changes: stats.store_updates.get(),
+            accepted: cores.iter().map(|core| core.accepted.get()).sum(),
+        }
+    }
+
+    /// What came in a second since then: a thread that was kept waiting has seen more than one.
+    fn since(&self, before: &Totals, time: Duration) -> Beat {
+        let rate = |now: u64, before: u64| (now.wrapping_sub(before) as f64 / time.as_secs_f64()).round() as u32;
+        let cores = self.cores.iter().zip(&before.cores);
+        Beat {
+            cores: cores
+                .map(|(now, before)| CoreBeat { redirects: rate(now.0, before.0), misses: rate(now.1, before.1) })
+                .collect(),
+            changes: rate(self.changes, before.changes),
+            accepted: rate(self.accepted, before.accepted),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_look_is_no_burst() {
+        let before = Totals { cores: vec![(100, 5), (0, 0)], changes: 10, accepted: 7 };
+        let now = Totals { cores: vec![(700, 5), (30, 3)], changes: 40, accepted: 7 };
+        let beat = now.since(&before, Duration::from_secs(3));
+        let cores = vec![CoreBeat { redirects: 200, misses: 0 }, CoreBeat { redirects: 10, misses: 1 }];
+        assert_eq!(beat, Beat { cores, changes: 10, accepted: 0 });
+    }
+}
