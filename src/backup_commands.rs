@@ -74,7 +74,8 @@ fn make_folder(dir: &Path) -> Result<bool, Exit> {
 }
 
 fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
-    let mut taken_ms = unix_ms();
+    // Before the store is looked at: what is made until then is in the backup, and passed over as well.
+    let taken_ms = unix_ms();
     // A node that runs holds the lock, and gives its store out itself.
     let (counts, fingerprint) = match lock(&settings.data_dir) {
         Ok(_lock) => {
@@ -93,7 +94,6 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
         }
         Err(exit) if exit.reason == Reason::DataInUse => {
             let stream = ask(&settings.data_dir).map_err(|error| no_answer(&settings.data_dir, &error))?;
-            taken_ms = unix_ms();
             keep_store(stream, dir, settings)?
         }
         Err(exit) => return Err(exit),

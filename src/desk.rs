@@ -63,7 +63,7 @@ pub enum Looked {
 enum Reply {
     Store(StoreAnswer),
     Looked(Looked),
-    Latency(LatencySummary),
+    Latency(Box<LatencySummary>),
     Page(Page),
 }
 
@@ -382,7 +382,7 @@ impl Desk {
         let mut latencies = Vec::with_capacity(cores);
         for place in places {
             latencies.push(match place.reply().await {
-                Some(Reply::Latency(latency)) => Some(latency),
+                Some(Reply::Latency(latency)) => Some(*latency),
                 _ => None,
             });
         }
@@ -549,7 +549,7 @@ impl Desk {
     }
 
     /// Brings another core's quantiles.
-    pub fn bring_latency(&self, token: u64, latency: LatencySummary) {
+    pub fn bring_latency(&self, token: u64, latency: Box<LatencySummary>) {
         self.bring(token, Reply::Latency(latency));
     }
 

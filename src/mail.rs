@@ -586,7 +586,7 @@ pub enum ToCore {
         /// Who reports.
         core: CoreId,
         /// The quantiles.
-        latency: LatencySummary,
+        latency: Box<LatencySummary>,
     },
     /// The hosts that new links may lead to, from now on.
     Hosts(Arc<Hosts>),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Seconds that are kept: two minutes, and one more to measure from.
+/// Seconds that are kept: two minutes.
 const KEPT: usize = 120;
 
 /// Seconds that a rate is taken over, where it should not jump.
@@ -27,13 +27,6 @@ pub struct Beat {
     pub changes: u32,
     /// Connections accepted.
     pub accepted: u32,
-}
-
-impl Beat {
-    /// A number of all its cores together.
-    pub fn sum(&self, of: fn(&CoreBeat) -> u32) -> u32 {
-        self.cores.iter().map(of).sum()
-    }
 }
 
 /// The last seconds of a node. One thread adds to it, whoever tells of the node reads it.
@@ -80,7 +73,5 @@ mod tests {
             pulse.add(Beat { changes: if number >= 470 { 10 } else { 0 }, ..Beat::default() });
         }
         assert_eq!((pulse.beats().len(), pulse.changes_per_second()), (KEPT, 5.0));
-        let cores = vec![CoreBeat { redirects: 2, misses: 1 }, CoreBeat { redirects: 5, misses: 0 }];
-        assert_eq!(Beat { cores, ..Beat::default() }.sum(|core| core.redirects), 7);
     }
 }

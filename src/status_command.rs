@@ -47,9 +47,12 @@ pub fn run(arguments: &StatusArgs) -> Result<(), Exit> {
     }
     let is_terminal = io::stdout().is_terminal() && !arguments.once;
     let mut before: Option<Sample> = None;
+    let mut has_answered = false;
     loop {
         let begun = Instant::now();
-        match ask() {
+        let asked = ask();
+        has_answered |= asked.is_ok();
+        match asked {
             Ok(now) if arguments.json => print(&format!("{}\n", now.status)),
             // Rates need two looks.
             Ok(now) => {
@@ -62,9 +65,9 @@ pub fn run(arguments: &StatusArgs) -> Result<(), Exit> {
                 }
                 before = Some(now);
             }
-            Err(exit) if arguments.once || before.is_none() => return Err(exit),
+            Err(exit) if arguments.once || !has_answered => return Err(exit),
             // A node that is restarted comes back.
-            Err(exit) => print(&format!("{}\n", exit.what)),
+            Err(exit) => _ = writeln!(io::stderr(), "{}", exit.what),
         }
         std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
     }

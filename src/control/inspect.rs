@@ -17,7 +17,7 @@ use crate::link::Link;
 use crate::record::{self, RecordRef};
 use crate::store::links::catalog::Shelf;
 use crate::store::links::dump::is_sound;
-use crate::store::links::{Index, Of, complete_index, stored_end, stored_url};
+use crate::store::links::{Index, Of, complete_index, is_grave, stored_end, stored_url};
 
 /// What is wrong is named so many times; the rest is counted.
 const NAMED: usize = 100;
@@ -185,7 +185,7 @@ fn with_entry(section: Section, key: &[u8], value: &[u8], each: impl FnOnce(&[u8
     match section {
         Section::Urls => each(key),
         // The others are of codes that lie unused.
-        Section::Ends if key.first() == Some(&b'e') => each(key),
+        Section::Ends if !is_grave(key) => each(key),
         Section::Dates | Section::Tags => each(&listed(key, value)),
         _ => {}
     }

@@ -577,7 +577,8 @@ impl Work {
                 self.desk.bring_codes();
             }
             ToCore::Report(ticket) => {
-                let report = ToCore::Reported { token: ticket.token, core: self.desk.core(), latency: self.summary() };
+                let report =
+                    ToCore::Reported { token: ticket.token, core: self.desk.core(), latency: Box::new(self.summary()) };
                 self.desk.counters().post.to(ticket.core).post(report);
             }
             ToCore::Reported { token, latency, .. } => {

@@ -129,11 +129,9 @@ fn write_apps(out: &mut Exposition, desk: &Desk) {
 }
 
 fn write_alarms(out: &mut Exposition, node: &NodeStats) {
-    let raised = node.alarms.list();
-    let is_on = |alarm: Alarm| raised.iter().any(|raised| raised.alarm == alarm && raised.cleared_ms.is_none());
     out.family("carom_alarm_active", Kind::Gauge, "Whether an alarm is on: 1, otherwise 0.");
     for alarm in Alarm::ALL {
-        out.sample(&Labels::one("alarm", alarm.name()), u64::from(is_on(alarm)));
+        out.sample(&Labels::one("alarm", alarm.name()), u64::from(node.alarms.is_on(alarm)));
     }
 }
 

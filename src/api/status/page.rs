@@ -55,6 +55,11 @@ fn render(status: &Value) -> String {
     page
 }
 
+/// The sum of a number over the cores, or over the apps.
+fn sum_of(all: &Value, name: &str) -> u64 {
+    all.as_array().into_iter().flatten().map(|one| one[name].as_u64().unwrap_or(0)).sum()
+}
+
 /// A row of numbers, each with what it is.
 fn render_cards(page: &mut String, cards: &[(String, &str)]) {
     page.push_str("<div class=\"cards\">");
@@ -71,10 +76,6 @@ fn render_now(page: &mut String, status: &Value) {
         let cores = status["pulse"][name].as_array().into_iter().flatten();
         cores.map(last_of).sum::<u64>()
     };
-    let sum = |name: &str| {
-        let cores = status["cores"].as_array().into_iter().flatten();
-        cores.map(|core| core[name].as_u64().unwrap_or(0)).sum::<u64>()
-    };
     let worst = status["cores"].as_array().into_iter().flatten();
     let worst = worst.filter_map(|core| core["latencyMicros"]["p99"].as_f64()).fold(0.0, f64::max);
     let is_hot = status["residency"]["mode"] == "hot";
@@ -82,7 +83,7 @@ fn render_now(page: &mut String, status: &Value) {
         (group(of_cores("redirects")), "redirects a second"),
         (group(of_cores("misses")), "not found, a second"),
         (group(last_of(&status["pulse"]["changes"])), "changes of links a second"),
-        (group(sum("connections")), "open connections"),
+        (group(sum_of(&status["cores"], "connections")), "open connections"),
         (format!("{worst:.0} µs"), "p99 since the start, of the slowest core"),
         (grouped(&status["links"]), if is_hot { "links in memory" } else { "links" }),
         (lasting(status), "codes never given out"),
@@ -179,14 +180,8 @@ fn render_store(page: &mut String, status: &Value) {
 
 /// What was refused, and why.
 fn render_limits(page: &mut String, status: &Value) {
-    let sum = |name: &str| {
-        let cores = status["cores"].as_array().into_iter().flatten();
-        group(cores.map(|core| core[name].as_u64().unwrap_or(0)).sum())
-    };
-    let of_apps = |name: &str| {
-        let apps = status["apps"].as_array().into_iter().flatten();
-        group(apps.map(|app| app[name].as_u64().unwrap_or(0)).sum())
-    };
+    let sum = |name: &str| group(sum_of(&status["cores"], name));
+    let of_apps = |name: &str| group(sum_of(&status["apps"], name));
     let cards = [
         (sum("shed"), "connections closed as they came"),
         (sum("evicted"), "idle ones closed for others"),
