@@ -13,6 +13,7 @@ use crate::stats::unix_ms;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs, reason = "the names say it, and the runbook at length")]
 pub enum Alarm {
+    AccessLogFailed,
     AllowListEntries,
     AllowListMalformed,
     AllowListUnkept,
@@ -48,7 +49,8 @@ pub enum Alarm {
 
 impl Alarm {
     /// Every alarm, in the order of their names.
-    pub const ALL: [Alarm; 31] = [
+    pub const ALL: [Alarm; 32] = [
+        Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
         Alarm::AllowListMalformed,
         Alarm::AllowListUnkept,
@@ -85,6 +87,7 @@ impl Alarm {
     /// What it is called in the status, in metrics, in the log and in the runbook.
     pub const fn name(self) -> &'static str {
         match self {
+            Alarm::AccessLogFailed => "access_log_failed",
             Alarm::AllowListEntries => "allow_list_entries",
             Alarm::AllowListMalformed => "allow_list_malformed",
             Alarm::AllowListUnkept => "allow_list_unkept",

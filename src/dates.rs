@@ -94,6 +94,12 @@ fn days_to(year: u64, month: u64, day: u64) -> u64 {
     era * 146_097 + era_year * 365 + era_year / 4 - era_year / 100 + year_day - 719_468
 }
 
+/// A second since 1970 UTC in the form that the conversions of strftime say. Later ones than [`INSTANT_MS_MAX`] are written as 1970.
+pub fn format_as(second: u64, form: &str) -> String {
+    let instant = i64::try_from(second).ok().and_then(|second| Timestamp::from_second(second).ok());
+    instant.unwrap_or_default().strftime(form).to_string()
+}
+
 /// An instant in UTC, with milliseconds only where there are some. Later ones than [`INSTANT_MS_MAX`], which no client can
 /// have sent, are written as that.
 pub fn format(ms: u64) -> String {

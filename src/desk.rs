@@ -5,6 +5,7 @@
 //! and maps, the loop nothing of routes and JSON.
 
 mod gather;
+mod told;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -21,6 +22,7 @@ use carom_shards::{Code, CoreId, Policy};
 
 pub use self::gather::Gathered;
 use self::gather::Gathers;
+pub use self::told::Tellers;
 use crate::apps::Scope;
 use crate::apps::registry::Keyring;
 use crate::apps::usage::App;
@@ -34,7 +36,6 @@ use crate::mail::{
     PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
-use crate::visits::{Visit, VisitSender, Visitor};
 
 /// What a look-up found, owned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -196,8 +197,8 @@ pub struct Desk {
     /// Connections whose stream has something for the loop.
     kicks: RefCell<Vec<u32>>,
     codes: RefCell<Box<dyn Codes>>,
-    /// Where visits are told of; nowhere for the core of the admin listener.
-    visits: RefCell<Option<VisitSender>>,
+    /// To whom it tells of requests.
+    told: RefCell<Tellers>,
     /// The hosts that new links may lead to, if not any.
     allowed: RefCell<Option<Arc<Hosts>>>,
     /// The hosts that no link leads to, if there are any.
@@ -230,7 +231,7 @@ fn refusal<T>(error: &TrySendError<T>) -> &'static str {
 
 impl Desk {
     /// The desk of core `me`.
-    pub fn new(me: CoreId, counters: Counters, codes: Box<dyn Codes>, visits: Option<VisitSender>) -> Desk {
+    pub fn new(me: CoreId, counters: Counters, codes: Box<dyn Codes>, told: Tellers) -> Desk {
         // Nobody can choose addresses that share a place.
         let guard = Guard::new(counters.misses_per_second, RandomState::new().hash_one(me.index()));
         Desk {
@@ -247,7 +248,7 @@ impl Desk {
             look_up_times: RefCell::default(),
             kicks: RefCell::default(),
             codes: RefCell::new(codes),
-            visits: RefCell::new(visits),
+            told: RefCell::new(told),
             allowed: RefCell::default(),
             spare_codes: RefCell::default(),
             code_waiters: RefCell::default(),
@@ -463,22 +464,6 @@ impl Desk {
     #[inline]
     pub fn blocks(&self, target: &[u8]) -> bool {
         self.blocked.borrow().as_ref().is_some_and(|hosts| hosts.has(host_of(target)))
-    }
-
-    /// Who sent a request, by two fields of its head.
-    #[inline]
-    pub fn visitor(&self, user_agent: &[u8], referer: &[u8]) -> Option<Visitor> {
-        Some(self.visits.borrow_mut().as_mut()?.visitor(user_agent, referer))
-    }
-
-    /// Tells of a visit: of the link of that code, or of no link.
-    #[inline]
-    pub fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
-        if let (Some(visits), Some(visitor)) = (&mut *self.visits.borrow_mut(), visitor)
-            && !visits.tell(&Visit { code, visitor })
-        {
-            self.counters.node.visits_dropped.add_shared(1);
-        }
     }
 
     // For the loop.

@@ -2,6 +2,7 @@
 //!
 //! `ARCHITECTURE.md` at the root of the repository explains how the parts hang together.
 
+pub mod access_log;
 pub mod alarms;
 pub mod allowance;
 pub mod api;

@@ -2,6 +2,7 @@
 //! stop, and is taken down in the opposite order, so that nothing acknowledged is left undone.
 
 mod announce;
+mod cores;
 mod domains;
 mod events;
 mod fleet;
@@ -19,10 +20,12 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode, SpaceKey};
 
+use crate::access_log::AccessReceiver;
 use crate::alarms::Alarm;
 use crate::api::{self, Site};
 use crate::apps::registry::Registry;
 use crate::config::{self, Residency, Settings};
+use crate::control::access_log::{self, Writing};
 use crate::control::allowances::{self, AllowanceSetup};
 use crate::control::apps::AppsSetup;
 use crate::control::apps::file::{self, FILE_NAME, FileError};
@@ -35,12 +38,11 @@ use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
 use crate::control::host_lists::{HostList, Kind};
 use crate::control::pulse::{self, Watcher};
-use crate::control::replenisher::{self, CodeSource, FleetSource, Replenisher, ReplenisherSetup};
+use crate::control::replenisher::{self, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::visits::{self, Counting};
 use crate::control::{self, indexes, loader, pages, readers, writer};
-use crate::core::listen::Listener;
-use crate::core::{self, CoreEvent, CoreParts, Seeds, Share};
-use crate::desk::{Codes, Counters};
+use crate::core::{self, CoreEvent};
+use crate::desk::{Counters, Tellers};
 use crate::exit::{Exit, Reason};
 use crate::limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
 use crate::mail::{Mailbox, Post, ToCore};
@@ -48,14 +50,14 @@ use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::IdTable;
 use crate::store::links::{Links, StoreError};
 use crate::store::lock::{DataLock, LockError};
-use crate::tls::Identity;
-use crate::visits::VisitSender;
+use crate::visits::VisitReceiver;
 use crate::{preflight, space_key};
 
 use self::announce::{announce, tell_manager, tell_of_end};
+use self::cores::CorePlan;
 use self::domains::tell_of_hidden;
 pub use self::domains::{domains_of, own_authorities};
-use self::events::{Event, forward_events, next_event, watch_signals};
+use self::events::{Event, next_event, watch_signals};
 use self::listeners::Bound;
 
 /// Runs a node until it is told to end.
@@ -212,6 +214,7 @@ struct Threads {
     writer: JoinHandle<()>,
     allowances: JoinHandle<()>,
     counting: Counting,
+    access_log: Option<Writing>,
     readers: Vec<JoinHandle<()>>,
     listers: Vec<JoinHandle<()>>,
     catalog: JoinHandle<()>,
@@ -243,9 +246,15 @@ impl Node {
         let stats = Arc::new(NodeStats::default());
         let (post, bells, mail) = make_post(cores)?;
         let (deliver, deliveries) = channel();
-        let (senders, receivers) = (0..cores.get()).map(|_| crate::visits::ring()).unzip();
-        let counted = visits::start(&settings.data_dir, &links, receivers, &stats)
+        let Tellings { told, visits, access } = Tellings::new(settings, cores)?;
+        let counted = visits::start(&settings.data_dir, &links, visits, &stats)
             .map_err(|error| thread_exit("counting visits", &error))?;
+        let access_log = match &settings.access_log {
+            Some(log) => {
+                Some(access_log::start(log, access, &stats).map_err(|error| thread_exit("access log", &error))?)
+            }
+            None => None,
+        };
         let (allowance_queue, allowances) = allowances::start(AllowanceSetup {
             links: links.clone(),
             post: post.clone(),
@@ -348,7 +357,6 @@ impl Node {
         };
         let site = Arc::new(Site {
             own: own_authorities(&domains, &listening),
-            trust: Arc::new(settings.trust.clone()),
             default_ttl: settings.default_ttl,
             app_creates: settings.limits.creates_per_second,
             trusts_admin: config::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
@@ -377,7 +385,8 @@ impl Node {
             site,
             hasher,
             cores,
-            visits: senders,
+            trust: Arc::new(settings.trust.clone()),
+            told,
         };
         let running = plan.start_all(public, admin, bells, mail, sources)?;
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
@@ -409,6 +418,7 @@ impl Node {
                 writer,
                 allowances,
                 counting: counted.counting,
+                access_log,
                 readers,
                 listers,
                 catalog: counting,
@@ -527,6 +537,7 @@ impl Node {
             thread.join().expect("panics abort");
         }
         self.threads.counting.stop();
+        self.threads.access_log.into_iter().for_each(Writing::stop);
         if let Err(error) = self.links.sync() {
             tracing::error!("the last sync failed: {error}");
         }
@@ -534,82 +545,33 @@ impl Node {
     }
 }
 
-/// What all cores are made from.
-struct CorePlan<'a> {
-    limits: ConnectionLimits,
-    admin_limits: ConnectionLimits,
-    identity: Option<Identity>,
-    settings: &'a Settings,
-    events: Sender<Event>,
-    counters: Counters,
-    site: Arc<Site>,
-    hasher: CodeHasher,
-    cores: CoreCount,
-    visits: Vec<VisitSender>,
+/// The rings in which cores tell of their requests, by both ends.
+#[derive(Default)]
+struct Tellings {
+    /// Of each core, the admin listener's as the last.
+    told: Vec<Tellers>,
+    visits: Vec<VisitReceiver>,
+    access: Vec<AccessReceiver>,
 }
 
-impl CorePlan<'_> {
-    fn start_all(
-        self,
-        public: Vec<Vec<Listener>>,
-        admin: Vec<Listener>,
-        bells: Vec<File>,
-        mail: Vec<Receiver<ToCore>>,
-        sources: Vec<CodeSource>,
-    ) -> Result<Vec<core::executor::Running>, Exit> {
-        let mut seeds = Seeds::new(self.cores, self.hasher);
-        let listeners = public.into_iter().chain([admin]);
-        let trust = Arc::clone(&self.site.trust);
-        let codes = sources.into_iter().map(Some).chain([None]);
-        let cpus = self.settings.cores.cpus.iter().map(|&cpu| Some(cpu)).chain([None]);
-        let core_events = forward_events(self.events.clone())?;
-        let mut running = Vec::new();
-        let mut visits = self.visits.into_iter();
-        for (index, ((((listeners, bell), mail), codes), cpu)) in
-            listeners.zip(bells).zip(mail).zip(codes).zip(cpus).enumerate()
-        {
-            self.counters.cores[index].cpu.set(cpu.unwrap_or_default() as u64);
-            let is_admin = codes.is_none();
-            let site = Arc::clone(&self.site);
-            let parts = CoreParts {
-                core: CoreId(index as u16),
-                cpu,
-                listeners,
-                trust: Arc::clone(&trust),
-                bell,
-                mail,
-                counters: self.counters.clone(),
-                share: match self.settings.residency {
-                    Residency::All => Share::All,
-                    Residency::Hot { memory_limit } => Share::Bytes(memory_limit / self.cores.get() as u64),
-                },
-                limits: if is_admin { self.admin_limits } else { self.limits },
-                identity: self.identity.clone(),
-                hsts: self.settings.tls.hsts,
-                codes: Box::new(Segment(codes)),
-                visits: visits.next(),
-                service: Box::new(move |desk| {
-                    if is_admin { api::admin::service(desk, site) } else { api::public::service(desk, site) }
-                }),
-                events: core_events.clone(),
-            };
-            running
-                .push(core::start(seeds.next(parts)).map_err(|error| thread_exit(&format!("core {index}"), &error))?);
+impl Tellings {
+    fn new(settings: &Settings, cores: CoreCount) -> Result<Tellings, Exit> {
+        let mut tellings = Tellings::default();
+        for core in 0..=cores.get() {
+            let mut told = Tellers::default();
+            if core < cores.get() {
+                let (sender, receiver) = crate::visits::ring();
+                told.visits = Some(sender);
+                tellings.visits.push(receiver);
+            }
+            if let Some(log) = &settings.access_log {
+                let (sender, receiver) = crate::access_log::ring(log.one_in, random_seed()?);
+                told.access = Some(sender);
+                tellings.access.push(receiver);
+            }
+            tellings.told.push(told);
         }
-        Ok(running)
-    }
-}
-
-/// A core's segment; the admin listener has none.
-struct Segment(Option<CodeSource>);
-
-impl Codes for Segment {
-    fn take(&mut self) -> Option<Code> {
-        self.0.as_mut()?.take().map(|code| code.to_code())
-    }
-
-    fn remaining(&self) -> usize {
-        self.0.as_ref().map_or(0, CodeSource::remaining)
+        Ok(tellings)
     }
 }
 

@@ -123,6 +123,8 @@ pub struct NodeStats {
     pub memory_limit: Counter,
     /// Visits that could not be counted: told by cores that found no room, or not to be kept.
     pub visits_dropped: Counter,
+    /// What became of the access log.
+    pub access_log: AccessLogStats,
     /// What group commits took, from the first decision to the word that they are durable. Written by the writer.
     pub commits: DurationStats,
     /// What their syncs took. Written by the writer.
@@ -159,6 +161,17 @@ pub struct NodeStats {
     pub pulse: Pulse,
     /// What went wrong lately, newest last.
     pub alarms: Alarms,
+}
+
+/// What is counted of the access log.
+#[derive(Debug, Default)]
+pub struct AccessLogStats {
+    /// Whether there is one.
+    pub is_on: AtomicBool,
+    /// Lines that were written. Written by the thread that does.
+    pub lines: Counter,
+    /// Lines that were not: told by cores that found no room, or not to be written.
+    pub dropped: Counter,
 }
 
 /// What is counted of links whose time is over.

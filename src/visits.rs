@@ -147,7 +147,7 @@ pub fn is_bot(user_agent: &[u8]) -> bool {
 }
 
 /// The host of a `Referer`, without port and user; empty for what names none.
-fn host_of(referer: &[u8]) -> &[u8] {
+pub(crate) fn host_of(referer: &[u8]) -> &[u8] {
     let Some(scheme_end) = memmem::find(referer, b"://") else { return &[] };
     let rest = &referer[scheme_end + 3..];
     let authority = &rest[..rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len())];

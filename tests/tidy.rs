@@ -16,6 +16,7 @@ const LINES_MAX: usize = 700;
 
 /// Modules at the root of `src/` that everybody may use, and that use each other only.
 const LEAVES: &[&str] = &[
+    "access_log",
     "alarms",
     "allowance",
     "apps",
@@ -90,7 +91,7 @@ const DOORS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that come in through one file, whichever it is.
-const ONE_FILE_CRATES: &[&str] = &["hdrhistogram", "signal_hook"];
+const ONE_FILE_CRATES: &[&str] = &["hdrhistogram", "rtrb", "signal_hook"];
 
 /// What is pure: it is given everything that it needs to know, so that it can be tested without anything else.
 const PURE: &[&str] = &["shards/src/", "src/fleet/"];

@@ -20,7 +20,6 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use self::auth::Caller;
 use crate::desk::Desk;
-use crate::forwarded::Trust;
 use crate::limits::{BODY_LEN_MAX, ConnectionLimits};
 use crate::long_url::Authority;
 
@@ -70,8 +69,6 @@ pub fn start_clock() {
 pub struct Site {
     /// Hosts and ports of this service: no link may lead to them.
     pub own: Vec<Authority>,
-    /// Whom the service believes about clients.
-    pub trust: Arc<Trust>,
     /// How long a link lives that is made without an end.
     pub default_ttl: Option<Duration>,
     /// Links that an app may make a second, where its key says nothing else; 0: any number.

@@ -18,7 +18,6 @@ use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, wit
 use crate::apps::Role;
 use crate::apps::usage::Quota;
 use crate::desk::{Desk, Looked};
-use crate::forwarded::{Field, Trust};
 use crate::guard::{Place, Source};
 use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::{forward, pages};
@@ -26,24 +25,10 @@ use crate::wire::{forward, pages};
 /// What answers the slow requests of a core.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
     let context = Context::of(desk, site);
-    Rc::new(move |mut request| {
+    Rc::new(move |request| {
         let context = context.clone();
-        follow(&context.site.trust, &mut request);
         Box::pin(async move { context.route(request).await })
     })
-}
-
-/// The client is who the proxies say, if they are trusted.
-fn follow<B>(trust: &Trust, request: &mut Request<B>) {
-    let source = request.extensions().get::<Source>().copied();
-    let Some(Source { address: peer, .. }) = source.filter(|source| trust.field != Field::Off && !source.is_final)
-    else {
-        return;
-    };
-    let values: Vec<&[u8]> =
-        request.headers().get_all(trust.field.as_str()).iter().map(header::HeaderValue::as_bytes).collect();
-    let client = trust.client(peer, &values.join(&b","[..]));
-    request.extensions_mut().insert(Source { address: client, is_final: true });
 }
 
 impl Context {

@@ -67,6 +67,7 @@ impl<'a> Checker<'a> {
         let admin_requires_key = self.one(Key::AdminRequireKey, value::boolean);
         let log_level = self.one(Key::LogLevel, value::log_level);
         let log_format = self.one(Key::LogFormat, value::log_format);
+        let access_log = self.access_log();
         let mut exposed = Vec::new();
         if let (Some(listen), Some(admin)) = (&listen, admin_listen) {
             self.listeners_apart(listen, admin);
@@ -105,6 +106,7 @@ impl<'a> Checker<'a> {
             admin_requires_key: admin_requires_key?,
             log_level: log_level?,
             log_format: log_format?,
+            access_log: access_log?,
             exposed,
             sources: self.sources.clone(),
         })
@@ -112,7 +114,7 @@ impl<'a> Checker<'a> {
 
     /// The value that the strongest source gives, or the default. Weaker sources are read too: what is wrong there is
     /// wrong although it has no effect today.
-    fn one<T>(&mut self, key: Key, read: impl Fn(&Written) -> Result<T, Wrong>) -> Option<T> {
+    pub(super) fn one<T>(&mut self, key: Key, read: impl Fn(&Written) -> Result<T, Wrong>) -> Option<T> {
         let mut best = None;
         for found in self.raw.of(key) {
             match read(&found.written) {

@@ -1,9 +1,11 @@
 //! The settings that hold, as TOML that can be read back, with the source of each.
 
+use super::access_log::STANDARD_OUTPUT;
 use super::cpus::{self, CpuChoice};
 use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
 use super::{Hosts, KeySource, ListSource, Residency, Settings, value};
+use crate::access_log::terms::{AccessLog, LogPlace};
 use crate::domains::UnknownHost;
 use crate::limits::ConnectionLimits;
 
@@ -155,8 +157,25 @@ fn value(settings: &Settings, key: Key) -> Shown {
         Key::AdminRequireKey => settings.admin_requires_key.to_string(),
         Key::LogLevel => quote(settings.log_level.as_str()),
         Key::LogFormat => quote(settings.log_format.as_str()),
+        Key::AccessLogFile | Key::AccessLogFormat | Key::AccessLogOneIn | Key::AccessLogAddresses => {
+            return access_log(settings.access_log.as_ref(), key);
+        }
     };
     Shown::Value(value)
+}
+
+/// What holds of the access log; where there is none, nothing of it does.
+fn access_log(log: Option<&AccessLog>, key: Key) -> Shown {
+    let Some(AccessLog { place, format, one_in, addresses }) = log else { return Shown::Unset };
+    Shown::Value(match key {
+        Key::AccessLogFormat => quote(format.as_str()),
+        Key::AccessLogOneIn => one_in.to_string(),
+        Key::AccessLogAddresses => quote(addresses.as_str()),
+        _ => match place {
+            LogPlace::File(path) => quote(&path.to_string_lossy()),
+            LogPlace::StandardOutput => quote(STANDARD_OUTPUT),
+        },
+    })
 }
 
 fn connection_limit(limits: &ConnectionLimits, key: Key) -> String {

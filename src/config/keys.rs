@@ -67,6 +67,10 @@ pub enum Key {
     DrainDelay,
     LogLevel,
     LogFormat,
+    AccessLogFile,
+    AccessLogFormat,
+    AccessLogOneIn,
+    AccessLogAddresses,
 }
 
 /// What a user can know of a setting.

@@ -4,6 +4,7 @@
 //! reports every mistake with its place. The registry in [`keys`] names every setting once. Nothing here prints, opens a
 //! socket, or reads the secret key: what is returned is only what was asked for.
 
+mod access_log;
 pub(crate) mod check;
 mod cpus;
 mod describe;
@@ -36,6 +37,7 @@ use check::Checker;
 use keys::{Key, SETTINGS};
 use raw::Raw;
 
+use crate::access_log::terms::AccessLog;
 use crate::domains::{Domain, UnknownHost};
 use crate::forwarded::Trust;
 use crate::hosts::HostPattern;
@@ -93,6 +95,8 @@ pub struct Settings {
     pub log_level: LogLevel,
     /// How lines of the log look.
     pub log_format: LogFormat,
+    /// How requests are written down; `None`: not at all.
+    pub access_log: Option<AccessLog>,
     /// Listeners that others than this machine can reach.
     exposed: Vec<Problem>,
     sources: [Source; SETTINGS.len()],

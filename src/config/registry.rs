@@ -3,7 +3,7 @@
 use super::keys::{Key, Setting};
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 58] = [
+pub static SETTINGS: [Setting; 62] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -583,5 +583,45 @@ pub static SETTINGS: [Setting; 58] = [
         default: Some("text"),
         secret: false,
         doc: "Whether lines of the log are for people or for programs, one JSON object each.",
+    },
+    Setting {
+        key: Key::AccessLogFile,
+        name: "access_log.file",
+        env: "CAROM_ACCESS_LOG_FILE",
+        flag: None,
+        kind: "a file, or - for standard output",
+        default: None,
+        secret: false,
+        doc: "Where a line is written for each request that is answered; if not set, nowhere. Moved away, it is made anew within a second.",
+    },
+    Setting {
+        key: Key::AccessLogFormat,
+        name: "access_log.format",
+        env: "CAROM_ACCESS_LOG_FORMAT",
+        flag: None,
+        kind: "json or combined",
+        default: Some("json"),
+        secret: false,
+        doc: "How a line looks: a JSON object, or the combined form of Apache and nginx.",
+    },
+    Setting {
+        key: Key::AccessLogOneIn,
+        name: "access_log.one_in",
+        env: "CAROM_ACCESS_LOG_ONE_IN",
+        flag: None,
+        kind: "1 to 1000000",
+        default: Some("1"),
+        secret: false,
+        doc: "One request in so many is written down, chosen by chance.",
+    },
+    Setting {
+        key: Key::AccessLogAddresses,
+        name: "access_log.addresses",
+        env: "CAROM_ACCESS_LOG_ADDRESSES",
+        flag: None,
+        kind: "shortened, full or off",
+        default: Some("shortened"),
+        secret: false,
+        doc: "What is written of the addresses of clients: their networks (/24 and /48), all, or nothing.",
     },
 ];

@@ -3,6 +3,7 @@
 //!
 //! Nothing here knows of sockets or HTTP. Cores are reached through [`crate::mail`] alone.
 
+pub mod access_log;
 pub mod allowances;
 pub mod apps;
 pub mod backup;

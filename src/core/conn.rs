@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use carom_ring::Tag;
 
+use super::access;
 use super::slow::Stream;
+use crate::access_log::Noted;
 use crate::desk::Desk;
 use crate::forwarded::Trust;
 use crate::guard::{Place, Source};
@@ -71,6 +73,8 @@ pub(super) struct Conn {
     pub(super) asking: Option<Asking>,
     /// The query of the request that is asked about. Without memory while there is none.
     pub(super) query: Vec<u8>,
+    /// What the access log is told of the request that is asked about.
+    pub(super) noted: Option<Box<Noted>>,
     /// To be said after hyper's last answer.
     pub(super) rejection: Option<Rejection>,
     /// When the present wait began, in ticks of the core.
@@ -129,6 +133,7 @@ impl Conn {
             slow: None,
             asking: None,
             query: Vec::new(),
+            noted: None,
             rejection: None,
             since: tick,
             sent_since: tick,
@@ -183,10 +188,21 @@ impl Conn {
         u64::from(self.tag.generation) << 32 | u64::from(self.tag.slot)
     }
 
-    /// Waits for the answer to a question that came with that query.
-    pub(super) fn wait(&mut self, asking: Asking, query: &[u8]) {
+    /// Waits for the answer to a question that came in that head.
+    pub(super) fn wait(&mut self, desk: &Desk, asking: Asking, head: &[u8]) {
+        if desk.picks() {
+            access::note(self, &asking.ask, head);
+        }
+        self.query.extend_from_slice(asking.ask.query.of(head));
         self.asking = Some(asking);
-        self.query.extend_from_slice(query);
+    }
+
+    /// The address of the client, which is asked for once.
+    pub(super) fn known_address(&mut self) -> Option<IpAddr> {
+        if self.client.is_none() && self.peer.is_none() {
+            self.peer = self.address();
+        }
+        self.client.or(self.peer)
     }
 
     /// The address of the client; `None` where it is gone already.

@@ -23,13 +23,12 @@ use super::secure::Secure;
 use super::shard::Shard;
 use super::slow::Service;
 use super::work::{Now, TICKS_PER_SECOND, Work};
-use crate::desk::{Codes, Counters, Desk};
+use crate::desk::{Codes, Counters, Desk, Tellers};
 use crate::forwarded::Trust;
 use crate::limits::ConnectionLimits;
 use crate::mail::ToCore;
 use crate::stats::unix_ms;
 use crate::tls::Identity;
-use crate::visits::VisitSender;
 
 /// In a drain: how long connections whose handshake is under way may still come in, and how long kept-alive connections
 /// may still ask, before listeners and idle connections are closed.
@@ -61,8 +60,8 @@ pub struct CoreParts {
     pub hsts: Option<Duration>,
     /// Its segment of fresh codes.
     pub codes: Box<dyn Codes + Send>,
-    /// Where it tells of visits.
-    pub visits: Option<VisitSender>,
+    /// To whom it tells of requests.
+    pub told: Tellers,
     /// Makes what answers the slow requests of this core.
     pub service: Box<dyn FnOnce(Rc<Desk>) -> Service + Send>,
     /// Told of the core's life.
@@ -170,7 +169,7 @@ impl Core {
             let shard = Shard::new(parts.core, cores, hasher, parts.share, Arc::clone(&stats), node);
             Box::new(Data::new(shard, mesh))
         });
-        let desk = Rc::new(Desk::new(parts.core, parts.counters, parts.codes, parts.visits));
+        let desk = Rc::new(Desk::new(parts.core, parts.counters, parts.codes, parts.told));
         let service = (parts.service)(Rc::clone(&desk));
         let now = Now { instant: Instant::now(), unix_ms: unix_ms(), tick: 0 };
         Ok(Core {

@@ -11,6 +11,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -18,15 +19,17 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER, STRICT_TRANSPORT_SECURITY,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER, STRICT_TRANSPORT_SECURITY,
 };
 use hyper::rt::{Executor, Read, ReadBufCursor, Write};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
+use super::access;
 use super::executor::{Woken, spawn_task};
 use crate::desk::Desk;
+use crate::forwarded::{Field, Trust};
 use crate::guard::Source;
 use crate::limits::{
     ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX, HEADERS_MAX,
@@ -43,6 +46,10 @@ pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = R
 pub(super) struct Manner {
     /// Where its requests come from.
     pub(super) source: Option<Source>,
+    /// Whom its requests are believed about that.
+    pub(super) trust: Arc<Trust>,
+    /// Whether it is encrypted.
+    pub(super) is_secure: bool,
     /// In frames, rather than HTTP/1.1.
     pub(super) is_http2: bool,
     /// What it is told of coming back with TLS.
@@ -352,12 +359,14 @@ impl Stream {
 
 /// Runs hyper until the connection ends, one way or the other.
 async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
-    let Manner { source, hsts, limits, woken, .. } = manner;
+    let Manner { source, trust, is_secure, hsts, limits, woken, .. } = manner;
     let handler = service_fn(|mut request: Request<Incoming>| {
         if let Some(source) = source {
+            let source = client_of(&trust, source, request.headers());
             request.extensions_mut().insert(source);
         }
         request.extensions_mut().insert(limits);
+        let noted = access::note_read(&stream.desk, &request, is_secure).map(|noted| (noted, Instant::now()));
         let (stream, service, hsts) = (Rc::clone(&stream), Rc::clone(&service), hsts.clone());
         let mut flight = stream.begin(&request, limits.requests);
         async move {
@@ -373,6 +382,9 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
                 answer = without_body(answer);
             }
             flight.answer();
+            if let Some((noted, since)) = noted {
+                stream.desk.tell_noted(noted, answer.status().as_u16(), since.elapsed());
+            }
             let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });
             if let Some(hsts) = hsts {
                 response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, hsts);
@@ -417,6 +429,15 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
     state.in_flight = 0;
     drop(state);
     stream.kick();
+}
+
+/// The client is who the proxies say, if they are trusted.
+fn client_of(trust: &Trust, source: Source, fields: &HeaderMap) -> Source {
+    if trust.field == Field::Off || source.is_final {
+        return source;
+    }
+    let values: Vec<&[u8]> = fields.get_all(trust.field.as_str()).iter().map(HeaderValue::as_bytes).collect();
+    Source { address: trust.client(source.address, &values.join(&b","[..])), is_final: true }
 }
 
 /// Whether a request names several hosts (RFC 9113, section 8.3.1): two programs could take it for requests of two domains. In

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 use hdrhistogram::Histogram;
 
+use super::access;
 use super::conn::{Asking, Conn, Conns, Stage};
 use super::crowd::Crowd;
 use super::data::{Brought, Data, Place};
@@ -157,6 +158,8 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         let manner = Manner {
             source: conn.source(),
+            trust: Arc::clone(&self.trust),
+            is_secure: conn.tls.is_some(),
             is_http2: conn.tls.as_ref().is_some_and(|tls| tls.is_http2()),
             hsts: conn.tls.as_ref().and_then(|_| self.secure.hsts().cloned()),
             limits: self.limits,
@@ -255,6 +258,9 @@ impl Work {
                     if self.desk.guard().is_alert() && conn.is_barred(&self.desk) {
                         self.stats.throttled.add(1);
                         self.answers[conn.voice()].write(&mut conn.out, &ask, b"", &Told::TooMany, self.now.unix_ms);
+                        if self.desk.picks() {
+                            access::tell(&self.desk, conn, (&ask, taken), &Told::TooMany, self.now.instant);
+                        }
                         if end_or_wait(conn, &ask, at == input.len()) {
                             return at;
                         }
@@ -272,7 +278,7 @@ impl Work {
                             Place::There { owner, hash, wanted } => {
                                 let question = Question { token: conn.token(), hash, code: ask.code };
                                 let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
-                                conn.wait(Asking { wanted, ..asking }, ask.query.of(taken));
+                                conn.wait(&self.desk, Asking { wanted, ..asking }, taken);
                                 self.stats.forwarded_out.add(1);
                                 data.mesh.ask(owner, question);
                                 return at;
@@ -282,7 +288,7 @@ impl Work {
                         let Next::Answer(then) = go_on(&self.desk, looks, found, ask.code, conn.token(), self.now.tick)
                         else {
                             let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
-                            conn.wait(Asking { looked_up: true, ..asking }, ask.query.of(taken));
+                            conn.wait(&self.desk, Asking { looked_up: true, ..asking }, taken);
                             return at;
                         };
                         found = then;
@@ -298,6 +304,9 @@ impl Work {
                     let answers = &self.answers[conn.voice()];
                     answers.write(&mut conn.out, &ask, ask.query.of(taken), &told, self.now.unix_ms);
                     self.answered += 1;
+                    if self.desk.picks() {
+                        access::tell(&self.desk, conn, (&ask, taken), &told, self.now.instant);
+                    }
                     if end_or_wait(conn, &ask, at == input.len()) {
                         return at;
                     }
@@ -341,6 +350,9 @@ impl Work {
     pub(super) fn reject(&mut self, slot: u32, rejection: Rejection) {
         let Some(conn) = self.conns.get(slot) else { return };
         self.stats.bad_requests.add(1);
+        if self.desk.picks() {
+            access::tell_rejected(&self.desk, conn, rejection);
+        }
         Self::touch(&mut self.dirty, conn);
         conn.unconsumed = Vec::new();
         match &conn.slow {
@@ -519,7 +531,11 @@ impl Work {
         let query = std::mem::take(&mut conn.query);
         let told = self.places.told(told, asking.ask.place);
         self.answers[conn.voice()].write(&mut conn.out, &asking.ask, &query, &told, self.now.unix_ms);
-        self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
+        let took = self.now.instant - asking.since;
+        self.latency.saturating_record(took.as_nanos() as u64);
+        if let Some(noted) = conn.noted.take() {
+            self.desk.tell_noted(*noted, told.status(), took);
+        }
         Self::touch(&mut self.dirty, conn);
         if asking.ask.close {
             conn.stage = Stage::Finishing;

@@ -186,7 +186,7 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desk::{Codes, Counters};
+    use crate::desk::{Codes, Counters, Tellers};
     use crate::domains::{Domains, UnknownHost};
     use crate::labels::Labels;
     use crate::link::{Link, Reuse, Version};
@@ -226,7 +226,7 @@ mod tests {
             cores: Arc::new([Arc::default(), Arc::default()]),
             node: Arc::default(),
         };
-        (Rc::new(Desk::new(CoreId(0), counters, Box::new(NoCodes), None)), orders)
+        (Rc::new(Desk::new(CoreId(0), counters, Box::new(NoCodes), Tellers::default())), orders)
     }
 
     fn link(at: usize, origin: Origin) -> Arc<Link> {

@@ -118,6 +118,23 @@ pub enum Told<'a> {
     Away(&'a str),
 }
 
+impl Told<'_> {
+    /// The status of the answer.
+    pub fn status(&self) -> u16 {
+        match self {
+            Told::Found(Found::Link { policy, .. }) => policy.status.number(),
+            Told::Found(Found::Missing | Found::Early) => pages::NOT_FOUND.number(),
+            Told::Found(Found::Gone) => pages::GONE.number(),
+            Told::Found(Found::Damaged) => pages::DAMAGED.number(),
+            Told::Found(Found::Elsewhere) => pages::UNAVAILABLE.number(),
+            Told::Blocked => pages::BLOCKED.number(),
+            Told::TooMany => pages::TOO_MANY.number(),
+            Told::Misdirected => pages::MISDIRECTED.number(),
+            Told::Away(_) => RedirectStatus::Found.number(),
+        }
+    }
+}
+
 /// After how many seconds an address that has missed too often may miss once more: it may once a second at least.
 pub const MISS_WAIT_SECONDS: u64 = 1;
 
@@ -262,14 +279,14 @@ fn status_index(status: RedirectStatus) -> usize {
 
 /// A whole answer: these are never followed by another. It is a problem (RFC 9457) as those of the API are.
 fn rejection_head(rejection: Rejection, hsts: Option<&str>) -> Prebuilt {
-    let (number, phrase) = rejection.status().split_once(' ').expect("a status is a number and a phrase");
+    let (_, phrase) = rejection.status().split_once(' ').expect("a status is a number and a phrase");
     let (kind, title) = match rejection {
         Rejection::BodyTooLarge => ("urn:carom:problem:body-too-large", "Request body too large"),
         Rejection::Unavailable => ("urn:carom:problem:unavailable", "Temporarily unavailable"),
         _ => ("about:blank", phrase),
     };
-    let status: u16 = number.parse().expect("a status begins with its number");
-    let body = json!({"title": title, "type": kind, "detail": rejection.explanation(), "status": status}).to_string();
+    let (detail, status) = (rejection.explanation(), rejection.number());
+    let body = json!({"title": title, "type": kind, "detail": detail, "status": status}).to_string();
     let retry = if rejection == Rejection::Unavailable { "Retry-After: 1\r\n" } else { "" };
     let fields = format!(
         "Content-Type: application/problem+json\r\nContent-Length: {}\r\nCache-Control: no-store\r\n{retry}Connection: close\r\n\r\n{body}",

@@ -44,6 +44,11 @@ impl Rejection {
         Rejection::VersionNotSupported,
     ];
 
+    /// Its number alone.
+    pub fn number(self) -> u16 {
+        self.status()[..3].parse().expect("a status begins with its number")
+    }
+
     /// The status line's number and phrase.
     pub fn status(self) -> &'static str {
         match self {

@@ -23,6 +23,11 @@ pub struct Page {
 }
 
 impl Page {
+    /// Number of the status line.
+    pub fn number(&self) -> u16 {
+        self.status[..3].parse().unwrap_or_default()
+    }
+
     /// After how many seconds a client should come again, where that may help.
     pub fn retry_after(&self) -> Option<u32> {
         (self.status.starts_with("503") || self.status.starts_with("429")).then_some(1)

@@ -1,6 +1,7 @@
 //! What is installed beside the binary: units and kernel settings, each read by the program that it is for.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,6 +10,7 @@ use crate::node::CAROM;
 const SERVICE: &str = include_str!("../../deploy/systemd/carom.service");
 const SOCKET: &str = include_str!("../../deploy/systemd/carom.socket");
 const SYSCTL: &str = include_str!("../../deploy/sysctl.d/60-carom.conf");
+const LOGROTATE: &str = include_str!("../../deploy/logrotate/carom");
 
 /// Runs `systemd-analyze`; what it said.
 fn analyze(arguments: &[&str]) -> String {
@@ -46,6 +48,30 @@ fn units_are_understood_and_take_away_what_is_not_needed() {
     for call in ["io_uring_setup", "io_uring_enter", "io_uring_register"] {
         assert!(allowed.contains(call), "{call}");
     }
+}
+
+#[test]
+fn old_access_logs_are_moved_away_as_carom_expects() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = dir.path().join("logs");
+    fs::create_dir(&logs).unwrap();
+    fs::write(logs.join("access.log"), "a line\n").unwrap();
+    // This machine need not have the user, and the files of a test belong to whoever runs it.
+    let own: String =
+        LOGROTATE.lines().filter(|line| !line.trim().starts_with("su ")).map(|line| format!("{line}\n")).collect();
+    let settings = dir.path().join("carom");
+    fs::write(&settings, own.replace("/var/log/carom", &logs.display().to_string())).unwrap();
+    fs::set_permissions(&settings, fs::Permissions::from_mode(0o644)).unwrap();
+    let made = Command::new("logrotate")
+        .args(["--force", "--state"])
+        .arg(dir.path().join("state"))
+        .arg(&settings)
+        .output()
+        .expect("logrotate, which `make test` installs");
+    assert!(made.status.success() && made.stderr.is_empty(), "{}", String::from_utf8_lossy(&made.stderr));
+    let left: Vec<String> =
+        fs::read_dir(&logs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(left.len() == 1 && left[0].starts_with("access.log-2"), "{left:?}");
 }
 
 #[test]

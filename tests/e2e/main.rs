@@ -7,6 +7,7 @@
     reason = "helpers of tests, which the lint does not take for tests"
 )]
 
+mod access_log;
 mod admin;
 mod allow;
 mod apps;

@@ -120,6 +120,12 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
         node.memory_limit.get() as f64
     }),
     counter("carom_visits_dropped_total", "Visits that could not be counted.", |node| node.visits_dropped.get() as f64),
+    counter("carom_access_log_lines_total", "Lines of the access log that were written.", |node| {
+        node.access_log.lines.get() as f64
+    }),
+    counter("carom_access_log_dropped_total", "Lines of the access log that were not.", |node| {
+        node.access_log.dropped.get() as f64
+    }),
     counter("carom_expired_links_total", "Links removed because their time was over.", |node| {
         node.expiry.expired.get() as f64
     }),

@@ -58,6 +58,10 @@ pub(super) async fn gather(desk: &Desk) -> Value {
         "residency": describe_residency(node, sum(|core| core.map_bytes.get()), sum(|core| core.fetched.get())),
         "store": describe_store(node),
         "visits": {"dropped": node.visits_dropped.get()},
+        "accessLog": node.access_log.is_on.load(Ordering::Relaxed).then(|| json!({
+            "lines": node.access_log.lines.get(),
+            "dropped": node.access_log.dropped.get(),
+        })),
         "expiry": {
             "expired": node.expiry.expired.get(),
             "waiting": node.expiry.due.get(),

@@ -1,0 +1,177 @@
+//! Where lines go: the end of a file, which may be moved away at any time, or standard output.
+
+use std::fmt;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::access_log::terms::LogPlace;
+
+/// Who may read the file: it says which links people follow.
+const MODE: u32 = 0o640;
+
+/// What a pipe takes at once where it takes anything (POSIX, PIPE_BUF).
+const PIECE_LEN: usize = 4_096;
+
+/// How long somebody who reads from a pipe may read nothing before lines are dropped.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where lines go. Opened when it is needed.
+#[derive(Debug)]
+pub(super) struct Target {
+    place: LogPlace,
+    open: Option<Open>,
+    /// The last write broke off within a line.
+    is_torn: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    /// Device and number.
+    identity: (u64, u64),
+    /// Whether it is on a disk, rather than a pipe or a terminal.
+    is_regular: bool,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            LogPlace::File(path) => write!(f, "{}", path.display()),
+            LogPlace::StandardOutput => f.write_str("standard output"),
+        }
+    }
+}
+
+impl Target {
+    pub(super) fn new(place: LogPlace) -> Target {
+        Target { place, open: None, is_torn: false }
+    }
+
+    /// Lets go of the file if it is not where it was: the next lines make it anew.
+    pub(super) fn look(&mut self) {
+        if let (LogPlace::File(path), Some(open)) = (&self.place, &self.open)
+            && path.metadata().ok().as_ref().map(identity_of) != Some(open.identity)
+        {
+            (self.open, self.is_torn) = (None, false);
+        }
+    }
+
+    /// Writes whole lines.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened, or takes not all of them. The next ones begin a new line.
+    pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => self.open()?,
+        };
+        let was_torn = std::mem::take(&mut self.is_torn) && !lines.is_empty();
+        let newline: &[u8] = if was_torn { b"\n" } else { b"" };
+        let mut written = 0;
+        let done = open.write(newline, &mut 0).and_then(|()| open.write(lines, &mut written));
+        self.is_torn = match written {
+            0 => was_torn && done.is_err(),
+            written => lines[written - 1] != b'\n',
+        };
+        self.open = Some(open);
+        done
+    }
+
+    /// A pipe that nobody reads must not keep us waiting.
+    fn open(&self) -> io::Result<Open> {
+        let file = match &self.place {
+            LogPlace::StandardOutput => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+            LogPlace::File(path) => {
+                OpenOptions::new().append(true).create(true).mode(MODE).custom_flags(libc::O_NONBLOCK).open(path)?
+            }
+        };
+        let metadata = file.metadata()?;
+        Ok(Open { file, identity: identity_of(&metadata), is_regular: metadata.is_file() })
+    }
+}
+
+impl Open {
+    /// Writes bytes; `written` counts them.
+    fn write(&mut self, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+        while *written < bytes.len() {
+            let rest = &bytes[*written..];
+            let piece = if self.is_regular { rest } else { &rest[..rest.len().min(PIECE_LEN)] };
+            if !self.is_regular {
+                self.wait()?;
+            }
+            match self.file.write(piece) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(len) => *written += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the file takes something.
+    fn wait(&self) -> io::Result<()> {
+        let within = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        match poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], Some(&within))? {
+            0 => Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads it")),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn identity_of(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_that_was_moved_away_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, moved) = (dir.path().join("access.log"), dir.path().join("access.log.1"));
+        let mut target = Target::new(LogPlace::File(path.clone()));
+        target.write(b"a\n").unwrap();
+        target.look();
+        target.write(b"b\n").unwrap();
+        fs::rename(&path, &moved).unwrap();
+        target.write(b"c\n").unwrap();
+        target.look();
+        target.write(b"d\n").unwrap();
+        assert_eq!((fs::read(&moved).unwrap(), fs::read(&path).unwrap()), (b"a\nb\nc\n".to_vec(), b"d\n".to_vec()));
+        assert_eq!(path.metadata().unwrap().mode() & 0o777 & !MODE, 0);
+    }
+
+    #[test]
+    fn what_cannot_be_written_says_so_and_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("not-there").join("access.log");
+        let mut target = Target::new(LogPlace::File(path.clone()));
+        assert!(target.write(b"").is_err() && target.write(b"a\n").is_err());
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        target.write(b"b\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"b\n");
+        let mut full = Target::new(LogPlace::File("/dev/full".into()));
+        assert_eq!(full.write(b"a\n").unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_keeps_nobody_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let mut target = Target::new(LogPlace::File(path.clone()));
+        assert!(target.write(b"a\n").is_err(), "nobody has opened it");
+        let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let lines = b"0123456789abcde\n".repeat(16_384);
+        assert_eq!(target.write(&lines).unwrap_err().kind(), io::ErrorKind::TimedOut, "nobody reads");
+        drop(reader);
+    }
+}

@@ -1,0 +1,66 @@
+//! What a core tells of its requests: visits to who counts them, and lines to who writes the access log.
+
+use std::time::Duration;
+
+use carom_shards::Code;
+
+use super::Desk;
+use crate::access_log::{AccessSender, Entry, Noted, Outcome, Request};
+use crate::stats::unix_ms;
+use crate::visits::{Visit, VisitSender, Visitor};
+
+/// To whom a core tells of its requests.
+#[derive(Debug, Default)]
+pub struct Tellers {
+    /// Who counts visits; nobody for the core of the admin listener.
+    pub visits: Option<VisitSender>,
+    /// Who writes the access log, where there is one.
+    pub access: Option<AccessSender>,
+}
+
+impl Desk {
+    /// Who sent a request, by two fields of its head.
+    #[inline]
+    pub fn visitor(&self, user_agent: &[u8], referer: &[u8]) -> Option<Visitor> {
+        Some(self.told.borrow_mut().visits.as_mut()?.visitor(user_agent, referer))
+    }
+
+    /// Tells of a visit: of the link of that code, or of no link.
+    #[inline]
+    pub fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
+        if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor)
+            && !visits.tell(&Visit { code, visitor })
+        {
+            self.counters.node.visits_dropped.add_shared(1);
+        }
+    }
+
+    /// Whether the next request is one that the access log is to have.
+    #[inline]
+    pub fn picks(&self) -> bool {
+        self.told.borrow_mut().access.as_mut().is_some_and(AccessSender::picks)
+    }
+
+    /// Tells of a request that was picked, and answered now after so long.
+    pub fn tell_request(&self, request: Request<'_>, status: u16, took: Duration) {
+        let entry = Entry { request, outcome: outcome(status, took) };
+        let is_told = |access: &mut AccessSender| access.tell(&entry);
+        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_told));
+    }
+
+    /// The same of one that was noted when it came.
+    pub fn tell_noted(&self, noted: Noted, status: u16, took: Duration) {
+        let is_told = |access: &mut AccessSender| access.tell_noted(noted, outcome(status, took));
+        self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_told));
+    }
+
+    fn count_told(&self, is_told: bool) {
+        if !is_told {
+            self.counters.node.access_log.dropped.add_shared(1);
+        }
+    }
+}
+
+fn outcome(status: u16, took: Duration) -> Outcome {
+    Outcome { at_ms: unix_ms(), micros: u32::try_from(took.as_micros()).unwrap_or(u32::MAX), status }
+}

@@ -1,0 +1,106 @@
+//! The cores of a node, from what was made for all of them.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use carom_shards::{Code, CodeHasher, CoreCount, CoreId};
+
+use super::events::{Event, forward_events};
+use super::thread_exit;
+use crate::api::{self, Site};
+use crate::config::{Residency, Settings};
+use crate::control::replenisher::CodeSource;
+use crate::core::listen::Listener;
+use crate::core::{self, CoreParts, Seeds, Share};
+use crate::desk::{Codes, Counters, Tellers};
+use crate::exit::Exit;
+use crate::forwarded::Trust;
+use crate::limits::ConnectionLimits;
+use crate::mail::ToCore;
+use crate::tls::Identity;
+
+/// What all cores are made from.
+pub(super) struct CorePlan<'a> {
+    pub(super) limits: ConnectionLimits,
+    pub(super) admin_limits: ConnectionLimits,
+    pub(super) identity: Option<Identity>,
+    pub(super) settings: &'a Settings,
+    pub(super) events: Sender<Event>,
+    pub(super) counters: Counters,
+    pub(super) site: Arc<Site>,
+    pub(super) hasher: CodeHasher,
+    pub(super) cores: CoreCount,
+    pub(super) trust: Arc<Trust>,
+    /// To whom each tells of its requests, the admin listener's as the last.
+    pub(super) told: Vec<Tellers>,
+}
+
+impl CorePlan<'_> {
+    /// Starts the cores, and the one of the admin listener as the last.
+    ///
+    /// # Errors
+    /// Where the operating system gives no thread.
+    pub(super) fn start_all(
+        self,
+        public: Vec<Vec<Listener>>,
+        admin: Vec<Listener>,
+        bells: Vec<File>,
+        mail: Vec<Receiver<ToCore>>,
+        sources: Vec<CodeSource>,
+    ) -> Result<Vec<core::executor::Running>, Exit> {
+        let mut seeds = Seeds::new(self.cores, self.hasher);
+        let listeners = public.into_iter().chain([admin]);
+        let codes = sources.into_iter().map(Some).chain([None]);
+        let cpus = self.settings.cores.cpus.iter().map(|&cpu| Some(cpu)).chain([None]);
+        let core_events = forward_events(self.events.clone())?;
+        let mut running = Vec::new();
+        let mut told = self.told.into_iter();
+        for (index, ((((listeners, bell), mail), codes), cpu)) in
+            listeners.zip(bells).zip(mail).zip(codes).zip(cpus).enumerate()
+        {
+            self.counters.cores[index].cpu.set(cpu.unwrap_or_default() as u64);
+            let is_admin = codes.is_none();
+            let site = Arc::clone(&self.site);
+            let parts = CoreParts {
+                core: CoreId(index as u16),
+                cpu,
+                listeners,
+                // Who reaches the admin listener comes through no proxy.
+                trust: if is_admin { Arc::default() } else { Arc::clone(&self.trust) },
+                bell,
+                mail,
+                counters: self.counters.clone(),
+                share: match self.settings.residency {
+                    Residency::All => Share::All,
+                    Residency::Hot { memory_limit } => Share::Bytes(memory_limit / self.cores.get() as u64),
+                },
+                limits: if is_admin { self.admin_limits } else { self.limits },
+                identity: self.identity.clone(),
+                hsts: self.settings.tls.hsts,
+                codes: Box::new(Segment(codes)),
+                told: told.next().unwrap_or_default(),
+                service: Box::new(move |desk| {
+                    if is_admin { api::admin::service(desk, site) } else { api::public::service(desk, site) }
+                }),
+                events: core_events.clone(),
+            };
+            running
+                .push(core::start(seeds.next(parts)).map_err(|error| thread_exit(&format!("core {index}"), &error))?);
+        }
+        Ok(running)
+    }
+}
+
+/// A core's segment; the admin listener has none.
+struct Segment(Option<CodeSource>);
+
+impl Codes for Segment {
+    fn take(&mut self) -> Option<Code> {
+        self.0.as_mut()?.take().map(|code| code.to_code())
+    }
+
+    fn remaining(&self) -> usize {
+        self.0.as_ref().map_or(0, CodeSource::remaining)
+    }
+}
