@@ -164,6 +164,16 @@ fn nothing_refers_to_places_outside() {
 }
 
 #[test]
+fn every_alarm_is_caused_in_a_test() {
+    let mut missing: Vec<&str> = Alarm::ALL.iter().map(|alarm| alarm.name()).collect();
+    for (_, text) in rust_files().iter().filter(|(path, _)| path.starts_with("tests/e2e/")) {
+        let calls: Vec<&str> = text.split("is_seen(").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+        missing.retain(|name| !calls.iter().any(|call| call.contains(&format!("\"{name}\""))));
+    }
+    assert!(missing.is_empty(), "no test causes {missing:?} and looks at it with `is_seen`");
+}
+
+#[test]
 fn the_runbook_has_a_section_for_every_alarm_and_every_exit_code() {
     // A source package may come without it.
     let Ok(runbook) = std::fs::read_to_string(root().join("deploy/RUNBOOK.md")) else { return };

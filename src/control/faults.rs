@@ -3,7 +3,7 @@
 //!
 //! `CAROM_FAULT=ack-before-sync` makes the writer acknowledge before it syncs, `CAROM_FAULT=trust-counter` makes a node of a
 //! fleet use whatever the counter in Redis gives, `CAROM_FAULT=deaf-fetchers` lets nobody hear what was read from the store, as
-//! if the disk hung. In every such build the writer also keeps
+//! if the disk hung, `CAROM_FAULT=little-memory` gives cores memory for hardly any links. In every such build the writer also keeps
 //! `synced.log` in the data directory: after each sync one line with a journal's name and how many of its bytes are
 //! synced, so that [`power_loss`] can take away from a copy of the directory what a loss of power would.
 
@@ -29,6 +29,8 @@ pub struct Faults {
     pub trust_counter: bool,
     /// Never answer a core that asks for a link from the store.
     pub deaf_fetchers: bool,
+    /// Give cores memory for hardly any links.
+    pub little_memory: bool,
 }
 
 impl Faults {
@@ -39,6 +41,7 @@ impl Faults {
             ack_before_sync: is("ack-before-sync"),
             trust_counter: is("trust-counter"),
             deaf_fetchers: is("deaf-fetchers"),
+            little_memory: is("little-memory"),
         }
     }
 }

@@ -407,8 +407,9 @@ mod tests {
     fn a_link_without_memory_is_not_acknowledged_and_those_before_it_are_served() {
         let (count, hasher) = (CoreCount::new(1).unwrap(), CodeHasher::new(9));
         let node = Arc::new(NodeStats::default());
-        let shard = Shard::new(CoreId(0), count, hasher, Share::All, Arc::new(CoreStats::default()), Arc::clone(&node));
-        let mut data = Data::new(shard.with_little_room(), weave(count).remove(0));
+        let shard =
+            Shard::new(CoreId(0), count, hasher, Share::Little, Arc::new(CoreStats::default()), Arc::clone(&node));
+        let mut data = Data::new(shard, weave(count).remove(0));
         let answers: Vec<StoreAnswer> = (0..500)
             .map(|number| {
                 let (code, target) = (code(number), format!("https://example.org/{}", "x".repeat(2_000)));

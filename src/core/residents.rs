@@ -15,6 +15,9 @@ pub enum Share {
     All,
     /// Those in use, and what is needed to find the others, in so many bytes.
     Bytes(u64),
+    /// Every one, in memory for hardly any.
+    #[cfg(any(test, feature = "faults"))]
+    Little,
 }
 
 /// Slots that remember when a code was changed. Each link that is read finds its slot changed meanwhile about as often
@@ -64,6 +67,8 @@ impl Residents {
         match share {
             Share::All => Residents::All(LinkMap::new(hasher)),
             Share::Bytes(bytes) => Residents::Hot(HotSet::new(hasher, bytes, 0)),
+            #[cfg(any(test, feature = "faults"))]
+            Share::Little => Residents::All(LinkMap::with_room(hasher, 1)),
         }
     }
 

@@ -59,12 +59,6 @@ impl Shard {
         }
     }
 
-    /// The same with memory for hardly any links.
-    #[cfg(test)]
-    pub(super) fn with_little_room(self) -> Shard {
-        Shard { links: Residents::All(carom_shards::LinkMap::with_room(self.hasher, 1)), ..self }
-    }
-
     /// How codes are hashed.
     pub(super) fn hasher(&self) -> CodeHasher {
         self.hasher

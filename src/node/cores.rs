@@ -72,6 +72,8 @@ impl CorePlan<'_> {
                 mail,
                 counters: self.counters.clone(),
                 share: match self.settings.residency {
+                    #[cfg(feature = "faults")]
+                    _ if crate::control::faults::Faults::from_env().little_memory => Share::Little,
                     Residency::All => Share::All,
                     Residency::Hot { memory_limit } => Share::Bytes(memory_limit / self.cores.get() as u64),
                 },

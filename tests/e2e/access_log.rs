@@ -151,6 +151,7 @@ fn a_file_that_is_moved_away_is_made_anew_and_a_broken_disk_stops_nothing() {
         assert_eq!(wire.get("/third").status, 404);
         alarms(&node.status()) == ["access_log_failed"]
     });
+    crate::alarms::is_seen(&node, "access_log_failed");
     let status = node.status();
     assert!(status["accessLog"]["dropped"].as_u64().unwrap() > 0, "{status}");
     let before = written(&node);

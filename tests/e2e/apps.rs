@@ -585,7 +585,8 @@ fn keys_that_become_unreadable_go_on_to_hold() {
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, "{").unwrap();
     let alarms = || crate::faults::alarms(&node.status()).contains(&"apps_unreadable");
-    wait_until("an alarm", alarms);
+    crate::alarms::is_seen(&node, "apps_unreadable");
+    assert!(alarms());
     let mut shop = Caller::new(&node, &good);
     assert!(shop.is_known(&node));
     std::fs::write(&file, whole).unwrap();

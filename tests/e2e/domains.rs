@@ -556,6 +556,7 @@ fn a_default_domain_that_was_another_one_is_told_of() {
         .env("CAROM_DOMAINS_SERVE", "https://s.test");
     let node = moved.expect("alarm=\"domain_hidden\"").start();
     assert_eq!(crate::faults::alarms(&node.status()), ["domain_hidden"]);
+    crate::alarms::is_seen(&node, "domain_hidden");
     assert_eq!((status(&node, "go.test", "/old"), status(&node, "s.test", "/old")), (404, 404));
     node.terminate();
 }

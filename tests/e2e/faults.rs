@@ -64,6 +64,7 @@ fn a_full_disk_stops_writes_and_no_redirects() {
         }
         let status = node.status();
         assert_eq!((&status["store"]["writable"], alarms(&status)), (&json!(false), vec!["disk_full"]));
+        crate::alarms::is_seen(&node, "disk_full");
         assert_eq!(wire.get(&format!("{SHORT_URLS}/before")).status, 200);
         std::fs::remove_file(inside.join("ballast")).unwrap();
         wait_until("a store that is writable again", || node.status()["store"]["writable"] == json!(true));
@@ -259,7 +260,7 @@ fn flipped_bits_anywhere_never_serve_another_link() {
 
 /// Puts links straight into the store of a node that does not run, so many that it writes tables. Returns what they lead
 /// to.
-fn fill_tables(setup: &Setup, count: usize) -> BTreeMap<String, String> {
+pub(crate) fn fill_tables(setup: &Setup, count: usize) -> BTreeMap<String, String> {
     let store = open_store(setup);
     let mut links = BTreeMap::new();
     let mut record = Vec::new();
@@ -289,7 +290,7 @@ fn fill_tables(setup: &Setup, count: usize) -> BTreeMap<String, String> {
 }
 
 /// The tables of the store that are not small.
-fn tables(setup: &Setup) -> Vec<PathBuf> {
+pub(crate) fn tables(setup: &Setup) -> Vec<PathBuf> {
     let all = files(&setup.data_dir().join("links")).into_iter();
     all.filter(|path| path.parent().is_some_and(|parent| parent.ends_with("tables")))
         .filter(|path| path.metadata().is_ok_and(|meta| meta.len() > 4 * 1024 * 1024))

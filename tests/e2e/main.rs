@@ -9,6 +9,7 @@
 
 mod access_log;
 mod admin;
+mod alarms;
 mod allow;
 mod apps;
 mod backup;

@@ -205,6 +205,7 @@ fn a_limit_that_cannot_hold_even_the_codes_is_reported_and_all_links_redirect() 
     follow(&mut node.wire(), &(0..2_000).map(|number| number * 149).collect::<Vec<u64>>());
     let status = node.status();
     assert_eq!(status["alarms"][0]["name"], "memory_limit_low", "{status}");
+    crate::alarms::is_seen(&node, "memory_limit_low");
     assert!(map_bytes(&status) <= 512 << 10);
     assert_eq!(node.wire().get("/nowhere").status, 404);
 }

@@ -289,6 +289,7 @@ fn a_certificate_that_ends_soon_is_an_alarm() {
     };
     // Whoever has nothing better is served with it, and is told.
     let said = text().unwrap();
+    crate::alarms::is_seen(&node, "certificate_ends");
     assert!(
         said.contains("go.pem is over since 2001-01-01T00:00:00") && said.contains("put a new one there"),
         "{said}"
@@ -382,7 +383,7 @@ fn new_certificates_come_into_use_and_wrong_ones_do_not() {
         fs::write(ca.file("go.pem"), certificate).unwrap();
         fs::write(ca.file("go.key"), key).unwrap();
         node.signal(Signal::HUP);
-        wait_until("the alarm", || is_on(&node, "certificate_refused"));
+        crate::alarms::is_seen(&node, "certificate_refused");
         assert_eq!(certificate_of(&node, &terms()), third);
         fs::write(ca.file("go.pem"), &good.0).unwrap();
         fs::write(ca.file("go.key"), &good.1).unwrap();

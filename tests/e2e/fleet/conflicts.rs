@@ -2,6 +2,7 @@
 
 use super::redis::Server;
 use super::{Fleet, settle};
+use crate::alarms::is_seen;
 use crate::node::wait_until;
 
 #[test]
@@ -33,5 +34,6 @@ fn a_link_that_is_displaced_by_one_with_a_longer_history_is_reported() {
     }
     // Whoever made the link that is gone hears of it, though its revision says that it may have been deleted before.
     wait_until("a report", || newcomer.status()["fleet"]["conflicts"].as_u64() > Some(0));
+    is_seen(&newcomer, "conflict");
     assert!(newcomer.status()["alarms"].to_string().contains("slug"), "{}", newcomer.status());
 }

@@ -51,6 +51,9 @@ fn shows_a_regression(node: &Node) -> bool {
     let status = node.status();
     let is_shown = status["alarms"].to_string().contains("counter_regressed");
     assert_eq!(is_shown, status["fleet"]["regressions"].as_u64() > Some(0), "{status}");
+    if is_shown {
+        crate::alarms::is_seen(node, "counter_regressed");
+    }
     is_shown
 }
 

@@ -82,7 +82,8 @@ fn a_wrong_password_says_so_and_is_not_shown() {
     let wrong =
         setup(folder.path(), 0, &url("geheim")).expect("redis_refuses").expect("redis_away").expect("codes_failed");
     let node = wrong.start();
-    wait_until("an alarm", || node.status().to_string().contains("WRONGPASS"));
+    crate::alarms::is_seen(&node, "redis_refuses");
+    wait_until("the reason", || node.status().to_string().contains("WRONGPASS"));
     assert!(!node.log().contains("geheim") && !node.status().to_string().contains("geheim"));
     node.terminate();
     let node = setup(folder.path(), 0, &server.url()).env("CAROM_FLEET_PASSWORD", "open-sesame").start();
