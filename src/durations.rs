@@ -57,6 +57,13 @@ impl Spread {
         self.sum
     }
 
+    /// The bound that so large a part of them is not above; `None` where there are none, or more above the last bound.
+    pub fn bound_of(&self, part: f64) -> Option<Duration> {
+        let wanted = (self.count() as f64 * part).ceil() as u64;
+        let bucket = self.up_to().iter().position(|&below| below >= wanted)?;
+        (wanted > 0).then_some(BOUNDS[bucket])
+    }
+
     /// How many were not longer than each of [`BOUNDS`].
     pub fn up_to(&self) -> [u64; BOUNDED] {
         let mut below = 0;
@@ -115,6 +122,9 @@ mod tests {
         assert_eq!(spread.up_to().to_vec(), expected);
         spread.add(Duration::from_micros(30), 1_000);
         assert_eq!(spread.up_to()[1] - spread.up_to()[0], 1_002);
+        assert_eq!(Spread::default().bound_of(0.99), None);
+        assert_eq!(spread.bound_of(0.9), Some(BOUNDS[1]));
+        assert_eq!(spread.bound_of(1.0), None, "one was above all bounds");
         let mut many = Spread::default();
         many.add(Duration::from_micros(30), 1 << 40);
         assert_eq!(many.sum(), Duration::from_micros(30 << 40));

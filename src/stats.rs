@@ -88,6 +88,10 @@ pub struct CoreStats {
     pub doorbells: Counter,
     /// Requests refused with a 4xx before they reached a handler.
     pub bad_requests: Counter,
+    /// Those of them that took too long to come.
+    pub timed_out: Counter,
+    /// Those of them whose head or body was too long.
+    pub too_long: Counter,
     /// Requests driven by the slow way (the API, pages).
     pub handed_over: Counter,
     /// Turns of the core's loop.

@@ -87,7 +87,11 @@ impl Work {
         let ask = Ask { close: true, ..asking.ask };
         count(&self.stats, &Told::Found(Found::Elsewhere));
         self.answers[conn.voice()].write(&mut conn.out, &ask, &[], &Told::Found(Found::Elsewhere), self.now.unix_ms);
-        self.latency.saturating_record((self.now.instant - asking.since).as_nanos() as u64);
+        let took = self.now.instant - asking.since;
+        self.latency.saturating_record(took.as_nanos() as u64);
+        if let Some(noted) = conn.noted.take() {
+            self.desk.tell_noted(*noted, Told::Found(Found::Elsewhere).status(), took);
+        }
         conn.stage = Stage::Finishing;
     }
 

@@ -350,6 +350,11 @@ impl Work {
     pub(super) fn reject(&mut self, slot: u32, rejection: Rejection) {
         let Some(conn) = self.conns.get(slot) else { return };
         self.stats.bad_requests.add(1);
+        match rejection {
+            Rejection::Timeout => self.stats.timed_out.add(1),
+            Rejection::HeadTooLarge | Rejection::BodyTooLarge => self.stats.too_long.add(1),
+            _ => {}
+        }
         if self.desk.picks() {
             access::tell_rejected(&self.desk, conn, rejection);
         }

@@ -40,6 +40,12 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     counter("carom_bad_requests_total", "Requests refused before anybody looked at what they ask for.", |core| {
         core.bad_requests.get() as f64
     }),
+    counter("carom_requests_timed_out_total", "Those of them that took too long to come.", |core| {
+        core.timed_out.get() as f64
+    }),
+    counter("carom_requests_too_long_total", "Those of them whose head or body was too long.", |core| {
+        core.too_long.get() as f64
+    }),
     counter("carom_slow_requests_total", "Requests for the API and for pages.", |core| core.handed_over.get() as f64),
     gauge("carom_connections", "Open connections.", |core| core.connections.get() as f64),
     counter("carom_connections_accepted_total", "Connections accepted.", |core| core.accepted.get() as f64),

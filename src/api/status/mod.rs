@@ -150,6 +150,8 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "throttled": core.throttled.get(),
         "untrusted": core.untrusted.get(),
         "badRequests": core.bad_requests.get(),
+        "timedOut": core.timed_out.get(),
+        "tooLong": core.too_long.get(),
         "handedOver": core.handed_over.get(),
         "forwardedOut": core.forwarded_out.get(),
         "hotHits": core.hot_hits.get(),
@@ -184,7 +186,8 @@ fn describe_residency(node: &NodeStats, memory_bytes: u64, fetched: u64) -> Valu
 }
 
 fn describe_store(node: &NodeStats) -> Value {
-    let syncs = node.syncs.spread();
+    let (syncs, commits) = (node.syncs.spread(), node.commits.spread());
+    let p99 = |spread: &Spread| spread.bound_of(0.99).map(|bound| bound.as_micros() as u64);
     json!({
         "update": node.store_updates.get(),
         "select": node.store_selects.get(),
@@ -192,7 +195,9 @@ fn describe_store(node: &NodeStats) -> Value {
         "damaged": node.store_damaged.get(),
         "commits": syncs.count(),
         "syncMicrosMean": mean_micros(&syncs),
-        "commitMicrosMean": mean_micros(&node.commits.spread()),
+        "syncMicrosP99": p99(&syncs),
+        "commitMicrosMean": mean_micros(&commits),
+        "commitMicrosP99": p99(&commits),
         "queue": node.write_queue.get(),
         "writable": !node.writes_refused.load(Ordering::Relaxed),
     })

@@ -161,11 +161,13 @@ fn render_cores(page: &mut String, status: &Value) {
 fn render_store(page: &mut String, status: &Value) {
     let store = &status["store"];
     let micros = |name: &str| format!("{:.2} ms", store[name].as_f64().unwrap_or(0.0) / 1_000.0);
+    let most = |name: &str| if store[name].is_null() { "–".to_owned() } else { format!("≤ {}", micros(name)) };
     let residency = &status["residency"];
     let cards = [
         (if store["writable"] == true { "writable" } else { "takes no writes" }.to_owned(), "store"),
         (micros("commitMicrosMean"), "mean commit"),
         (micros("syncMicrosMean"), "mean sync in it"),
+        (most("commitMicrosP99"), "99 % of the commits"),
         (grouped(&store["queue"]), "writes under way"),
         (grouped(&store["update"]), "creates, changes and deletes"),
         (grouped(&store["damaged"]), "damaged records"),
@@ -173,6 +175,7 @@ fn render_store(page: &mut String, status: &Value) {
         (grouped(&status["expiry"]["expired"]), "ended links removed"),
         (grouped(&status["expiry"]["waiting"]), "ended links to remove"),
         (grouped(&status["visits"]["dropped"]), "visits not counted"),
+        (grouped(&status["accessLog"]["dropped"]), "lines of the access log dropped"),
     ];
     page.push_str("<h2>Store</h2>");
     render_cards(page, &cards);
@@ -188,6 +191,8 @@ fn render_limits(page: &mut String, status: &Value) {
         (sum("untrusted"), "from elsewhere than trusted_proxies"),
         (sum("throttled"), "requests of who guesses codes"),
         (sum("badRequests"), "requests that are none"),
+        (sum("timedOut"), "of these, too slow"),
+        (sum("tooLong"), "of these, too long"),
         (sum("handshakeFailures"), "TLS handshakes that failed"),
         (of_apps("limited"), "creates above the rate of an app"),
         (of_apps("forbidden"), "requests that a key does not allow"),
