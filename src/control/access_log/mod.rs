@@ -24,8 +24,8 @@ const COLLECT_EVERY: Duration = Duration::from_millis(100);
 /// How often while there is much.
 const COLLECT_BUSY: Duration = Duration::from_millis(20);
 
-/// So many bytes at once are much: a quarter of a ring.
-const BUSY: usize = 512 << 10;
+/// So many bytes at once are much: a sixteenth of a ring, so that with less of them in the short time a ring is not full after the long one.
+const BUSY: usize = 128 << 10;
 
 /// So many bytes of lines are written at once.
 const WRITTEN_AT_ONCE: usize = 256 << 10;
