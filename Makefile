@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential chromium curl haproxy keepalived libnginx-mod-stream logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server slowhttptest systemd util-linux
+PACKAGES := build-essential chromium curl dpkg-dev haproxy keepalived libnginx-mod-stream logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux
 # How long `make fuzz` works on each target, in seconds.
 TIME ?= 600
 # How many cases `make soak` tries for each property; the usual number is 256.
@@ -13,7 +13,7 @@ CASES ?= 100000
 
 .PHONY: help
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: rust ## Build the server for use
@@ -55,6 +55,22 @@ soak: packages rust ## Run the tests optimised, with CASES cases for each proper
 # The servers that carom is compared with. Those that are missing are left out of the results.
 PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server redis-tools wrk
 
+.PHONY: deb
+deb: rust ## Make a Debian package of carom and carom-loadgen in target/debian
+	cargo build --release --locked -p carom -p carom-loadgen
+	deploy/debian/package.sh --loadgen target/release/carom-loadgen
+
+# What trying the package needs: a clean Debian, something that runs containers, and who looks for faults of packages.
+PACKAGE_TOOLS := crun debootstrap dpkg-dev lintian util-linux
+
+.PHONY: package-test
+package-test: rust ## Install, upgrade, remove the package in a clean Debian (as root), and run it as a container
+	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGE_TOOLS); \
+	fi
+	cargo build --release --locked -p carom
+	deploy/debian/test.sh
+
 .PHONY: bench
 bench: packages rust ## Install carom's peers (as root), compare, and measure growth: bench/RESULTS.md
 	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
@@ -88,7 +104,7 @@ packages:
 			echo "install them: sudo apt-get install $${missing[*]}" >&2; exit 1; \
 		fi; \
 	else \
-		for command in cc chromium curl h2load haproxy keepalived logrotate mount nghttp nginx openssl perl prlimit promtool redis-server setpriv slowhttptest systemd-analyze unshare; do \
+		for command in cc chromium curl dpkg-deb dpkg-shlibdeps h2load haproxy keepalived logrotate mount nghttp nginx openssl perl prlimit promtool redis-server setpriv shellcheck slowhttptest systemd-analyze unshare; do \
 			command -v "$$command" >/dev/null || { echo "missing: $$command" >&2; exit 1; }; \
 		done; \
 	fi

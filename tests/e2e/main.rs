@@ -41,6 +41,7 @@ mod lists;
 mod metrics;
 mod node;
 mod openapi;
+mod package;
 mod power_loss;
 mod pressure;
 mod quickstart;

@@ -1,0 +1,498 @@
+#!/usr/bin/env bash
+# Shows that the package does what it should: in a clean Debian of its own it is installed, serves, is installed anew,
+# removed and purged, and runs as a container. `make package-test` calls this; `deploy/debian/test.sh --help` tells the
+# options.
+#
+# Many functions are called by traps and by `wait_until` only, which shellcheck does not see:
+# shellcheck disable=SC2317
+set -euo pipefail
+
+# Longest wait for anything that should come by itself, in seconds. Generous: the machine may compile something meanwhile.
+readonly PATIENCE=60
+
+usage() {
+    cat <<'END'
+Installs the package in a clean Debian root, tries it, upgrades, removes and purges it, and runs it as a container.
+
+Usage: deploy/debian/test.sh [OPTIONS]
+
+Options:
+  --binary PATH    The carom to pack [default: target/release/carom]
+  --cache FILE     An archive of the clean root; made if it is not there [default: target/debian/root.tar]
+  -h, --help       Print help
+
+It needs root, no systemd, and for the first time the package mirror of this machine. Exit codes: 0 all is well, 1 something
+is wrong, 2 wrong options
+END
+}
+
+# With the seconds since the start, which show what takes long.
+say() {
+    printf '%3d s  %s\n' "$SECONDS" "$*"
+}
+
+complain() {
+    printf 'test.sh: %s\n' "$*" >&2
+}
+
+fail() {
+    complain "$*"
+    exit 1
+}
+
+refuse() {
+    complain "$*"
+    complain '--help tells what is possible'
+    exit 2
+}
+
+read_options() { # ARGUMENT...
+    while (($# > 0)); do
+        case $1 in
+            --binary | --cache) [[ -n ${2-} ]] || refuse "$1 needs a value" ;;
+            -h | --help)
+                usage
+                exit 0
+                ;;
+            *) refuse "unknown option: $1" ;;
+        esac
+        if [[ $1 == --binary ]]; then binary=$2; else cache=$2; fi
+        shift 2
+    done
+}
+
+# Checks that there are programs, and names the Debian packages that hold the missing ones.
+need_programs() { # PROGRAM:PACKAGE...
+    local pair missing=()
+    for pair in "$@"; do
+        command -v "${pair%:*}" >/dev/null || missing+=("$pair")
+    done
+    if ((${#missing[@]} > 0)); then
+        fail "missing: ${missing[*]%:*}; on Debian: apt-get install ${missing[*]#*:}"
+    fi
+}
+
+wait_until() { # WHAT COMMAND...
+    local what=$1 give_up=$((SECONDS + PATIENCE))
+    shift
+    until "$@"; do
+        ((SECONDS < give_up)) || fail "waited $PATIENCE seconds in vain for $what"
+        sleep 0.05
+    done
+}
+
+# ---- End ----
+
+# The node that runs, and the container that does.
+node=''
+container=''
+
+# The trap on EXIT, whatever the reason. Mounts go with the namespace of this script, but before files are removed none of
+# them may be in the way.
+finish() {
+    local status=$?
+    set +e
+    trap '' INT TERM HUP
+    if [[ -n $container ]]; then crun --root "$work/crun" delete --force "$container" 2>/dev/null; fi
+    if [[ -n $node ]]; then
+        kill -KILL "$node" 2>/dev/null
+        wait "$node" 2>/dev/null
+    fi
+    if ((status != 0)); then
+        for log in "$work"/*.log; do
+            [[ -s $log ]] || continue
+            complain "the end of ${log##*/}:"
+            tail -n 15 "$log" >&2
+        done
+    fi
+    umount "$system/proc" "$system/sys" 2>/dev/null
+    rm -rf --one-file-system -- "$work"
+    exit "$status"
+}
+
+# ---- A clean root ----
+
+# The mirror that this machine gets the main part of its own release from.
+mirror() {
+    local codename
+    codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+    apt-get indextargets --format "\$(REPO_URI) $codename" \
+        'Created-By: Packages' 'Component: main' "Codename: $codename" "Architecture: $(dpkg --print-architecture)" |
+        head -n 1
+}
+
+make_root() {
+    local address codename
+    if [[ ! -s $cache ]]; then
+        read -r address codename < <(mirror) || fail 'apt knows no mirror of the release of this machine; apt-get update?'
+        say "debootstrap $codename, kept in $cache"
+        # apt may have a proxy that other programs do not know of.
+        http_proxy=${http_proxy-$(apt-config dump --format '%v' Acquire::http::Proxy)}
+        if [[ -n $http_proxy ]]; then export http_proxy; else unset http_proxy; fi
+        # adduser is what the package depends on, curl what it is tried with.
+        debootstrap --variant=minbase --include=adduser,curl "$codename" "$system" "$address" >"$work/debootstrap.log" 2>&1 ||
+            fail 'debootstrap failed'
+        # What was fetched is in the root now.
+        rm -f "$system"/var/cache/apt/archives/*.deb
+        mkdir -p -- "$(dirname -- "$cache")"
+        tar -C "$system" --numeric-owner -cf "$cache.new" .
+        mv -- "$cache.new" "$cache"
+    else
+        tar -C "$system" --numeric-owner -xf "$cache"
+    fi
+    # What of the kernel is allowed, and which CPUs there are.
+    mount -t proc proc "$system/proc"
+    mount -t sysfs -o ro sysfs "$system/sys"
+}
+
+# A command in the clean root, without anything of the environment here.
+inside() { # COMMAND...
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive chroot "$system" "$@"
+}
+
+# ---- The package ----
+
+build_package() {
+    package=$("$here/package.sh" --binary "$binary" --out "$work" --fast)
+    if command -v lintian >/dev/null; then
+        lintian --allow-root --fail-on error --suppress-tags no-manual-page "$package" >"$work/lintian.log" || {
+            cat "$work/lintian.log" >&2
+            fail 'lintian found errors'
+        }
+    fi
+    cp -- "$package" "$system/root/carom.deb"
+}
+
+install_package() {
+    inside dpkg --install /root/carom.deb >"$work/dpkg.log" 2>&1 || fail 'the package cannot be installed'
+}
+
+# Checks type, owner and mode of a file.
+expect_file() { # PATH WHAT
+    local found
+    found=$(inside stat -c '%F %U:%G %a' "$1" 2>/dev/null) || found=missing
+    [[ $found == "$2" ]] || fail "$1 is '$found' and should be '$2'"
+}
+
+check_installed() {
+    expect_file /usr/bin/carom 'regular file root:root 755'
+    expect_file /usr/sbin/carom-affinity 'regular file root:root 755'
+    expect_file /etc/carom 'directory root:carom 750'
+    expect_file /etc/carom/carom.toml 'regular file root:carom 640'
+    expect_file /var/lib/carom 'directory carom:carom 700'
+    expect_file /var/log/carom 'directory carom:carom 750'
+    expect_file /etc/logrotate.d/carom 'regular file root:root 644'
+    local entry
+    entry=$(inside getent passwd carom) || fail 'there is no user carom'
+    [[ $entry == *:/var/lib/carom:*/nologin ]] || fail "the user is not one of a service: $entry"
+    [[ $(inside id -Gn carom) == carom ]] || fail 'the user is in other groups than its own'
+    # Started with the machine; the sockets only when somebody asks for them.
+    [[ -L $system/etc/systemd/system/multi-user.target.wants/carom.service ]] || fail 'the service is not enabled'
+    [[ ! -e $system/etc/systemd/system/sockets.target.wants/carom.socket ]] || fail 'the sockets are enabled'
+    # Its settings are for itself.
+    as_carom carom check-config /etc/carom/carom.toml >/dev/null || fail 'carom cannot read its settings'
+    if inside setpriv --reuid nobody --regid nogroup --clear-groups cat /etc/carom/carom.toml >/dev/null 2>&1; then
+        fail 'anybody can read the settings'
+    fi
+    inside carom-affinity --interface lo --root /nowhere --dry-run >/dev/null 2>&1 && fail 'carom-affinity finds what is not there'
+    inside carom-affinity --help >/dev/null || fail 'carom-affinity does not run'
+}
+
+as_carom() { # COMMAND...
+    inside setpriv --reuid carom --regid carom --clear-groups --no-new-privs "$@"
+}
+
+# ---- The service ----
+
+# A value of the unit that is installed.
+of_unit() { # KEY
+    sed -n "s/^$1=//p" "$system/usr/lib/systemd/system/carom.service"
+}
+
+# The limits of the unit, in `files` and `locked_bytes`; or those of this machine, where root may not raise them that far.
+read_limits() {
+    local hard
+    files=$(of_unit LimitNOFILE)
+    hard=$(ulimit -H -n)
+    if [[ $hard != unlimited ]] && ((hard < files)); then files=$hard; fi
+    locked_bytes=$(numfmt --from=iec "$(of_unit LimitMEMLOCK)")
+    hard=$(ulimit -H -l)
+    if [[ $hard != unlimited ]] && ((hard * 1024 < locked_bytes)); then locked_bytes=$((hard * 1024)); fi
+}
+
+# Starts exactly what the unit starts, as its user, within its limits. Only the ports are any that are free.
+start_service() {
+    local command
+    read -ra command <<<"$(of_unit ExecStart)"
+    # The announcement of the one before must not be taken for this one's.
+    rm -f "$work/service.out"
+    prlimit --nofile="$files" --memlock="$locked_bytes" \
+        env -i PATH=/usr/sbin:/usr/bin CAROM_LISTEN=127.0.0.1:0 CAROM_ADMIN_LISTEN=127.0.0.1:0 \
+        chroot "$system" setpriv --reuid carom --regid carom --clear-groups --no-new-privs --bounding-set=-all \
+        "${command[@]}" >"$work/service.out" 2>"$work/service.log" &
+    node=$!
+    wait_for_service service
+}
+
+# Waits until the node in the log has announced itself and is ready: `public` and `admin` are its addresses.
+wait_for_service() { # LOG-NAME
+    wait_until 'the announcement of the node' announced "$work/$1.out"
+    public=$(sed -n 's|.* serves \(http://[0-9.:]*\).*|\1|p' "$work/$1.out")
+    admin=$(sed -n 's|.*status at \(http://[0-9.:]*\).*|\1|p' "$work/$1.out")
+    wait_until 'a node that is ready' asks -o /dev/null "$admin/readyz"
+}
+
+# One that has ended will announce nothing.
+announced() { # FILE
+    kill -0 "$node" 2>/dev/null || fail 'the node has ended'
+    grep -qs ' serves http://' "$1"
+}
+
+asks() { # CURL-ARGUMENT...
+    inside curl -q -sS --fail --noproxy '*' --max-time 10 "$@" 2>/dev/null
+}
+
+# The first link of the README, as it stands there.
+shorten() {
+    local answer
+    answer=$(asks -H 'Content-Type: application/json' -d '{"longUrl": "https://example.com/a/long/way?to=go"}' \
+        "$public/rest/v3/short-urls") || fail 'no link can be made'
+    code=$(sed -n 's/.*"shortCode":"\([^"]*\)".*/\1/p' <<<"$answer")
+    [[ -n $code ]] || fail "no code in $answer"
+}
+
+follow() {
+    local answer
+    answer=$(asks -o /dev/null -w '%{http_code} %{redirect_url}' "$public/$code") || fail "$public/$code cannot be followed"
+    [[ $answer == '302 https://example.com/a/long/way?to=go' ]] || fail "$public/$code answers $answer"
+}
+
+# Waits for the end of what was asked to end, which must be a good one.
+wait_for_end() {
+    local status=0
+    wait_until 'the end of the node' has_ended
+    wait "$node" || status=$?
+    node=''
+    ((status == 0)) || fail "the node ended with $status"
+}
+
+# Without waiting for it: a child that has ended is a zombie until then.
+has_ended() {
+    local stat
+    { read -r stat <"/proc/$node/stat"; } 2>/dev/null || return 0
+    [[ ${stat##*) } == Z* ]]
+}
+
+try_service() {
+    say 'serve as the unit does, shorten and follow'
+    start_service
+    shorten
+    follow
+    kill -TERM "$node"
+    wait_for_end
+}
+
+# ---- Upgrade and removal ----
+
+try_upgrade() {
+    say 'install once more: settings and links stay'
+    printf '# ours\n' >>"$system/etc/carom/carom.toml"
+    install_package
+    check_installed
+    [[ $(tail -n 1 "$system/etc/carom/carom.toml") == '# ours' ]] || fail 'the settings were replaced'
+    start_service
+    follow
+    kill -TERM "$node"
+    wait_for_end
+}
+
+try_removal() {
+    say 'remove and purge: the links stay'
+    printf 'key\n' >"$system/etc/carom/go.example.key"
+    inside dpkg --remove carom >"$work/dpkg.log" 2>&1 || fail 'the package cannot be removed'
+    [[ ! -e $system/usr/bin/carom ]] || fail 'the program is still there'
+    expect_file /etc/carom/carom.toml 'regular file root:carom 640'
+    inside dpkg --purge carom >"$work/dpkg.log" 2>&1 || fail 'the package cannot be purged'
+    [[ ! -e $system/etc/carom/carom.toml ]] || fail 'the settings are still there'
+    [[ ! -e $system/var/log/carom ]] || fail 'the logs are still there'
+    [[ -s $system/etc/carom/go.example.key ]] || fail "a file of the administrator's is gone"
+    [[ -d $system/var/lib/carom/links && -s $system/var/lib/carom/space.key ]] || fail 'the links are gone'
+    grep -q '/var/lib/carom' "$work/dpkg.log" || fail 'the purge does not say where the links are'
+    [[ ! -e $system/etc/systemd/system/multi-user.target.wants/carom.service ]] || fail 'the service is still enabled'
+}
+
+# ---- Under systemd ----
+
+# Replaces systemctl by something that writes down what it is asked, and makes the root look as if systemd ran.
+pretend_systemd() {
+    mkdir -p "$system/run/systemd/system"
+    cat >"$system/usr/bin/systemctl" <<'END'
+#!/bin/sh
+printf '%s\n' "$*" >>/root/systemctl
+case "$*" in
+    *is-enabled*) echo enabled ;;
+    *is-active*) exit 3 ;;
+esac
+END
+    chmod 0755 "$system/usr/bin/systemctl"
+}
+
+# Whether systemctl is asked for that while a command runs.
+is_asked() { # WORDS COMMAND...
+    local words=$1
+    shift
+    : >"$system/root/systemctl"
+    "$@" >"$work/dpkg.log" 2>&1 || fail "$* failed"
+    grep -q -- "$words" "$system/root/systemctl"
+}
+
+try_systemd() {
+    say 'where systemd runs: start, restart, stop; and nothing where policy-rc.d forbids it'
+    pretend_systemd
+    is_asked ' start carom.service' install_package || fail 'the service is not started'
+    is_asked ' restart carom.service' install_package || fail 'the service is not restarted'
+    is_asked 'stop carom.socket carom.service' inside dpkg --remove carom || fail 'the service is not stopped'
+    printf '#!/bin/sh\nexit 101\n' >"$system/usr/sbin/policy-rc.d"
+    chmod 0755 "$system/usr/sbin/policy-rc.d"
+    if is_asked 'start carom.service' install_package; then fail 'policy-rc.d is not asked'; fi
+    rm -r "$system/usr/bin/systemctl" "$system/usr/sbin/policy-rc.d" "$system/run/systemd"
+}
+
+# ---- The container ----
+
+# A container as `docker run` of the container's README makes it: all rights taken away, the root read-only, the network of
+# the host, and our own list of system calls.
+make_bundle() { # SECCOMP-FILE COMMAND-IN-JSON
+    local uid gid data=$work/data
+    uid=$(inside id -u carom)
+    gid=$(inside id -g carom)
+    mkdir -p "$work/bundle" "$data"
+    chown "$uid:$gid" "$data"
+    cat >"$work/bundle/config.json" <<END
+{
+  "ociVersion": "1.0.2",
+  "process": {
+    "user": {"uid": $uid, "gid": $gid},
+    "args": $2,
+    "env": ["PATH=/usr/bin:/bin", "CAROM_DATA_DIR=/var/lib/carom", "CAROM_LISTEN=127.0.0.1:0", "CAROM_ADMIN_LISTEN=127.0.0.1:0"],
+    "cwd": "/",
+    "capabilities": {"bounding": [], "effective": [], "inheritable": [], "permitted": [], "ambient": []},
+    "rlimits": [
+      {"type": "RLIMIT_NOFILE", "soft": $files, "hard": $files},
+      {"type": "RLIMIT_MEMLOCK", "soft": $locked_bytes, "hard": $locked_bytes}
+    ],
+    "noNewPrivileges": true
+  },
+  "root": {"path": "$system", "readonly": true},
+  "mounts": [
+    {"destination": "/proc", "type": "proc", "source": "proc"},
+    {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "nodev", "noexec", "ro"]},
+    {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
+    {"destination": "/var/lib/carom", "type": "bind", "source": "$data", "options": ["bind", "rw"]}
+  ],
+  "linux": {
+    "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}],
+    "seccomp": $(<"$1")
+  }
+}
+END
+}
+
+# crun wants all cgroups to be of one version, even where it is told to use none. Nobody else sees this mount.
+show_cgroups() {
+    umount --recursive /sys/fs/cgroup 2>/dev/null || true
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup
+}
+
+# Without a cgroup: which ones there are depends on the machine, and nothing here is about them.
+run_container() { # NAME
+    exec crun --root "$work/crun" --cgroup-manager=disabled run --bundle "$work/bundle" "carom-test-$$-$1"
+}
+
+start_container() { # NAME
+    container=carom-test-$$-$1
+    (run_container "$1") >"$work/$1.out" 2>"$work/$1.log" &
+    node=$!
+}
+
+# Runs one to its end; its exit code is in `ending`.
+ended_container() { # NAME
+    start_container "$1"
+    ending=0
+    wait_until 'the end of the container' has_ended
+    wait "$node" || ending=$?
+    node=''
+    container=''
+}
+
+try_container() {
+    local profile=$here/../container/seccomp.json serve='["/usr/bin/carom", "serve"]'
+    say 'a container with the list of system calls: serve, shorten, follow, back up, drain'
+    show_cgroups
+    # The container mounts its own in these places.
+    umount "$system/proc" "$system/sys"
+    make_bundle "$profile" "$serve"
+    start_container serves
+    wait_for_service serves
+    shorten
+    follow
+    # Under the same list of calls as the node.
+    crun --root "$work/crun" exec --user "$(inside id -u carom):$(inside id -g carom)" "$container" \
+        carom backup /var/lib/carom/backup >"$work/backup.log" 2>&1 ||
+        fail 'no backup can be made in the container'
+    # What the image asks whether it is well.
+    crun --root "$work/crun" exec "$container" carom status --once --json --admin "${admin#http://}" >"$work/status.log" 2>&1 ||
+        fail 'the node does not say how it is'
+    crun --root "$work/crun" kill "$container" TERM
+    wait_for_end
+    container=''
+
+    say 'the same without io_uring: exit code 10'
+    sed 's/"io_uring_enter", "io_uring_register", "io_uring_setup"/"getpid"/' "$profile" >"$work/without.json"
+    if cmp -s "$profile" "$work/without.json"; then fail 'the list has no io_uring to take out'; fi
+    make_bundle "$work/without.json" "$serve"
+    ended_container without
+    ((ending == 10)) || fail "without io_uring it ends with $ending"
+    grep -q 'io_uring' "$work/without.log" || fail 'it does not say that io_uring is missing'
+
+    say 'what the list leaves out is refused'
+    make_bundle "$profile" '["/usr/bin/unshare", "--user", "/usr/bin/true"]'
+    ended_container unshare
+    ((ending != 0)) || fail 'a namespace can be made'
+    grep -q 'unshare failed' "$work/unshare.log" || fail 'it was not refused for what it did'
+}
+
+# ---- All of it ----
+
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$root/deploy/debian
+binary=$root/target/release/carom
+cache=$root/target/debian/root.tar
+read_options "$@"
+((EUID == 0)) || refuse 'it makes a root of its own, which only root may do'
+need_programs debootstrap:debootstrap crun:crun prlimit:util-linux setpriv:util-linux unshare:util-linux
+# Mounts of its own, which go with this process however it ends.
+if [[ ${CAROM_PACKAGE_TEST-} != unshared ]]; then
+    CAROM_PACKAGE_TEST=unshared exec unshare --mount --propagation private "${BASH_SOURCE[0]}" "$@"
+fi
+# Beside the cache: /tmp may forbid devices and programs.
+mkdir -p "$root/target/debian"
+work=$(mktemp -d "$root/target/debian/test.XXXXXX")
+system=$work/system
+trap finish EXIT
+trap 'exit 1' INT TERM HUP
+# A user of the service must get through to the root, which mktemp would keep for its own.
+chmod 0755 "$work"
+mkdir "$system"
+make_root
+say 'build and install the package'
+build_package
+install_package
+check_installed
+read_limits
+try_service
+try_upgrade
+try_removal
+try_systemd
+try_container
+say 'all is well'
