@@ -16,8 +16,8 @@ help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: rust ## Build the server for use
-	cargo build --release --locked
+build: rust ## Build the server and its load generator for use
+	cargo build --release --locked -p carom -p carom-loadgen
 
 .PHONY: test
 test: packages rust ## Install what tests need (as root), then run every test
@@ -56,20 +56,18 @@ soak: packages rust ## Run the tests optimised, with CASES cases for each proper
 PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server redis-tools wrk
 
 .PHONY: deb
-deb: rust ## Make a Debian package of carom and carom-loadgen in target/debian
-	cargo build --release --locked -p carom -p carom-loadgen
+deb: build ## Make a Debian package of carom and carom-loadgen in target/debian
 	deploy/debian/package.sh --loadgen target/release/carom-loadgen
 
 # What trying the package needs: a clean Debian, something that runs containers, and who looks for faults of packages.
 PACKAGE_TOOLS := crun debootstrap dpkg-dev lintian util-linux
 
 .PHONY: package-test
-package-test: rust ## Install, upgrade, remove the package in a clean Debian (as root), and run it as a container
+package-test: $(if $(BINARY),,build) ## Install, upgrade, remove the package in a clean Debian (as root), and run it as a container
 	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGE_TOOLS); \
 	fi
-	cargo build --release --locked -p carom
-	deploy/debian/test.sh
+	deploy/debian/test.sh $(if $(BINARY),--binary $(BINARY))
 
 .PHONY: bench
 bench: packages rust ## Install carom's peers (as root), compare, and measure growth: bench/RESULTS.md

@@ -53,6 +53,7 @@ pub struct Ready {
 /// The first thing that is missing.
 pub fn check(cores: usize, data_dir: &Path) -> Result<Ready, Exit> {
     ring()?;
+    cpus()?;
     locked_memory(cores)?;
     let open_files = open_files(cores)?;
     let free_bytes = self::data_dir(data_dir)?;
@@ -126,6 +127,20 @@ fn ring_refused(error: &io::Error, switch: Option<&str>) -> Exit {
         Some(Errno::MFILE | Errno::NFILE) => Exit::new(Reason::OpenFiles, "no file descriptor is left for an io_uring"),
         _ => Exit::new(Reason::RingForbidden, format!("io_uring cannot be used: {error}")),
     }
+}
+
+/// Whether threads can be pinned: which CPUs there are is read there by the library that does it.
+fn cpus() -> Result<(), Exit> {
+    const CPUS: &str = "/sys/devices/system/cpu/online";
+    let lost = |error| {
+        Exit::new(Reason::ThreadEnded, format!("cores cannot be pinned to CPUs: {CPUS} cannot be read: {error}"))
+    };
+    std::fs::read_to_string(CPUS)
+        .map_err(|error| {
+            lost(error)
+                .with_remedy("mount sysfs at /sys, also where the root is another one (`mount -t sysfs sysfs /sys`)")
+        })
+        .map(|_| ())
 }
 
 /// Whether so many cores may lock the memory that they register with the kernel.

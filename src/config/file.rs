@@ -90,7 +90,13 @@ impl Reader<'_> {
     fn setting(&mut self, name: &str, place: usize, value: &Spanned<DeValue<'_>>) {
         match keys::by_name(name) {
             Some(setting) if setting.secret => {
-                let right = format!("keep it in a file that only its owner can read, and name that as {name}_file");
+                let file = format!("{name}_file");
+                let right = match keys::by_name(&file) {
+                    Some(_) => format!("keep it in a file that only its owner can read, and name that as {file}"),
+                    None => {
+                        format!("give it to the process as {}, from a file that only its owner can read", setting.env)
+                    }
+                };
                 self.refuse(place, name, "is a secret and does not belong in the settings file".into(), right);
             }
             Some(setting) => {
