@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential chromium curl dpkg-dev haproxy keepalived libnginx-mod-stream logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux
+PACKAGES := build-essential chromium curl dpkg-dev haproxy keepalived libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux zbar-tools
 # How long `make fuzz` works on each target, in seconds.
 TIME ?= 600
 # How many cases `make soak` tries for each property; the usual number is 256.
@@ -102,7 +102,7 @@ packages:
 			echo "install them: sudo apt-get install $${missing[*]}" >&2; exit 1; \
 		fi; \
 	else \
-		for command in cc chromium curl dpkg-deb dpkg-shlibdeps h2load haproxy keepalived logrotate mount nghttp nginx openssl perl prlimit promtool redis-server setpriv shellcheck slowhttptest systemd-analyze unshare; do \
+		for command in cc chromium curl dpkg-deb dpkg-shlibdeps h2load haproxy keepalived logrotate mount nghttp nginx openssl perl prlimit promtool redis-server rsvg-convert setpriv shellcheck slowhttptest systemd-analyze unshare zbarimg; do \
 			command -v "$$command" >/dev/null || { echo "missing: $$command" >&2; exit 1; }; \
 		done; \
 	fi

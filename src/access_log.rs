@@ -121,13 +121,14 @@ impl<'a> Request<'a> {
             b"HTTP/1.0" => Protocol::Http10,
             _ => Protocol::Unknown,
         };
-        let path = &target[..memchr::memchr2(b'?', b'#', target).unwrap_or(target.len())];
+        let path = path_of(&target[..memchr::memchr2(b'?', b'#', target).unwrap_or(target.len())]);
         Request { protocol, method, host, path, referrer: host_of(referer), agent, ..Request::default() }
     }
 
     fn texts(&self) -> [&'a [u8]; TEXTS] {
-        [self.method, self.host, self.path, self.referrer, self.agent]
-            .map(|text| text.get(..TEXT_LEN_MAX).unwrap_or(text))
+        // Before an @ stands who asks, and perhaps a password.
+        let host = self.host.rsplit(|&byte| byte == b'@').next().unwrap_or_default();
+        [self.method, host, self.path, self.referrer, self.agent].map(|text| text.get(..TEXT_LEN_MAX).unwrap_or(text))
     }
 
     /// Writes it down for the ring, without an outcome. Returns how many bytes it takes.
@@ -162,6 +163,18 @@ impl Outcome {
         into[OUTCOME_AT..OUTCOME_AT + 8].copy_from_slice(&self.at_ms.to_le_bytes());
         into[OUTCOME_AT + 8..OUTCOME_AT + 12].copy_from_slice(&self.micros.to_le_bytes());
         into[OUTCOME_AT + 12..OUTCOME_AT + 14].copy_from_slice(&self.status.to_le_bytes());
+    }
+}
+
+/// The path of a target without a query, which may be a whole URL or the name of a host: before an @ in it may be a password.
+fn path_of(target: &[u8]) -> &[u8] {
+    if target.starts_with(b"/") {
+        return target;
+    }
+    let authority = memchr::memmem::find(target, b"://").map_or(target, |at| &target[at + 3..]);
+    match memchr::memchr(b'/', authority) {
+        Some(slash) => &authority[slash..],
+        None => authority.rsplit(|&byte| byte == b'@').next().unwrap_or_default(),
     }
 }
 
@@ -215,6 +228,8 @@ impl Noted {
 pub struct AccessSender {
     ring: rtrb::Producer<u8>,
     one_in: u32,
+    /// Whether anything is written of addresses.
+    pub wants_addresses: bool,
     chance: Pcg32,
 }
 
@@ -234,9 +249,9 @@ impl std::fmt::Debug for AccessReceiver {
 }
 
 /// The ring of a core, for one request in so many. `seed`: cores that have the same choose alike.
-pub fn ring(one_in: u32, seed: u64) -> (AccessSender, AccessReceiver) {
+pub fn ring(one_in: u32, wants_addresses: bool, seed: u64) -> (AccessSender, AccessReceiver) {
     let (ring, receiver) = rtrb::RingBuffer::new(RING_LEN);
-    (AccessSender { ring, one_in, chance: Pcg32::new(seed, seed) }, AccessReceiver(receiver))
+    (AccessSender { ring, one_in, wants_addresses, chance: Pcg32::new(seed, seed) }, AccessReceiver(receiver))
 }
 
 impl AccessSender {
@@ -306,7 +321,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_told_is_heard_in_order(all in proptest::collection::vec(any_entry(), 0..40)) {
-            let (mut sender, mut receiver) = ring(1, 7);
+            let (mut sender, mut receiver) = ring(1, true, 7);
             let entries: Vec<Entry<'_>> = all
                 .iter()
                 .map(|(address, is_secure, protocol, (method, host, path, referrer, agent), (at_ms, micros, status))| {
@@ -351,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_takes_nothing_by_halves() {
-        let (mut sender, mut receiver) = ring(1, 7);
+        let (mut sender, mut receiver) = ring(1, true, 7);
         let entry = Entry { request: Request { path: b"/abc", ..Request::default() }, ..Entry::default() };
         let mut told = 0;
         while sender.tell(&entry) {
@@ -366,7 +381,7 @@ mod tests {
     #[test]
     fn the_share_that_is_picked_is_the_one_that_was_asked_for() {
         for one_in in [1, 2, 10, 1_000] {
-            let (mut sender, _receiver) = ring(one_in, 3);
+            let (mut sender, _receiver) = ring(one_in, true, 3);
             let picked = (0..100_000).filter(|_| sender.picks()).count();
             let expected = 100_000 / one_in as usize;
             assert!(picked.abs_diff(expected) <= expected / 4, "one in {one_in}: {picked}");
@@ -379,6 +394,12 @@ mod tests {
         let request = Request::of_head(head, b"go.example", b"https://User:word@News.example/a?q=secret", b"curl/8");
         assert_eq!((request.method, request.path), (&b"GET"[..], &b"/abc"[..]));
         assert_eq!((request.protocol, request.referrer), (Protocol::Http11, &b"News.example"[..]));
+        for (target, path) in
+            [("http://me:word@a/b", "/b"), ("me:word@a:443", "a:443"), ("*", "*"), ("http://me:word@a", "a")]
+        {
+            let head = format!("GET {target} HTTP/1.1\r\n");
+            assert_eq!(Request::of_head(head.as_bytes(), b"", b"", b"").path, path.as_bytes(), "{target}");
+        }
         let odd = Request::of_head(b"x", b"", b"", b"");
         assert_eq!((odd.method, odd.path, odd.protocol), (&b"x"[..], &b""[..], Protocol::Unknown));
     }

@@ -147,25 +147,35 @@ impl Alarms {
     /// log is not told of each.
     pub fn raise(&self, alarm: Alarm, text: String) {
         let mut list = self.lock();
-        match list.iter_mut().find(|raised| raised.alarm == alarm && raised.cleared_ms.is_none()) {
-            Some(raised) => raised.text = text,
-            None => add(&mut list, alarm, text),
+        if let Some(raised) = list.iter_mut().find(|raised| raised.alarm == alarm && raised.cleared_ms.is_none()) {
+            raised.text = text;
+            return;
         }
+        add(&mut list, alarm, text.clone());
+        // Whoever reads the log may be slow. Nobody who asks for alarms is to wait for that.
+        drop(list);
+        tracing::warn!(alarm = alarm.name(), "{text}");
     }
 
     /// Raises an alarm for an event, which may happen again: each is logged, and the newest is shown.
     pub fn happened(&self, alarm: Alarm, text: String) {
         let mut list = self.lock();
         list.retain(|raised| raised.alarm != alarm);
+        let said = text.clone();
         add(&mut list, alarm, text);
+        drop(list);
+        tracing::warn!(alarm = alarm.name(), "{said}");
     }
 
     /// Ends an alarm, if it is on.
     pub fn clear(&self, alarm: Alarm) {
-        for raised in self.lock().iter_mut().filter(|raised| raised.alarm == alarm && raised.cleared_ms.is_none()) {
-            raised.cleared_ms = Some(unix_ms());
-            tracing::info!(alarm = alarm.name(), "is over");
-        }
+        let mut list = self.lock();
+        let Some(raised) = list.iter_mut().find(|raised| raised.alarm == alarm && raised.cleared_ms.is_none()) else {
+            return;
+        };
+        raised.cleared_ms = Some(unix_ms());
+        drop(list);
+        tracing::info!(alarm = alarm.name(), "is over");
     }
 
     /// Whether an alarm is on.
@@ -185,7 +195,6 @@ impl Alarms {
 
 /// Adds an alarm to a list. Of too many the oldest goes that is over; one that is on goes only where all of them are.
 fn add(list: &mut VecDeque<Raised>, alarm: Alarm, text: String) {
-    tracing::warn!(alarm = alarm.name(), "{text}");
     if list.len() == ALARMS_KEPT {
         let oldest = list.iter().position(|raised| raised.cleared_ms.is_some()).unwrap_or(0);
         list.remove(oldest);

@@ -35,6 +35,7 @@ use crate::mail::{
     AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ListQueues, LookUpQueue, Page, PageQueue,
     PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
+use crate::pages::Pages;
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
 
 /// What a look-up found, owned.
@@ -92,12 +93,14 @@ pub trait Codes {
 pub struct Counters {
     /// The domains of the service.
     pub domains: Arc<Domains>,
+    /// The pages that people see.
+    pub pages: Arc<Pages>,
     /// The writer of the store.
     pub writer: WriterQueue,
     /// The readers of the store.
     pub reader: ReaderQueue,
     /// Who reads the store page by page.
-    pub pages: PageQueue,
+    pub page_reader: PageQueue,
     /// Who makes lists.
     pub lists: ListQueues,
     /// Who looks up codes that a core does not know; nobody where a node is alone.
@@ -357,7 +360,7 @@ impl Desk {
     pub async fn page(&self, behind: Vec<u8>, scope: Scope) -> Option<Page> {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
         let request = PageRequest { behind, scope, ticket: Ticket { core: self.me, token: place.token } };
-        self.counters.pages.try_send(request).ok()?;
+        self.counters.page_reader.try_send(request).ok()?;
         match place.reply().await {
             Some(Reply::Page(page)) => Some(page),
             _ => None,

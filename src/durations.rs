@@ -57,11 +57,10 @@ impl Spread {
         self.sum
     }
 
-    /// The bound that so large a part of them is not above; `None` where there are none, or more above the last bound.
-    pub fn bound_of(&self, part: f64) -> Option<Duration> {
-        let wanted = (self.count() as f64 * part).ceil() as u64;
-        let bucket = self.up_to().iter().position(|&below| below >= wanted)?;
-        (wanted > 0).then_some(BOUNDS[bucket])
+    /// How many were longer than one of [`BOUNDS`].
+    pub fn above(&self, bound: Duration) -> u64 {
+        let below = BOUNDS.iter().position(|known| *known == bound).map_or(0, |bucket| self.up_to()[bucket]);
+        self.count() - below
     }
 
     /// How many were not longer than each of [`BOUNDS`].
@@ -122,9 +121,7 @@ mod tests {
         assert_eq!(spread.up_to().to_vec(), expected);
         spread.add(Duration::from_micros(30), 1_000);
         assert_eq!(spread.up_to()[1] - spread.up_to()[0], 1_002);
-        assert_eq!(Spread::default().bound_of(0.99), None);
-        assert_eq!(spread.bound_of(0.9), Some(BOUNDS[1]));
-        assert_eq!(spread.bound_of(1.0), None, "one was above all bounds");
+        assert_eq!((spread.above(BOUNDS[13]), spread.above(BOUNDS[12])), (1, 3));
         let mut many = Spread::default();
         many.add(Duration::from_micros(30), 1 << 40);
         assert_eq!(many.sum(), Duration::from_micros(30 << 40));

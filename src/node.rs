@@ -2,6 +2,7 @@
 //! stop, and is taken down in the opposite order, so that nothing acknowledged is left undone.
 
 mod announce;
+mod brand;
 mod cores;
 mod domains;
 mod events;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode, SpaceKey};
 
 use crate::access_log::AccessReceiver;
+use crate::access_log::terms::{Addresses, LogPlace};
 use crate::alarms::Alarm;
 use crate::api::{self, Site};
 use crate::apps::registry::Registry;
@@ -207,6 +209,8 @@ struct Node {
     drain_delay: Duration,
     /// The line that is shown when clients are let in.
     announcement: String,
+    /// Whether standard output is for the announcement, and not for the access log.
+    keeps_stdout: bool,
 }
 
 /// The control threads.
@@ -238,6 +242,7 @@ impl Node {
         events: Sender<Event>,
     ) -> Result<Node, Exit> {
         let cores = core_count(settings);
+        let site_pages = brand::pages(settings)?;
         let (links, key) = open_store(settings)?;
         indexes::ensure(&links).map_err(|error| store_exit(&error))?;
         let catalog = Arc::new(Catalog::new(links.clone()));
@@ -249,9 +254,10 @@ impl Node {
         let Tellings { told, visits, access } = Tellings::new(settings, cores)?;
         let counted = visits::start(&settings.data_dir, &links, visits, &stats)
             .map_err(|error| thread_exit("counting visits", &error))?;
-        let access_log = match &settings.access_log {
-            Some(log) => {
-                Some(access_log::start(log, access, &stats).map_err(|error| thread_exit("access log", &error))?)
+        let access_log = match &settings.access_log.place {
+            Some(place) => {
+                let started = access_log::start(place, &settings.access_log, access, &stats);
+                Some(started.map_err(|error| thread_exit("the access log", &error))?)
             }
             None => None,
         };
@@ -349,7 +355,8 @@ impl Node {
             misses_per_second: settings.limits.misses_per_second,
             fetches,
             reader: reader_queue,
-            pages,
+            pages: Arc::new(site_pages),
+            page_reader: pages,
             lists,
             post: post.clone(),
             cores: Arc::clone(&core_stats),
@@ -359,6 +366,7 @@ impl Node {
             own: own_authorities(&domains, &listening),
             default_ttl: settings.default_ttl,
             app_creates: settings.limits.creates_per_second,
+            has_form: settings.pages.has_form,
             trusts_admin: config::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
             admin_hosts: listeners::names_of_admin(settings),
         });
@@ -437,6 +445,7 @@ impl Node {
             links,
             drain_delay: settings.drain_delay,
             announcement,
+            keeps_stdout: settings.access_log.place != Some(LogPlace::StandardOutput),
         })
     }
 
@@ -504,7 +513,11 @@ impl Node {
         self.stats.ready.store(true, Ordering::Release);
         // Whoever started us may have closed the pipe; that is no reason to end.
         let mut out = io::stdout().lock();
-        let _ = writeln!(out, "{}", self.announcement).and_then(|()| out.flush());
+        if self.keeps_stdout {
+            let _ = writeln!(out, "{}", self.announcement).and_then(|()| out.flush());
+        } else {
+            tracing::info!("{}", self.announcement);
+        }
         tell_manager(true);
     }
 
@@ -537,10 +550,11 @@ impl Node {
             thread.join().expect("panics abort");
         }
         self.threads.counting.stop();
-        self.threads.access_log.into_iter().for_each(Writing::stop);
         if let Err(error) = self.links.sync() {
             tracing::error!("the last sync failed: {error}");
         }
+        // Last: its disk may be another one, and worse.
+        self.threads.access_log.into_iter().for_each(Writing::stop);
         tracing::info!("ended");
     }
 }
@@ -564,8 +578,10 @@ impl Tellings {
                 told.visits = Some(sender);
                 tellings.visits.push(receiver);
             }
-            if let Some(log) = &settings.access_log {
-                let (sender, receiver) = crate::access_log::ring(log.one_in, random_seed()?);
+            let log = &settings.access_log;
+            if log.place.is_some() {
+                let wants_addresses = log.addresses != Addresses::Off;
+                let (sender, receiver) = crate::access_log::ring(log.one_in, wants_addresses, random_seed()?);
                 told.access = Some(sender);
                 tellings.access.push(receiver);
             }

@@ -33,6 +33,7 @@ const LEAVES: &[&str] = &[
     "labels",
     "link",
     "listing",
+    "pages",
     "patch",
     "private_code",
     "long_url",
@@ -42,6 +43,7 @@ const LEAVES: &[&str] = &[
     "tls",
     "exit",
     "desk",
+    "qr",
     "record",
     "fleet",
 ];
@@ -91,7 +93,7 @@ const DOORS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that come in through one file, whichever it is.
-const ONE_FILE_CRATES: &[&str] = &["hdrhistogram", "rtrb", "signal_hook"];
+const ONE_FILE_CRATES: &[&str] = &["hdrhistogram", "idna", "minijinja", "png", "qrcodegen", "rtrb", "signal_hook"];
 
 /// What is pure: it is given everything that it needs to know, so that it can be tested without anything else.
 const PURE: &[&str] = &["shards/src/", "src/fleet/"];

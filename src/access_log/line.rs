@@ -126,29 +126,63 @@ impl Lines {
     }
 }
 
-/// Bytes of a request as a text, without keys.
+/// Bytes of a request as a text, without keys and without what a terminal would obey.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
-    match without_keys(bytes) {
+    let text = match without_keys(bytes) {
         Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
         Cow::Owned(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
+    };
+    let is_obeyed = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    if text.contains(is_obeyed) { text.replace(is_obeyed, "\u{fffd}").into() } else { text }
+}
+
+/// The byte that stands there, perhaps with a percent escape, and how many bytes stand for it.
+fn decoded(bytes: &[u8]) -> Option<(u8, usize)> {
+    let digit = |byte: &u8| (*byte as char).to_digit(16);
+    match bytes {
+        [b'%', high, low, ..] => match (digit(high), digit(low)) {
+            (Some(high), Some(low)) => Some(((high * 16 + low) as u8, 3)),
+            _ => Some((b'%', 1)),
+        },
+        [byte, ..] => Some((*byte, 1)),
+        [] => None,
     }
+}
+
+/// How many bytes at the beginning of these stand for the prefix of a key; 0 where they do not.
+fn prefix_len(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    for expected in key::PREFIX.bytes() {
+        match decoded(&bytes[at..]) {
+            Some((byte, len)) if byte == expected => at += len,
+            _ => return 0,
+        }
+    }
+    at
 }
 
 /// The same bytes, with each key cut after its prefix.
 fn without_keys(bytes: &[u8]) -> Cow<'_, [u8]> {
-    let prefix = key::PREFIX.as_bytes();
-    let mut rest = bytes;
-    let mut kept = Vec::new();
-    while let Some(at) = memmem::find(rest, prefix) {
-        let behind = &rest[at + prefix.len()..];
-        kept.extend_from_slice(&rest[..at + prefix.len()]);
-        kept.extend_from_slice(b"...");
-        rest = &behind[behind.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(behind.len())..];
-    }
-    if kept.is_empty() {
+    // Nearly always there is neither a key nor anything that could hide one.
+    if memmem::find(bytes, key::PREFIX.as_bytes()).is_none() && memchr::memchr(b'%', bytes).is_none() {
         return bytes.into();
     }
-    kept.extend_from_slice(rest);
+    let mut kept = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let len = prefix_len(&bytes[at..]);
+        if len == 0 {
+            kept.push(bytes[at]);
+            at += 1;
+            continue;
+        }
+        kept.extend_from_slice(&bytes[at..at + len]);
+        kept.extend_from_slice(b"...");
+        at += len;
+        while let Some((_, len)) = decoded(&bytes[at..]).filter(|(byte, _)| byte.is_ascii_alphanumeric()) {
+            at += len;
+        }
+    }
     kept.into()
 }
 
@@ -244,6 +278,9 @@ mod tests {
             assert!(line.contains("/x/carom_ak_.../y") && line.contains("a carom_ak_... b carom_ak_..."), "{line}");
             assert!(!line.contains(&key.as_str()[key::PREFIX.len()..]), "{line}");
         }
+        let hidden = format!("/x/carom%5Fak%5f{}%41/y", &key.as_str()[key::PREFIX.len()..]);
+        let line = line(AccessFormat::Combined, Addresses::Full, &entry("::1", hidden.as_bytes(), b"50%"));
+        assert!(line.contains("/x/carom%5Fak%5f.../y") && line.contains("\"50%\""), "{line}");
     }
 
     proptest! {
@@ -252,7 +289,7 @@ mod tests {
             for format in [AccessFormat::Json, AccessFormat::Combined] {
                 let line = line(format, Addresses::Full, &entry("::1", &path, &agent));
                 prop_assert_eq!(line.matches('\n').count(), 1);
-                prop_assert!(line.bytes().all(|byte| byte == b'\n' || byte >= b' ' && byte != 0x7f || format == AccessFormat::Json));
+                prop_assert!(line.trim_end_matches('\n').chars().all(|c| !c.is_control()), "{:?}", line);
             }
             let json = line(AccessFormat::Json, Addresses::Full, &entry("::1", &path, &agent));
             prop_assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok());

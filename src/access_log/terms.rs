@@ -5,8 +5,8 @@ use std::path::PathBuf;
 /// How requests are written down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessLog {
-    /// Where to.
-    pub place: LogPlace,
+    /// Where to; `None`: not at all.
+    pub place: Option<LogPlace>,
     /// How a line looks.
     pub format: AccessFormat,
     /// One request in so many is written down, chosen by chance; 1: every one.

@@ -3,11 +3,10 @@
 use hyper::{Method, Request, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::page::page;
 use super::{Answer, Context, empty, json as json_answer, with};
 use crate::domains::{Domain, Domains, Place, Targets, UnknownHost};
 use crate::hosts::authority_of;
-use crate::wire::pages::{self, Page};
+use crate::pages::Notice;
 
 impl Context {
     /// The domains of the service.
@@ -25,29 +24,20 @@ impl Context {
     }
 
     /// A page for who has found nothing at a domain, or where its domain leads who does not.
-    pub(super) fn lost<B>(&self, request: &Request<B>, domain: Option<Place>, lost: &Page) -> Answer {
+    pub(super) fn lost<B>(&self, request: &Request<B>, domain: Option<Place>, lost: Notice) -> Answer {
         let Some(place) = domain else {
             let is_misdirected = self.domains().unknown_host() == UnknownHost::Misdirected;
-            return page(request, if is_misdirected { &pages::MISDIRECTED } else { &pages::NOT_FOUND });
+            return self.notice(request, if is_misdirected { Notice::Misdirected } else { Notice::NotFound });
         };
         let targets = &self.domains().at(place).targets;
-        let target = match *lost {
-            pages::NOT_FOUND => &targets.not_found,
-            pages::GONE => &targets.expired,
+        let target = match lost {
+            Notice::NotFound => &targets.not_found,
+            Notice::Gone => &targets.expired,
             _ => &None,
         };
         match target {
             Some(target) if matches!(*request.method(), Method::GET | Method::HEAD) => lead_to(target),
-            _ => page(request, lost),
-        }
-    }
-
-    /// `GET /`
-    pub(super) fn home<B>(&self, request: &Request<B>) -> Answer {
-        let Some(place) = self.domain_of(request) else { return self.lost(request, None, &pages::NOT_FOUND) };
-        match &self.domains().at(place).targets.home {
-            Some(target) => lead_to(target),
-            None => page(request, &pages::HOME),
+            _ => self.notice(request, lost),
         }
     }
 
@@ -81,13 +71,13 @@ fn redirects(targets: &Targets) -> Value {
 }
 
 /// A redirect that no client keeps.
-fn lead_to(target: &str) -> Answer {
+pub(super) fn lead_to(target: &str) -> Answer {
     let answer = with(empty(StatusCode::FOUND), header::CONTENT_LENGTH, "0");
     with(with(answer, header::CACHE_CONTROL, "private, max-age=0"), header::LOCATION, target)
 }
 
 /// The host of a request: where its target is a whole URL, the one there (RFC 9112, section 3.2.2).
-fn host_of<B>(request: &Request<B>) -> &[u8] {
+pub(super) fn host_of<B>(request: &Request<B>) -> &[u8] {
     match request.uri().authority() {
         Some(authority) => authority.as_str().as_bytes(),
         None => request.headers().get(header::HOST).map(header::HeaderValue::as_bytes).unwrap_or_default(),

@@ -14,7 +14,7 @@ use crate::limits::{
     SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
 };
 use crate::listing::{Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
-use crate::wire::pages;
+use crate::pages::Notice;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -103,7 +103,7 @@ impl Context {
 
     /// `GET /robots.txt`
     pub(super) async fn robots<B>(&self, request: &Request<B>) -> Answer {
-        let Some(place) = self.domain_of(request) else { return self.lost(request, None, &pages::NOT_FOUND) };
+        let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         match self.desk.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
             Ok(ListAnswer::Crawlable(allowed)) => {
                 let text = format!("User-agent: *\n{allowed}Disallow: /\n");

@@ -3,7 +3,7 @@
 //! `auth` says who asks, `apps` manages who may. `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
 //! `short_urls` the API of links, `list` and `tags` that of lists; `create` what a request to shorten may say; `bulk` and
 //! `export` many links at once, as `lines`, with answers that are `streaming`; `visits` how often links were followed;
-//! `domains` which domain a request means; `preview` where a link leads; `shims` the interfaces of other shorteners; `status` what the admin listener tells, `metrics` the same for Prometheus; `problem` every error; `page` the pages for people. Handlers ask the
+//! `domains` which domain a request means; `home` the form for people, `preview` where a link leads, `qr` its short URL as a picture; `shims` the interfaces of other shorteners; `status` what the admin listener tells, `metrics` the same for Prometheus; `problem` every error; `page` the pages for people. Handlers ask the
 //! [`crate::desk::Desk`] and know nothing of rings, maps or disks.
 
 use std::convert::Infallible;
@@ -32,6 +32,7 @@ mod describe;
 mod domains;
 mod export;
 mod fields;
+mod home;
 mod lines;
 mod list;
 mod metrics;
@@ -41,6 +42,7 @@ mod patch;
 mod preview;
 mod problem;
 pub mod public;
+mod qr;
 mod query;
 mod routes;
 mod shims;
@@ -73,6 +75,8 @@ pub struct Site {
     pub default_ttl: Option<Duration>,
     /// Links that an app may make a second, where its key says nothing else; 0: any number.
     pub app_creates: u32,
+    /// Whether there is a form at the root.
+    pub has_form: bool,
     /// Whether whoever reaches the admin listener may do everything there, without a key.
     pub trusts_admin: bool,
     /// Names by which people reach the admin listener, in small letters.

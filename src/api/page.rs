@@ -1,34 +1,62 @@
-//! Pages for people, as hyper sends them. The same texts as on the fast way.
+//! Pages for people, as hyper sends them, and what they load. The same notices as on the fast way.
 
 use hyper::header;
 use hyper::{Request, StatusCode};
 
-use super::{Answer, accepts_html, answer, with};
-use crate::wire::pages::{CONTENT_SECURITY_POLICY, Page};
+use super::{Answer, Context, accepts_html, answer, with};
+use crate::pages::{CONTENT_SECURITY_POLICY, Notice, Pages, SCRIPT};
+
+/// For how long a browser may keep what pages load: it may look another way after a restart.
+const KEPT: &str = "public, max-age=300";
 
 /// An answer that is a page.
-pub(super) fn as_html(html: String) -> Answer {
-    let answer = answer(StatusCode::OK, "text/html; charset=utf-8", html);
-    with(answer, header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY)
+pub(super) fn as_html(status: StatusCode, html: String) -> Answer {
+    let answer = answer(status, "text/html; charset=utf-8", html);
+    with(with(answer, header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY), header::REFERRER_POLICY, "no-referrer")
 }
 
-/// A page in the form that the client prefers.
-pub(super) fn page<B>(request: &Request<B>, page: &Page) -> Answer {
-    let number = page.status.split(' ').next().and_then(|number| StatusCode::from_bytes(number.as_bytes()).ok());
-    let status = number.expect("every page begins with its status");
-    let answer = if accepts_html(request) {
+impl Context {
+    /// The pages of the service.
+    pub(super) fn pages(&self) -> &Pages {
+        &self.desk.counters().pages
+    }
+
+    /// A notice in the form that the client prefers.
+    pub(super) fn notice<B>(&self, request: &Request<B>, notice: Notice) -> Answer {
+        let status = StatusCode::from_u16(notice.number()).expect("every notice has the number of a status");
+        let drawn = self.pages().notice(notice);
+        let answer = match accepts_html(request) {
+            true => as_html(status, drawn.html.clone()),
+            false => answer(status, "text/plain; charset=utf-8", drawn.text.clone()),
+        };
+        let answer = with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer");
+        match notice.retry_after() {
+            Some(seconds) => with(answer, header::RETRY_AFTER, &seconds.to_string()),
+            None => answer,
+        }
+    }
+
+    /// `GET /-/style.css`
+    pub(super) fn style(&self) -> Answer {
         with(
-            answer(status, "text/html; charset=utf-8", page.html),
-            header::CONTENT_SECURITY_POLICY,
-            CONTENT_SECURITY_POLICY,
+            answer(StatusCode::OK, "text/css; charset=utf-8", self.pages().style().to_owned()),
+            header::CACHE_CONTROL,
+            KEPT,
         )
-    } else {
-        answer(status, "text/plain; charset=utf-8", page.text)
-    };
-    let answer = with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer");
-    match page.retry_after() {
-        Some(seconds) => with(answer, header::RETRY_AFTER, &seconds.to_string()),
-        None => answer,
+    }
+
+    /// `GET /-/page.js`
+    pub(super) fn script(&self) -> Answer {
+        with(answer(StatusCode::OK, "text/javascript; charset=utf-8", SCRIPT), header::CACHE_CONTROL, KEPT)
+    }
+
+    /// `GET /-/logo`
+    pub(super) fn logo<B>(&self, request: &Request<B>) -> Answer {
+        let Some(logo) = self.pages().logo() else { return self.notice(request, Notice::NotFound) };
+        let answer = answer(StatusCode::OK, logo.kind, logo.bytes.clone());
+        // An SVG that is opened by itself is a page.
+        let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+        with(with(answer, header::CONTENT_SECURITY_POLICY, policy), header::CACHE_CONTROL, KEPT)
     }
 }
 

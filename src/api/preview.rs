@@ -1,70 +1,108 @@
 //! `GET /{code}+`: where a link leads, without following it. Nothing is counted, and no visit of a limited link is used up.
 
-use std::fmt::Write;
+use std::sync::Arc;
 
 use carom_shards::{Code, Phase};
 use hyper::header;
 use hyper::{Request, StatusCode};
 
-use super::page::{as_html, escaped};
+use super::home::shown;
+use super::page::as_html;
 use super::{Answer, Context, accepts_html, answer, with};
 use crate::hosts::host_of;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
+use crate::pages::{Notice, Preview};
 use crate::stats::unix_ms;
-use crate::wire::pages;
 
 impl Context {
     /// The preview of a code.
     pub(super) async fn preview<B>(&self, code: &str, request: &Request<B>) -> Answer {
+        match self.find_followable(code, request).await {
+            Ok(link) => self.show_preview(&link, request),
+            Err(answer) => answer,
+        }
+    }
+
+    /// A link that anybody can follow now, without following it; or what is told instead.
+    pub(super) async fn find_followable<B>(&self, code: &str, request: &Request<B>) -> Result<Arc<Link>, Answer> {
         let place = self.place_of(request);
         if self.is_barred(place) {
-            return self.too_many(request);
+            return Err(self.too_many(request));
         }
         let domain = self.domain_of(request);
         let (Ok(code), Some(at)) = (Code::parse(code.as_bytes()), domain) else {
-            return self.lost(request, domain, &pages::NOT_FOUND);
+            return Err(self.lost(request, domain, Notice::NotFound));
         };
         let code = code.within(self.domains().id_at(at));
         let mut answer = self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await;
         if let (StoreAnswer::NotFound, Some(code)) = (&answer, self.domains().fallback_of(&code)) {
             answer = self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await;
         }
-        let found = match answer {
+        let other = match answer {
             StoreAnswer::Found(link, counts) => {
                 let is_spent = link.policy.max_visits.is_some_and(|most| counts.total >= u64::from(most.get()));
                 match link.policy.phase(unix_ms()) {
-                    Phase::Live if is_spent => Err(&pages::GONE),
-                    Phase::Live if self.desk.blocks(link.target.as_bytes()) => Err(&pages::BLOCKED),
-                    Phase::Live => Ok(link),
-                    Phase::Early => Err(&pages::NOT_FOUND),
-                    Phase::Over => Err(&pages::GONE),
+                    Phase::Live if is_spent => Notice::Gone,
+                    Phase::Live if self.desk.blocks(link.target.as_bytes()) => Notice::Blocked,
+                    Phase::Live => return Ok(link),
+                    Phase::Early => Notice::NotFound,
+                    Phase::Over => Notice::Gone,
                 }
             }
-            StoreAnswer::NotFound => Err(&pages::NOT_FOUND),
-            StoreAnswer::Damaged => Err(&pages::DAMAGED),
-            _ => Err(&pages::UNAVAILABLE),
+            StoreAnswer::NotFound => Notice::NotFound,
+            StoreAnswer::Damaged => Notice::Damaged,
+            _ => Notice::Unavailable,
         };
-        match found {
-            Ok(link) => show(&link, request),
-            // Else previews would be the way to guess.
-            Err(&pages::NOT_FOUND) if self.misses_too_often(place) => self.too_many(request),
-            Err(other) => self.lost(request, domain, other),
+        // Else previews would be the way to guess.
+        if other == Notice::NotFound && self.misses_too_often(place) {
+            return Err(self.too_many(request));
         }
+        Err(self.lost(request, domain, other))
     }
 }
 
-fn show<B>(link: &Link, request: &Request<B>) -> Answer {
-    let answer = if accepts_html(request) {
-        let (host, target) = (escaped(host_of(link.target.as_bytes())), escaped(&link.target));
-        let mut text = String::new();
-        let _ = write!(
-            text,
-            "<h1>This link leads to {host}</h1><p>{target}</p><p><a rel=\"noreferrer nofollow\" href=\"{target}\">Go there</a></p>"
+/// A host as people write it, and as it is spoken to where that differs.
+fn hosts_of(target: &str) -> (String, Option<String>) {
+    let host = host_of(target.as_bytes()).to_owned();
+    let (shown, is_sound) = idna::domain_to_unicode(&host);
+    if is_sound.is_ok() && shown != host { (shown, Some(host)) } else { (host, None) }
+}
+
+impl Context {
+    fn show_preview<B>(&self, link: &Link, request: &Request<B>) -> Answer {
+        let answer = if accepts_html(request) {
+            let (host, punycode) = hosts_of(&link.target);
+            let base_url = self.domains().base_url_of(link.labels.domain.as_ref());
+            let page = self.pages().preview(&Preview {
+                short_url: format!("{base_url}/{}", link.code.as_slug()),
+                target: link.target.to_string(),
+                host,
+                punycode,
+                title: link.labels.title.as_deref().map(str::to_owned),
+                created: shown(link.created_ms),
+                ends: link.policy.valid_until_ms.map(shown),
+            });
+            as_html(StatusCode::OK, page)
+        } else {
+            answer(StatusCode::OK, "text/plain; charset=utf-8", format!("{}\n", link.target))
+        };
+        with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_shown_as_people_write_it() {
+        let of = |target: &str| hosts_of(target);
+        assert_eq!(
+            of("https://xn--bcher-kva.example:81/x"),
+            ("bücher.example".to_owned(), Some("xn--bcher-kva.example".to_owned()))
         );
-        as_html(pages::with_content("Where this link leads", &text))
-    } else {
-        answer(StatusCode::OK, "text/plain; charset=utf-8", format!("{}\n", link.target))
-    };
-    with(with(answer, header::VARY, "Accept"), header::REFERRER_POLICY, "no-referrer")
+        assert_eq!(of("https://a.example/"), ("a.example".to_owned(), None));
+        assert_eq!(of("https://[2001:db8::1]/"), ("[2001:db8::1]".to_owned(), None));
+    }
 }

@@ -11,7 +11,6 @@ use hyper::header;
 use hyper::{Method, Request, StatusCode};
 
 use super::auth::with_quota;
-use super::page::page;
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, with};
@@ -19,8 +18,9 @@ use crate::apps::Role;
 use crate::apps::usage::Quota;
 use crate::desk::{Desk, Looked};
 use crate::guard::{Place, Source};
+use crate::pages::Notice;
 use crate::wire::answer::MISS_WAIT_SECONDS;
-use crate::wire::{forward, pages};
+use crate::wire::forward;
 
 /// What answers the slow requests of a core.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
@@ -39,9 +39,13 @@ impl Context {
         let methods = routes::methods_at(&path);
         match segments[..] {
             ["rest", ..] if methods.is_empty() => Problem::no_route().into_answer(),
-            _ if methods.is_empty() => self.lost(&request, self.domain_of(&request), &pages::NOT_FOUND),
+            _ if methods.is_empty() => self.lost(&request, self.domain_of(&request), Notice::NotFound),
             _ if !methods.contains(&method.as_str()) => Problem::method(&method, methods.join(", ")).into_answer(),
+            [""] if method == Method::POST => self.shorten_by_hand(request).await,
             [""] => self.home(&request),
+            ["-", "style.css"] => self.style(),
+            ["-", "page.js"] => self.script(),
+            ["-", "logo"] => self.logo(&request),
             ["robots.txt"] => self.robots(&request).await,
             ["v4", "shorten"] => self.bitly_shorten(request).await,
             ["v4", "expand"] => self.bitly_expand(request).await,
@@ -56,7 +60,8 @@ impl Context {
                 Some(code) => self.preview(code, &request).await,
                 None => self.redirect(code, &request).await,
             },
-            _ => self.lost(&request, self.domain_of(&request), &pages::NOT_FOUND),
+            [code, "qr-code"] => self.public_qr(code, &request).await,
+            _ => self.lost(&request, self.domain_of(&request), Notice::NotFound),
         }
     }
 
@@ -76,6 +81,7 @@ impl Context {
             ["v3", "tags", "stats"] => self.tag_stats(query).await,
             ["v3", "domains"] => self.list_domains(),
             ["v3", "visits"] => self.all_visits().await,
+            ["v3", "short-urls", code, "qr"] => self.qr(&percent_decoded(code), query).await,
             ["v3", "short-urls", code, "visits"] => self.visits_of(&percent_decoded(code), query).await,
             ["v3", "short-urls", "bulk"] if method == Method::POST => self.create_bulk(request).await,
             // A link with this slug is read under `%65xport`.
@@ -112,7 +118,7 @@ impl Context {
     async fn redirect(&self, code: &str, request: &Request<Incoming>) -> Answer {
         let domain = self.domain_of(request);
         let Ok(code) = Code::parse(percent_decoded(code).as_bytes()) else {
-            return self.lost(request, domain, &pages::NOT_FOUND);
+            return self.lost(request, domain, Notice::NotFound);
         };
         let place = self.place_of(request);
         if self.is_barred(place) {
@@ -130,7 +136,7 @@ impl Context {
         }
         self.desk.note_looked(looked.as_ref());
         if is_blocked {
-            return page(request, &pages::BLOCKED);
+            return self.notice(request, Notice::Blocked);
         }
         self.tell_visit(code, looked.as_ref(), request);
         match looked {
@@ -146,10 +152,10 @@ impl Context {
                 forward::push(&mut location, &target, query.unwrap_or_default().as_bytes());
                 with(answer, header::LOCATION, std::str::from_utf8(&location).unwrap_or_default())
             }
-            Some(Looked::Missing | Looked::Early) => self.lost(request, domain, &pages::NOT_FOUND),
-            Some(Looked::Gone) => self.lost(request, domain, &pages::GONE),
-            Some(Looked::Damaged) => page(request, &pages::DAMAGED),
-            Some(Looked::Unavailable) | None => page(request, &pages::UNAVAILABLE),
+            Some(Looked::Missing | Looked::Early) => self.lost(request, domain, Notice::NotFound),
+            Some(Looked::Gone) => self.lost(request, domain, Notice::Gone),
+            Some(Looked::Damaged) => self.notice(request, Notice::Damaged),
+            Some(Looked::Unavailable) | None => self.notice(request, Notice::Unavailable),
         }
     }
 }
@@ -176,7 +182,7 @@ impl Context {
         self.desk.note_throttled();
         let wait = Duration::from_secs(MISS_WAIT_SECONDS);
         let limit = self.desk.counters().misses_per_second;
-        with_quota(page(request, &pages::TOO_MANY), Some(Quota { limit, remaining: 0, reset: wait, wait }))
+        with_quota(self.notice(request, Notice::TooMany), Some(Quota { limit, remaining: 0, reset: wait, wait }))
     }
 
     /// Tells of the visit that an answer is; who asks for the head alone does not visit.

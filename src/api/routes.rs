@@ -5,10 +5,14 @@
 
 /// Paths in the form of the description, and the methods that are answered there in the form of the field `Allow`.
 pub(super) const ROUTES: &[(&str, &str)] = &[
-    ("/", "GET, HEAD"),
+    ("/", "GET, HEAD, POST"),
+    ("/-/style.css", "GET, HEAD"),
+    ("/-/page.js", "GET, HEAD"),
+    ("/-/logo", "GET, HEAD"),
     ("/robots.txt", "GET, HEAD"),
     ("/{shortCode}", "GET, HEAD"),
     ("/{shortCode}+", "GET, HEAD"),
+    ("/{shortCode}/qr-code", "GET, HEAD"),
     ("/v4/shorten", "POST"),
     ("/v4/expand", "POST"),
     ("/yourls-api.php", "GET, HEAD, POST"),
@@ -20,6 +24,7 @@ pub(super) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/short-urls/export", "GET, HEAD"),
     ("/rest/v3/short-urls/{shortCode}", "GET, HEAD, PATCH, DELETE"),
     ("/rest/v3/short-urls/{shortCode}/visits", "GET, HEAD"),
+    ("/rest/v3/short-urls/{shortCode}/qr", "GET, HEAD"),
     ("/rest/v3/visits", "GET, HEAD"),
     ("/rest/v3/tags", "GET, HEAD"),
     ("/rest/v3/tags/stats", "GET, HEAD"),

@@ -2,7 +2,7 @@
 
 use super::check::Checker;
 use super::keys::Key;
-use super::problem::{Wrong, quoted};
+use super::problem::{Warning, Wrong, quoted};
 use super::value::{self, Written};
 use crate::access_log::terms::{AccessFormat, AccessLog, Addresses, LogPlace};
 
@@ -13,12 +13,9 @@ const ONE_IN_MAX: u64 = 1_000_000;
 pub(super) const STANDARD_OUTPUT: &str = "-";
 
 impl Checker<'_> {
-    /// Whether requests are to be written down, and how. The outer one is missing where a setting is wrong.
-    pub(super) fn access_log(&mut self) -> Option<Option<AccessLog>> {
-        let place = self.one(Key::AccessLogFile, value::path).map(|path| match path.as_os_str() == STANDARD_OUTPUT {
-            true => LogPlace::StandardOutput,
-            false => LogPlace::File(path),
-        });
+    /// Whether requests are to be written down, and how; `None` where a setting is wrong.
+    pub(super) fn access_log(&mut self) -> Option<AccessLog> {
+        let place = self.one(Key::AccessLogFile, place);
         let format = self.one(Key::AccessLogFormat, |written| {
             one_of(written, "json or combined", &AccessFormat::ALL, AccessFormat::as_str)
         });
@@ -26,8 +23,28 @@ impl Checker<'_> {
         let addresses = self.one(Key::AccessLogAddresses, |written| {
             one_of(written, "shortened, full or off", &Addresses::ALL, Addresses::as_str)
         });
+        let others = [Key::AccessLogFormat, Key::AccessLogOneIn, Key::AccessLogAddresses];
+        for key in others {
+            if place.is_some() || !self.is_set(key) {
+                continue;
+            }
+            let name = key.setting().name;
+            self.warnings.push(Warning(format!("{name} has no effect: access_log.file names no file")));
+        }
         let (format, one_in, addresses) = (format?, u32::try_from(one_in?).ok()?, addresses?);
-        Some(place.map(|place| AccessLog { place, format, one_in, addresses }))
+        Some(AccessLog { place, format, one_in, addresses })
+    }
+}
+
+/// Where lines are to go.
+fn place(written: &Written) -> Result<LogPlace, Wrong> {
+    let path = value::path(written)?;
+    let right = "name a file, or - for standard output";
+    match path.to_string_lossy().trim() {
+        STANDARD_OUTPUT => Ok(LogPlace::StandardOutput),
+        "" => Err(Wrong::new("is blank", right)),
+        text if path.is_dir() => Err(Wrong::new(format!("{} is a directory", quoted(text)), right)),
+        _ => Ok(LogPlace::File(path)),
     }
 }
 

@@ -68,6 +68,7 @@ impl<'a> Checker<'a> {
         let log_level = self.one(Key::LogLevel, value::log_level);
         let log_format = self.one(Key::LogFormat, value::log_format);
         let access_log = self.access_log();
+        let pages = self.pages();
         let mut exposed = Vec::new();
         if let (Some(listen), Some(admin)) = (&listen, admin_listen) {
             self.listeners_apart(listen, admin);
@@ -107,9 +108,15 @@ impl<'a> Checker<'a> {
             log_level: log_level?,
             log_format: log_format?,
             access_log: access_log?,
+            pages: pages?,
             exposed,
             sources: self.sources.clone(),
         })
+    }
+
+    /// Whether any source gives a value.
+    pub(super) fn is_set(&self, key: Key) -> bool {
+        !self.raw.of(key).is_empty()
     }
 
     /// The value that the strongest source gives, or the default. Weaker sources are read too: what is wrong there is

@@ -5,7 +5,7 @@ use super::cpus::{self, CpuChoice};
 use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
 use super::{Hosts, KeySource, ListSource, Residency, Settings, value};
-use crate::access_log::terms::{AccessLog, LogPlace};
+use crate::access_log::terms::LogPlace;
 use crate::domains::UnknownHost;
 use crate::limits::ConnectionLimits;
 
@@ -148,6 +148,14 @@ fn value(settings: &Settings, key: Key) -> Shown {
         | Key::LimitsBodyBytes
         | Key::LimitsBodyRate
         | Key::LimitsQueuedBytes => connection_limit(&settings.limits.connections, key),
+        Key::PagesTitle => quote(&settings.pages.title),
+        Key::PagesAccent => quote(&settings.pages.accent.to_string()),
+        Key::PagesLogo | Key::PagesTemplates => {
+            let path = if key == Key::PagesLogo { &settings.pages.logo } else { &settings.pages.templates };
+            let Some(path) = path else { return Shown::Unset };
+            quote(&path.to_string_lossy())
+        }
+        Key::PagesHome => quote(if settings.pages.has_form { "form" } else { "off" }),
         Key::DrainDelay if settings.drain_delay.is_zero() => quote("0s"),
         Key::DrainDelay => quote(&value::window_text(settings.drain_delay)),
         Key::LimitsCreatesPerSecond => settings.limits.creates_per_second.to_string(),
@@ -157,25 +165,16 @@ fn value(settings: &Settings, key: Key) -> Shown {
         Key::AdminRequireKey => settings.admin_requires_key.to_string(),
         Key::LogLevel => quote(settings.log_level.as_str()),
         Key::LogFormat => quote(settings.log_format.as_str()),
-        Key::AccessLogFile | Key::AccessLogFormat | Key::AccessLogOneIn | Key::AccessLogAddresses => {
-            return access_log(settings.access_log.as_ref(), key);
-        }
+        Key::AccessLogFile => match &settings.access_log.place {
+            Some(LogPlace::File(path)) => quote(&path.to_string_lossy()),
+            Some(LogPlace::StandardOutput) => quote(STANDARD_OUTPUT),
+            None => return Shown::Unset,
+        },
+        Key::AccessLogFormat => quote(settings.access_log.format.as_str()),
+        Key::AccessLogOneIn => settings.access_log.one_in.to_string(),
+        Key::AccessLogAddresses => quote(settings.access_log.addresses.as_str()),
     };
     Shown::Value(value)
-}
-
-/// What holds of the access log; where there is none, nothing of it does.
-fn access_log(log: Option<&AccessLog>, key: Key) -> Shown {
-    let Some(AccessLog { place, format, one_in, addresses }) = log else { return Shown::Unset };
-    Shown::Value(match key {
-        Key::AccessLogFormat => quote(format.as_str()),
-        Key::AccessLogOneIn => one_in.to_string(),
-        Key::AccessLogAddresses => quote(addresses.as_str()),
-        _ => match place {
-            LogPlace::File(path) => quote(&path.to_string_lossy()),
-            LogPlace::StandardOutput => quote(STANDARD_OUTPUT),
-        },
-    })
 }
 
 fn connection_limit(limits: &ConnectionLimits, key: Key) -> String {

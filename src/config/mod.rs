@@ -11,6 +11,7 @@ mod describe;
 mod file;
 pub mod help;
 pub mod keys;
+mod pages;
 mod problem;
 mod raw;
 mod redis_url;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use carom_shards::{CodeLength, SpaceKey};
 
 pub use cpus::{Cores, CpuChoice};
+pub use pages::Pages;
 pub use problem::{ConfigErrors, Problem, Source, Warning};
 pub use raw::Flags;
 pub use redis_url::{RedisUrl, is_name};
@@ -95,8 +97,10 @@ pub struct Settings {
     pub log_level: LogLevel,
     /// How lines of the log look.
     pub log_format: LogFormat,
-    /// How requests are written down; `None`: not at all.
-    pub access_log: Option<AccessLog>,
+    /// How the service shows itself to people.
+    pub pages: Pages,
+    /// How requests are written down.
+    pub access_log: AccessLog,
     /// Listeners that others than this machine can reach.
     exposed: Vec<Problem>,
     sources: [Source; SETTINGS.len()],

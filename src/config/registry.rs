@@ -3,7 +3,7 @@
 use super::keys::{Key, Setting};
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 62] = [
+pub static SETTINGS: [Setting; 67] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -553,6 +553,56 @@ pub static SETTINGS: [Setting; 62] = [
         default: Some("false"),
         secret: false,
         doc: "Whether the admin listener asks for a key with the role admin on loopback, too; elsewhere it always does.",
+    },
+    Setting {
+        key: Key::PagesTitle,
+        name: "pages.title",
+        env: "CAROM_PAGES_TITLE",
+        flag: None,
+        kind: "1 to 60 characters",
+        default: Some("carom"),
+        secret: false,
+        doc: "What the service is called on its pages.",
+    },
+    Setting {
+        key: Key::PagesAccent,
+        name: "pages.accent",
+        env: "CAROM_PAGES_ACCENT",
+        flag: None,
+        kind: "a colour such as #2f6fed",
+        default: Some("#2f6fed"),
+        secret: false,
+        doc: "The colour of buttons and numbers on its pages.",
+    },
+    Setting {
+        key: Key::PagesLogo,
+        name: "pages.logo",
+        env: "CAROM_PAGES_LOGO",
+        flag: None,
+        kind: "a file that ends in .svg, .png, .webp or .jpg",
+        default: None,
+        secret: false,
+        doc: "The logo on its pages, 256 KiB at most.",
+    },
+    Setting {
+        key: Key::PagesTemplates,
+        name: "pages.templates",
+        env: "CAROM_PAGES_TEMPLATES",
+        flag: None,
+        kind: "a directory",
+        default: None,
+        secret: false,
+        doc: "Templates that take the place of those that come with carom: base.html, home.html, 404.html and so on.",
+    },
+    Setting {
+        key: Key::PagesHome,
+        name: "pages.home",
+        env: "CAROM_PAGES_HOME",
+        flag: None,
+        kind: "form or off",
+        default: Some("form"),
+        secret: false,
+        doc: "Whether there is a form at the root by which people shorten links.",
     },
     Setting {
         key: Key::DrainDelay,

@@ -37,26 +37,37 @@ pub(super) fn note_read<B>(desk: &Desk, request: &hyper::Request<B>, is_secure: 
 }
 
 /// What is known of a request by its head.
-fn request_of<'a>(conn: &mut Conn, ask: &Ask, head: &'a [u8]) -> Request<'a> {
+fn request_of<'a>(desk: &Desk, conn: &mut Conn, ask: &Ask, head: &'a [u8]) -> Request<'a> {
     let request = Request::of_head(head, ask.host.of(head), ask.referer.of(head), ask.user_agent.of(head));
-    Request { address: conn.known_address(), is_secure: conn.tls.is_some(), ..request }
+    let address = if desk.wants_addresses() { conn.known_address() } else { None };
+    Request { address, is_secure: conn.tls.is_some(), ..request }
 }
 
 /// Tells of a request that was answered on the spot.
 #[cold]
 pub(super) fn tell(desk: &Desk, conn: &mut Conn, (ask, head): (&Ask, &[u8]), told: &Told<'_>, since: Instant) {
-    desk.tell_request(request_of(conn, ask, head), told.status(), since.elapsed());
+    desk.tell_request(request_of(desk, conn, ask, head), told.status(), since.elapsed());
 }
 
 /// Keeps what is known of a request until there is an answer.
 #[cold]
-pub(super) fn note(conn: &mut Conn, ask: &Ask, head: &[u8]) {
-    conn.noted = Some(Box::new(Noted::new(&request_of(conn, ask, head))));
+pub(super) fn note(desk: &Desk, conn: &mut Conn, ask: &Ask, head: &[u8]) {
+    conn.noted = Some(Noted::new(&request_of(desk, conn, ask, head)));
 }
 
-/// Tells of a request that was refused before anybody knew what it asks for.
+/// Keeps what is known of a request that is refused until it is told so: its line, where what came begins with one. Who sent it is
+/// whom the connection is of: the fields that might say more are not read.
 #[cold]
-pub(super) fn tell_rejected(desk: &Desk, conn: &mut Conn, rejection: Rejection) {
-    let request = Request { address: conn.known_address(), is_secure: conn.tls.is_some(), ..Request::default() };
-    desk.tell_request(request, rejection.number(), Duration::ZERO);
+pub(super) fn note_rejected(desk: &Desk, conn: &mut Conn, head: &[u8]) {
+    let address = if desk.wants_addresses() { conn.known_peer() } else { None };
+    let request = Request::of_head(head, b"", b"", b"");
+    conn.noted = Some(Noted::new(&Request { address, is_secure: conn.tls.is_some(), ..request }));
+}
+
+/// Tells of a request that is told now that it is refused, after so long.
+#[cold]
+pub(super) fn tell_rejected(desk: &Desk, conn: &mut Conn, rejection: Rejection, took: Duration) {
+    if let Some(noted) = conn.noted.take() {
+        desk.tell_noted(noted, rejection.number(), took);
+    }
 }

@@ -74,7 +74,7 @@ pub(super) struct Conn {
     /// The query of the request that is asked about. Without memory while there is none.
     pub(super) query: Vec<u8>,
     /// What the access log is told of the request that is asked about.
-    pub(super) noted: Option<Box<Noted>>,
+    pub(super) noted: Option<Noted>,
     /// To be said after hyper's last answer.
     pub(super) rejection: Option<Rejection>,
     /// When the present wait began, in ticks of the core.
@@ -191,7 +191,7 @@ impl Conn {
     /// Waits for the answer to a question that came in that head.
     pub(super) fn wait(&mut self, desk: &Desk, asking: Asking, head: &[u8]) {
         if desk.picks() {
-            access::note(self, &asking.ask, head);
+            access::note(desk, self, &asking.ask, head);
         }
         self.query.extend_from_slice(asking.ask.query.of(head));
         self.asking = Some(asking);
@@ -199,10 +199,15 @@ impl Conn {
 
     /// The address of the client, which is asked for once.
     pub(super) fn known_address(&mut self) -> Option<IpAddr> {
-        if self.client.is_none() && self.peer.is_none() {
+        self.client.or_else(|| self.known_peer())
+    }
+
+    /// That of the one who connected, or whom that one has told of: before a field of a request says more.
+    pub(super) fn known_peer(&mut self) -> Option<IpAddr> {
+        if self.peer.is_none() {
             self.peer = self.address();
         }
-        self.client.or(self.peer)
+        self.peer
     }
 
     /// The address of the client; `None` where it is gone already.

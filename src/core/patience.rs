@@ -66,13 +66,13 @@ impl Work {
         }
         match conn.machine.expects(conn.unconsumed.len()) {
             Expects::Head if may_step(conn) && waited >= ticks(self.limits.head_time) => {
-                self.reject(slot, Rejection::Timeout);
+                self.reject(slot, Rejection::Timeout, &[]);
             }
             // While we are the ones who do not read, its time does not run.
             Expects::Stream if !may_step(conn) => conn.since = tick,
-            Expects::Stream if waited >= ticks(self.limits.body_time) => self.reject(slot, Rejection::Timeout),
+            Expects::Stream if waited >= ticks(self.limits.body_time) => self.reject(slot, Rejection::Timeout, &[]),
             Expects::Body if may_step(conn) && waited >= ticks(self.limits.body_time) => {
-                self.reject(slot, Rejection::Timeout);
+                self.reject(slot, Rejection::Timeout, &[]);
             }
             Expects::Request if !conn.is_busy() && waited >= ticks(self.limits.idle_time) => self.close_idle(slot),
             _ => {}
@@ -90,7 +90,7 @@ impl Work {
         let took = self.now.instant - asking.since;
         self.latency.saturating_record(took.as_nanos() as u64);
         if let Some(noted) = conn.noted.take() {
-            self.desk.tell_noted(*noted, Told::Found(Found::Elsewhere).status(), took);
+            self.desk.tell_noted(noted, Told::Found(Found::Elsewhere).status(), took);
         }
         conn.stage = Stage::Finishing;
     }

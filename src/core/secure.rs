@@ -173,7 +173,7 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         conn.tls = None;
         self.end_handshake(slot);
-        self.reject(slot, Rejection::NotEncrypted);
+        self.reject(slot, Rejection::NotEncrypted, &[]);
     }
 
     fn end_handshake(&mut self, slot: u32) {

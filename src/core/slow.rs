@@ -293,6 +293,12 @@ impl Stream {
         self.state.borrow().cut == Some(Answered(true))
     }
 
+    /// Whether an answer that is made now reaches somebody: hyper drops it where it knows that its request broke off.
+    fn is_heard(&self) -> bool {
+        let state = self.state.borrow();
+        !state.gone && state.cut != Some(Answered(false))
+    }
+
     /// Whether hyper has ended.
     pub(super) fn is_finished(&self) -> bool {
         self.state.borrow().finished
@@ -382,7 +388,7 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
                 answer = without_body(answer);
             }
             flight.answer();
-            if let Some((noted, since)) = noted {
+            if let Some((noted, since)) = noted.filter(|_| stream.is_heard()) {
                 stream.desk.tell_noted(noted, answer.status().as_u16(), since.elapsed());
             }
             let mut response = answer.map(|content| Answering { content, rest: Bytes::new(), flight });

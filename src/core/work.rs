@@ -30,7 +30,7 @@ use crate::stats::{CoreStats, LatencySummary};
 use crate::wire::answer::{Answers, Found, Told};
 use crate::wire::connection::Expects;
 use crate::wire::head::all_of;
-use crate::wire::{Action, Bounds, Connection, Rejection};
+use crate::wire::{Action, Bounds, Connection};
 
 /// Ticks a second: the grain of every time limit.
 pub(super) const TICKS_PER_SECOND: u32 = 4;
@@ -101,8 +101,9 @@ impl Work {
             conns: Conns::default(),
             dirty: Vec::new(),
             data,
-            answers: [None, secure.hsts().and_then(|hsts| hsts.to_str().ok())]
-                .map(|hsts| Answers::new(now.unix_ms / 1_000, desk.counters().misses_per_second, hsts)),
+            answers: [None, secure.hsts().and_then(|hsts| hsts.to_str().ok())].map(|hsts| {
+                Answers::new(&desk.counters().pages, now.unix_ms / 1_000, desk.counters().misses_per_second, hsts)
+            }),
             secure,
             crowd: Crowd::new(&limits),
             places: Places::new(&desk.counters().domains),
@@ -339,36 +340,9 @@ impl Work {
                     return input.len();
                 }
                 Action::Reject(rejection) => {
-                    self.reject(slot, rejection);
+                    self.reject(slot, rejection, &input[at..]);
                     return at;
                 }
-            }
-        }
-    }
-
-    /// Refuses what a connection sent; it ends after the answers before.
-    pub(super) fn reject(&mut self, slot: u32, rejection: Rejection) {
-        let Some(conn) = self.conns.get(slot) else { return };
-        self.stats.bad_requests.add(1);
-        match rejection {
-            Rejection::Timeout => self.stats.timed_out.add(1),
-            Rejection::HeadTooLarge | Rejection::BodyTooLarge => self.stats.too_long.add(1),
-            _ => {}
-        }
-        if self.desk.picks() {
-            access::tell_rejected(&self.desk, conn, rejection);
-        }
-        Self::touch(&mut self.dirty, conn);
-        conn.unconsumed = Vec::new();
-        match &conn.slow {
-            Some(stream) => {
-                let in_body = conn.machine.expects(0).is_body();
-                stream.end(if in_body { Ending::Cut } else { Ending::Followed });
-                conn.rejection = Some(rejection);
-            }
-            None => {
-                self.answers[conn.voice()].reject(&mut conn.out, rejection);
-                conn.stage = Stage::Finishing;
             }
         }
     }
@@ -429,12 +403,11 @@ impl Work {
         }
         Self::touch(&mut self.dirty, conn);
         if stream.is_finished() && conn.stage == Stage::Open && !(conn.is_congested() && conn.sending) {
-            if let Some(rejection) = conn.rejection.take()
-                && !stream.answered_the_cut()
-            {
-                self.answers[conn.voice()].reject(&mut conn.out, rejection);
-            }
+            let rejection = conn.rejection.take().filter(|_| !stream.answered_the_cut());
             conn.stage = Stage::Finishing;
+            if let Some(rejection) = rejection {
+                self.write_rejection(slot, rejection);
+            }
         }
     }
 
@@ -539,7 +512,7 @@ impl Work {
         let took = self.now.instant - asking.since;
         self.latency.saturating_record(took.as_nanos() as u64);
         if let Some(noted) = conn.noted.take() {
-            self.desk.tell_noted(*noted, told.status(), took);
+            self.desk.tell_noted(noted, told.status(), took);
         }
         Self::touch(&mut self.dirty, conn);
         if asking.ask.close {

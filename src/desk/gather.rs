@@ -191,6 +191,7 @@ mod tests {
     use crate::labels::Labels;
     use crate::link::{Link, Reuse, Version};
     use crate::mail::{AllowanceQueue, ListQueues, Post};
+    use crate::pages::Pages;
     use carom_shards::{CoreId, Policy};
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, sync_channel};
@@ -215,7 +216,8 @@ mod tests {
             domains: Arc::new(domains),
             writer,
             reader: sync_channel(1).0,
-            pages: sync_channel(1).0,
+            pages: Arc::new(Pages::plain()),
+            page_reader: sync_channel(1).0,
             lists: ListQueues { pages: sync_channel(1).0, searches: sync_channel(1).0 },
             look_ups: None,
             allowances: AllowanceQueue::new().0,

@@ -41,6 +41,11 @@ impl Desk {
         self.told.borrow_mut().access.as_mut().is_some_and(AccessSender::picks)
     }
 
+    /// Whether the access log says anything of addresses, which take a question to the kernel.
+    pub fn wants_addresses(&self) -> bool {
+        self.told.borrow().access.as_ref().is_some_and(|access| access.wants_addresses)
+    }
+
     /// Tells of a request that was picked, and answered now after so long.
     pub fn tell_request(&self, request: Request<'_>, status: u16, took: Duration) {
         let entry = Entry { request, outcome: outcome(status, took) };

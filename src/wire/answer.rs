@@ -8,7 +8,7 @@ use serde_json::json;
 use super::connection::Ask;
 use super::forward;
 use super::head::Rejection;
-use super::pages::{self, Page};
+use crate::pages::{CONTENT_SECURITY_POLICY, Drawn, Notice, Pages};
 
 /// Where the date starts in every prebuilt head, behind its status line and `Date: `.
 const DATE_LEN: usize = 29;
@@ -44,35 +44,32 @@ impl Prebuilt {
 /// The head of an error page in both forms.
 #[derive(Debug)]
 struct PageHeads {
-    page: Page,
+    page: Drawn,
     html: Prebuilt,
     text: Prebuilt,
 }
 
 impl PageHeads {
-    fn new(page: Page, hsts: Option<&str>) -> PageHeads {
-        PageHeads::with(page, hsts, "")
-    }
-
-    /// One with more fields, which are lines with their ends.
-    fn with(page: Page, hsts: Option<&str>, more: &str) -> PageHeads {
-        let retry = page.retry_after().map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
+    /// With more fields, which are lines with their ends.
+    fn new(pages: &Pages, notice: Notice, hsts: Option<&str>, more: &str) -> PageHeads {
+        let page = pages.notice(notice).clone();
+        let retry = notice.retry_after().map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
         let fields = |kind: &str, len: usize| {
             format!(
                 "Content-Type: {kind}; charset=utf-8\r\nContent-Length: {len}\r\nCache-Control: no-store\r\nVary: Accept\r\n{retry}{more}\
                  X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
             )
         };
-        let policy = format!("Content-Security-Policy: {}\r\n", pages::CONTENT_SECURITY_POLICY);
+        let policy = format!("Content-Security-Policy: {CONTENT_SECURITY_POLICY}\r\n");
         PageHeads {
+            html: Prebuilt::new(notice.status(), hsts, &(fields("text/html", page.html.len()) + &policy)),
+            text: Prebuilt::new(notice.status(), hsts, &fields("text/plain", page.text.len())),
             page,
-            html: Prebuilt::new(page.status, hsts, &(fields("text/html", page.html.len()) + &policy)),
-            text: Prebuilt::new(page.status, hsts, &fields("text/plain", page.text.len())),
         }
     }
 
     fn write(&self, out: &mut Vec<u8>, ask: &Ask) {
-        let (head, body) = if ask.accepts_html { (&self.html, self.page.html) } else { (&self.text, self.page.text) };
+        let (head, body) = if ask.accepts_html { (&self.html, &self.page.html) } else { (&self.text, &self.page.text) };
         out.extend_from_slice(&head.bytes);
         end_head(out, ask.close);
         if !ask.head_only {
@@ -123,13 +120,13 @@ impl Told<'_> {
     pub fn status(&self) -> u16 {
         match self {
             Told::Found(Found::Link { policy, .. }) => policy.status.number(),
-            Told::Found(Found::Missing | Found::Early) => pages::NOT_FOUND.number(),
-            Told::Found(Found::Gone) => pages::GONE.number(),
-            Told::Found(Found::Damaged) => pages::DAMAGED.number(),
-            Told::Found(Found::Elsewhere) => pages::UNAVAILABLE.number(),
-            Told::Blocked => pages::BLOCKED.number(),
-            Told::TooMany => pages::TOO_MANY.number(),
-            Told::Misdirected => pages::MISDIRECTED.number(),
+            Told::Found(Found::Missing | Found::Early) => Notice::NotFound.number(),
+            Told::Found(Found::Gone) => Notice::Gone.number(),
+            Told::Found(Found::Damaged) => Notice::Damaged.number(),
+            Told::Found(Found::Elsewhere) => Notice::Unavailable.number(),
+            Told::Blocked => Notice::Blocked.number(),
+            Told::TooMany => Notice::TooMany.number(),
+            Told::Misdirected => Notice::Misdirected.number(),
             Told::Away(_) => RedirectStatus::Found.number(),
         }
     }
@@ -153,10 +150,10 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// All answers, dated with the given second since 1970 UTC, where an address may miss so often a second. `hsts`: for how
+    /// All answers of a service with these pages, dated with the given second since 1970 UTC, where an address may miss so often a second. `hsts`: for how
     /// long clients are not to come without TLS, as [`max_age`] says it.
-    pub fn new(unix_seconds: u64, misses_per_second: u32, hsts: Option<&str>) -> Answers {
-        let page = |page| PageHeads::new(page, hsts);
+    pub fn new(pages: &Pages, unix_seconds: u64, misses_per_second: u32, hsts: Option<&str>) -> Answers {
+        let page = |notice| PageHeads::new(pages, notice, hsts, "");
         let limit = format!(
             "X-RateLimit-Limit: {misses_per_second}\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: {MISS_WAIT_SECONDS}\r\n"
         );
@@ -165,13 +162,13 @@ impl Answers {
                 let line = format!("{} {}", status.number(), redirect_phrase(status));
                 Prebuilt::new(&line, hsts, "Content-Length: 0\r\nCache-Control: private, max-age=")
             }),
-            missing: page(pages::NOT_FOUND),
-            gone: page(pages::GONE),
-            blocked: page(pages::BLOCKED),
-            too_many: PageHeads::with(pages::TOO_MANY, hsts, &limit),
-            misdirected: page(pages::MISDIRECTED),
-            damaged: page(pages::DAMAGED),
-            unavailable: page(pages::UNAVAILABLE),
+            missing: page(Notice::NotFound),
+            gone: page(Notice::Gone),
+            blocked: page(Notice::Blocked),
+            too_many: PageHeads::new(pages, Notice::TooMany, hsts, &limit),
+            misdirected: page(Notice::Misdirected),
+            damaged: page(Notice::Damaged),
+            unavailable: page(Notice::Unavailable),
             rejections: Rejection::ALL.map(|rejection| (rejection, rejection_head(rejection, hsts))).into(),
         };
         answers.tick(unix_seconds);
@@ -341,7 +338,7 @@ mod tests {
 
     fn written(ask: &Ask, found: &Found<'_>) -> String {
         let mut out = Vec::new();
-        Answers::new(784_111_777, 10, None).write(&mut out, ask, b"q=1", &Told::Found(*found), 5_000);
+        Answers::new(&Pages::plain(), 784_111_777, 10, None).write(&mut out, ask, b"q=1", &Told::Found(*found), 5_000);
         String::from_utf8(out).unwrap()
     }
 
@@ -404,7 +401,7 @@ mod tests {
     fn every_rejection_has_an_answer_that_closes() {
         for rejection in Rejection::ALL {
             let mut out = Vec::new();
-            Answers::new(0, 10, None).reject(&mut out, rejection);
+            Answers::new(&Pages::plain(), 0, 10, None).reject(&mut out, rejection);
             let text = String::from_utf8(out).unwrap();
             assert!(text.starts_with(&format!("HTTP/1.1 {}\r\n", rejection.status())));
             assert!(text.contains("\r\nConnection: close\r\n"));

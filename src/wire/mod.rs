@@ -8,7 +8,6 @@ pub mod chunked;
 pub mod connection;
 pub mod forward;
 pub mod head;
-pub mod pages;
 mod proxy;
 pub mod tls;
 

@@ -35,6 +35,11 @@ fn let_no_file_grow(node: &Node) {
     assert!(limited.success());
 }
 
+/// These alarms are no surprise.
+fn expecting(setup: Setup, alarms: &[&str]) -> Setup {
+    alarms.iter().fold(setup, |setup, alarm| setup.expect(&format!("alarm=\"{alarm}\"")))
+}
+
 /// A node that is told of a file that may not grow by an error and not by a signal.
 fn limitable(data_dir: &Path) -> Setup {
     Setup::new(data_dir).shell("trap '' XFSZ; exec \"$@\"")
@@ -46,12 +51,13 @@ fn of_a_disk_that_takes_nothing() {
     let (allow, block) = (dir.path().join("allow.json"), dir.path().join("block.json"));
     fs::write(&allow, "{\"1\": \"example.org\"}").unwrap();
     fs::write(&block, "{}").unwrap();
-    let node = limitable(&dir.path().join("data"))
+    let setup = limitable(&dir.path().join("data"))
         .env("CAROM_ALLOW_SOURCE", &allow.display().to_string())
         .env("CAROM_BLOCK_SOURCE", &block.display().to_string())
-        .expect("alarm=")
-        .expect("a write to the store failed")
-        .start();
+        .expect("a write to the store failed");
+    let node =
+        expecting(setup, &["allow_list_unkept", "block_list_unkept", "visits_failed", "store_failed", "codes_failed"])
+            .start();
     let mut wire = node.wire();
     let code = wire.shorten("https://example.org/");
     let_no_file_grow(&node);
@@ -74,11 +80,13 @@ fn of_lists_that_say_nothing_that_can_be_used() {
     let (allow, block) = (dir.path().join("allow.json"), dir.path().join("block.json"));
     let write = |text: &str| [&allow, &block].into_iter().for_each(|file| fs::write(file, text).unwrap());
     write("{\"1\": \"https://a.example/\"}");
-    let node = Setup::new(&dir.path().join("data"))
+    let setup = Setup::new(&dir.path().join("data"))
         .env("CAROM_ALLOW_SOURCE", &allow.display().to_string())
-        .env("CAROM_BLOCK_SOURCE", &block.display().to_string())
-        .expect("alarm=")
-        .start();
+        .env("CAROM_BLOCK_SOURCE", &block.display().to_string());
+    let of_lists = ["allow_list_", "block_list_"]
+        .map(|list| ["entries", "malformed", "unreadable"].map(|what| format!("{list}{what}")))
+        .concat();
+    let node = expecting(setup, &of_lists.iter().map(String::as_str).collect::<Vec<_>>()).start();
     is_seen(&node, "allow_list_entries");
     is_seen(&node, "block_list_entries");
     write("[]");
@@ -98,7 +106,8 @@ fn of_a_fleet_that_is_told_nonsense() {
     let most_of_them = 62u64.pow(6) / 100 * 95;
     server.command(&["SET", "{carom}:counter:6", &most_of_them.to_string()]);
     let setup = fleet::setup(dir.path(), 0, &server.url());
-    let node = setup.env("CAROM_LINKS_CODE_LENGTH", "6").expect("alarm=").start();
+    let nonsense = ["apps_unshared", "codes_used_up", "stream_damaged", "other_key", "redis_away", "codes_failed"];
+    let node = expecting(setup.env("CAROM_LINKS_CODE_LENGTH", "6"), &nonsense).start();
     settle(&node);
     is_seen(&node, "apps_unshared");
     is_seen(&node, "codes_used_up");
@@ -121,8 +130,8 @@ fn of_a_fleet_that_is_told_nonsense() {
 fn of_a_fleet_that_could_not_be_joined_or_was_left_for_long() {
     let server = Server::start();
     let dir = tempfile::tempdir().unwrap();
-    let node =
-        fleet::setup(dir.path(), 0, &server.url()).env("CAROM_FLEET_RECLAIM_SECONDS", "10").expect("alarm=").start();
+    let setup = fleet::setup(dir.path(), 0, &server.url()).env("CAROM_FLEET_RECLAIM_SECONDS", "10");
+    let node = expecting(setup, &["lease_lost", "redis_away", "codes_failed"]).start();
     settle(&node);
     node.signal(Signal::STOP);
     // There is nothing to wait for: nobody hears of a process that stands still.
@@ -131,7 +140,8 @@ fn of_a_fleet_that_could_not_be_joined_or_was_left_for_long() {
     is_seen(&node, "lease_lost");
     node.terminate();
     server.kill();
-    let alone = fleet::setup(&dir.path().join("new"), 1, &server.url()).expect("alarm=").start();
+    let alone = fleet::setup(&dir.path().join("new"), 1, &server.url());
+    let alone = expecting(alone, &["codes_failed", "redis_away"]).start();
     is_seen(&alone, "codes_failed");
     alone.kill();
 }
@@ -169,7 +179,7 @@ fn of_counts_of_visits_that_are_damaged() {
     wait_until("tables", || !crate::faults::tables(&setup).is_empty() && store.unflushed_bytes() < 32 << 20);
     drop(store);
     crate::faults::tables(&setup).iter().for_each(|table| damage(table));
-    let node = setup.expect("alarm=").expect("a block of the store is damaged").start();
+    let node = expecting(setup, &["visits_damaged", "store_damaged"]).expect("a block of the store is damaged").start();
     let mut wire = node.wire();
     wire.shorten_as("t000500", "https://example.org/");
     assert_eq!(wire.delete("t000500").status, 204);
@@ -183,7 +193,7 @@ fn of_an_id_table_that_does_not_open() {
     let setup = Setup::new(dir.path());
     setup.start().terminate();
     fs::write(dir.path().join("ids/conf"), "this was never a table").unwrap();
-    let node = setup.expect("alarm=").expect("the id table could not be opened").start();
+    let node = expecting(setup, &["id_table_moved"]).expect("the id table could not be opened").start();
     is_seen(&node, "id_table_moved");
     node.wire().shorten("https://example.org/");
     node.terminate();
@@ -204,7 +214,8 @@ fn of_links_that_cannot_be_compared() {
     crate::faults::tables(&setup).iter().for_each(|table| damage(table));
     fs::remove_file(dir.path().join("space.key")).unwrap();
     server.command(&["FLUSHALL"]);
-    let node = setup.expect("alarm=").expect("a block of the store is damaged").start();
+    let setup = setup.expect("a block of the store is damaged");
+    let node = expecting(setup, &["store_damaged", "compare_failed", "counter_regressed", "redis_refuses"]).start();
     is_seen(&node, "store_damaged");
     is_seen(&node, "compare_failed");
     node.kill();
@@ -218,11 +229,8 @@ mod fault_tests {
     #[test]
     fn of_links_for_which_there_is_no_memory() {
         let dir = tempfile::tempdir().unwrap();
-        let node = Setup::new(dir.path())
-            .env("CAROM_FAULT", "little-memory")
-            .expect("CAROM_FAULT has no meaning")
-            .expect("alarm=")
-            .start();
+        let setup = Setup::new(dir.path()).env("CAROM_FAULT", "little-memory").expect("CAROM_FAULT has no meaning");
+        let node = expecting(setup, &["memory_full"]).start();
         let mut wire = node.wire();
         let long = format!("https://example.org/{}", "x".repeat(2_000));
         let refused = (0..100_000).find(|_| wire.create(&json!({"longUrl": long})).status == 503);

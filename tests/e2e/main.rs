@@ -42,6 +42,7 @@ mod metrics;
 mod node;
 mod openapi;
 mod package;
+mod pages;
 mod power_loss;
 mod pressure;
 mod quickstart;

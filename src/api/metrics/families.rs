@@ -40,10 +40,10 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     counter("carom_bad_requests_total", "Requests refused before anybody looked at what they ask for.", |core| {
         core.bad_requests.get() as f64
     }),
-    counter("carom_requests_timed_out_total", "Those of them that took too long to come.", |core| {
+    counter("carom_requests_timed_out_total", "Those of them, of HTTP/1.1, that took too long to come.", |core| {
         core.timed_out.get() as f64
     }),
-    counter("carom_requests_too_long_total", "Those of them whose head or body was too long.", |core| {
+    counter("carom_requests_too_long_total", "Those of them, of HTTP/1.1, whose head or body was too long.", |core| {
         core.too_long.get() as f64
     }),
     counter("carom_slow_requests_total", "Requests for the API and for pages.", |core| core.handed_over.get() as f64),

@@ -3,15 +3,22 @@
 
 use std::collections::HashMap;
 
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::{Request, header};
+
+use super::super::body_len_max;
+use super::super::problem::Problem;
 use super::super::query::pairs;
+use crate::guard::Source;
 
 /// The fields of a form; of several of one name the last counts. Files are no fields.
 #[derive(Default, Debug)]
-pub(super) struct Form(HashMap<String, String>);
+pub(in crate::api) struct Form(HashMap<String, String>);
 
 impl Form {
     /// Adds what stands in a query, or in a body of that form.
-    pub(super) fn add_encoded(&mut self, text: &str) {
+    pub(in crate::api) fn add_encoded(&mut self, text: &str) {
         self.0.extend(pairs(text));
     }
 
@@ -32,9 +39,33 @@ impl Form {
     }
 
     /// A field; empty where it is not there.
-    pub(super) fn get(&self, name: &str) -> &str {
+    pub(in crate::api) fn get(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
+}
+
+/// The form of a request, and where that came from.
+///
+/// # Errors
+/// Where its body is too long, or breaks off.
+pub(in crate::api) async fn read_form(request: Request<Incoming>) -> Result<(Form, Option<Source>), Problem> {
+    let source = request.extensions().get::<Source>().copied();
+    let mut form = Form::default();
+    form.add_encoded(request.uri().query().unwrap_or_default());
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let (boundary, is_encoded) =
+        (boundary(kind), kind.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
+    let most = body_len_max(&request);
+    let body = Limited::new(request.into_body(), most).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
+    })?;
+    let body = body.to_bytes();
+    match boundary {
+        Some(boundary) => form.add_parts(&body, &boundary),
+        None if is_encoded => form.add_encoded(&String::from_utf8_lossy(&body)),
+        None => {}
+    }
+    Ok((form, source))
 }
 
 /// The name in the head of a part that is no file.
@@ -51,7 +82,7 @@ fn field_name(head: &str) -> Option<String> {
 }
 
 /// The boundary that a content type names.
-pub(super) fn boundary(kind: &str) -> Option<String> {
+fn boundary(kind: &str) -> Option<String> {
     let rest = kind.to_ascii_lowercase().strip_prefix("multipart/form-data").is_some().then_some(kind)?;
     rest.split(';').skip(1).find_map(|part| {
         let (name, value) = part.trim().split_once('=')?;

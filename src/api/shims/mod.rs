@@ -2,7 +2,7 @@
 //! they are told is written as they know it.
 
 mod bitly;
-mod form;
+pub(super) mod form;
 mod yourls;
 
 use std::sync::Arc;

@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::rc::Rc;
 
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode, header};
 use serde_json::{Map, Value, json};
@@ -18,8 +17,8 @@ use super::super::list::failed as no_list;
 use super::super::page::escaped;
 use super::super::problem::Problem;
 use super::super::short_urls::Made;
-use super::super::{Answer, Context, answer, body_len_max, with};
-use super::form::{Form, boundary};
+use super::super::{Answer, Context, answer, with};
+use super::form::{Form, read_form};
 use crate::apps::usage::Quota;
 use crate::apps::{Role, Scope};
 use crate::dates;
@@ -306,26 +305,6 @@ fn refused(problem: &Problem) -> Told {
 fn is_of_a_page(request: &Request<Incoming>) -> bool {
     let site = request.headers().get("sec-fetch-site").map(header::HeaderValue::as_bytes);
     request.headers().contains_key(header::ORIGIN) || site.is_some_and(|site| site != b"none" && site != b"same-origin")
-}
-
-async fn read_form(request: Request<Incoming>) -> Result<(Form, Option<Source>), Problem> {
-    let source = request.extensions().get::<Source>().copied();
-    let mut form = Form::default();
-    form.add_encoded(request.uri().query().unwrap_or_default());
-    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let (boundary, is_encoded) =
-        (boundary(kind), kind.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
-    let most = body_len_max(&request);
-    let body = Limited::new(request.into_body(), most).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
-    })?;
-    let body = body.to_bytes();
-    match boundary {
-        Some(boundary) => form.add_parts(&body, &boundary),
-        None if is_encoded => form.add_encoded(&String::from_utf8_lossy(&body)),
-        None => {}
-    }
-    Ok((form, source))
 }
 
 fn write(form: &Form, told: Told) -> Answer {

@@ -187,7 +187,6 @@ fn describe_residency(node: &NodeStats, memory_bytes: u64, fetched: u64) -> Valu
 
 fn describe_store(node: &NodeStats) -> Value {
     let (syncs, commits) = (node.syncs.spread(), node.commits.spread());
-    let p99 = |spread: &Spread| spread.bound_of(0.99).map(|bound| bound.as_micros() as u64);
     json!({
         "update": node.store_updates.get(),
         "select": node.store_selects.get(),
@@ -195,13 +194,15 @@ fn describe_store(node: &NodeStats) -> Value {
         "damaged": node.store_damaged.get(),
         "commits": syncs.count(),
         "syncMicrosMean": mean_micros(&syncs),
-        "syncMicrosP99": p99(&syncs),
         "commitMicrosMean": mean_micros(&commits),
-        "commitMicrosP99": p99(&commits),
+        "commitsSlow": commits.above(SLOW_COMMIT),
         "queue": node.write_queue.get(),
         "writable": !node.writes_refused.load(Ordering::Relaxed),
     })
 }
+
+/// From here on a commit is slow: a bound of the histogram.
+const SLOW_COMMIT: Duration = Duration::from_millis(100);
 
 /// The mean of some durations, in microseconds; 0 where there are none.
 fn mean_micros(spread: &Spread) -> f64 {

@@ -161,13 +161,12 @@ fn render_cores(page: &mut String, status: &Value) {
 fn render_store(page: &mut String, status: &Value) {
     let store = &status["store"];
     let micros = |name: &str| format!("{:.2} ms", store[name].as_f64().unwrap_or(0.0) / 1_000.0);
-    let most = |name: &str| if store[name].is_null() { "–".to_owned() } else { format!("≤ {}", micros(name)) };
     let residency = &status["residency"];
     let cards = [
         (if store["writable"] == true { "writable" } else { "takes no writes" }.to_owned(), "store"),
         (micros("commitMicrosMean"), "mean commit"),
         (micros("syncMicrosMean"), "mean sync in it"),
-        (most("commitMicrosP99"), "99 % of the commits"),
+        (grouped(&store["commitsSlow"]), "commits above 100 ms"),
         (grouped(&store["queue"]), "writes under way"),
         (grouped(&store["update"]), "creates, changes and deletes"),
         (grouped(&store["damaged"]), "damaged records"),

@@ -5,7 +5,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -17,7 +17,7 @@ const MODE: u32 = 0o640;
 /// What a pipe takes at once where it takes anything (POSIX, PIPE_BUF).
 const PIECE_LEN: usize = 4_096;
 
-/// How long somebody who reads from a pipe may read nothing before lines are dropped.
+/// How long somebody who reads from a pipe may take for some lines before the others are dropped.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where lines go. Opened when it is needed.
@@ -61,25 +61,26 @@ impl Target {
         }
     }
 
-    /// Writes whole lines.
-    ///
-    /// # Errors
-    /// Where the file cannot be opened, or takes not all of them. The next ones begin a new line.
-    pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        let mut open = match self.open.take() {
-            Some(open) => open,
-            None => self.open()?,
+    /// Whether there is a file to write to.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Writes whole lines. Returns how many bytes went out, and what kept the others back: the file cannot be opened, or takes no
+    /// more. The next ones begin a new line.
+    pub(super) fn write(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
+        let mut open = match self.open.take().map_or_else(|| self.open(), Ok) {
+            Ok(open) => open,
+            Err(error) => return (0, Err(error)),
         };
-        let was_torn = std::mem::take(&mut self.is_torn) && !lines.is_empty();
-        let newline: &[u8] = if was_torn { b"\n" } else { b"" };
+        let until = Instant::now() + PATIENCE;
         let mut written = 0;
-        let done = open.write(newline, &mut 0).and_then(|()| open.write(lines, &mut written));
-        self.is_torn = match written {
-            0 => was_torn && done.is_err(),
-            written => lines[written - 1] != b'\n',
-        };
+        let mended = if self.is_torn && !lines.is_empty() { open.write(b"\n", until, &mut 0) } else { Ok(()) };
+        self.is_torn &= mended.is_err() || lines.is_empty();
+        let done = mended.and_then(|()| open.write(lines, until, &mut written));
+        self.is_torn |= written > 0 && lines[written - 1] != b'\n';
         self.open = Some(open);
-        done
+        (written, done)
     }
 
     /// A pipe that nobody reads must not keep us waiting.
@@ -96,13 +97,13 @@ impl Target {
 }
 
 impl Open {
-    /// Writes bytes; `written` counts them.
-    fn write(&mut self, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+    /// Writes bytes until that instant, if it may take long; `written` counts them.
+    fn write(&mut self, bytes: &[u8], until: Instant, written: &mut usize) -> io::Result<()> {
         while *written < bytes.len() {
             let rest = &bytes[*written..];
-            let piece = if self.is_regular { rest } else { &rest[..rest.len().min(PIECE_LEN)] };
+            let piece = if self.is_regular { rest } else { whole_lines(rest) };
             if !self.is_regular {
-                self.wait()?;
+                self.wait(until)?;
             }
             match self.file.write(piece) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -115,13 +116,20 @@ impl Open {
     }
 
     /// Waits until the file takes something.
-    fn wait(&self) -> io::Result<()> {
-        let within = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    fn wait(&self, until: Instant) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        let within = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], Some(&within))? {
-            0 => Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads it")),
+            0 => Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads it, or too slowly")),
             _ => Ok(()),
         }
     }
+}
+
+/// What a pipe takes at once, up to the end of a line if one is in it: then no line is ever cut.
+fn whole_lines(bytes: &[u8]) -> &[u8] {
+    let piece = &bytes[..bytes.len().min(PIECE_LEN)];
+    memchr::memrchr(b'\n', piece).map_or(piece, |end| &piece[..=end])
 }
 
 fn identity_of(metadata: &Metadata) -> (u64, u64) {
@@ -138,13 +146,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, moved) = (dir.path().join("access.log"), dir.path().join("access.log.1"));
         let mut target = Target::new(LogPlace::File(path.clone()));
-        target.write(b"a\n").unwrap();
+        assert_eq!(target.write(b"a\n").0, 2);
         target.look();
-        target.write(b"b\n").unwrap();
+        assert_eq!(target.write(b"b\n").0, 2);
         fs::rename(&path, &moved).unwrap();
-        target.write(b"c\n").unwrap();
+        assert_eq!(target.write(b"c\n").0, 2);
         target.look();
-        target.write(b"d\n").unwrap();
+        assert_eq!(target.write(b"d\n").0, 2);
         assert_eq!((fs::read(&moved).unwrap(), fs::read(&path).unwrap()), (b"a\nb\nc\n".to_vec(), b"d\n".to_vec()));
         assert_eq!(path.metadata().unwrap().mode() & 0o777 & !MODE, 0);
     }
@@ -154,12 +162,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("not-there").join("access.log");
         let mut target = Target::new(LogPlace::File(path.clone()));
-        assert!(target.write(b"").is_err() && target.write(b"a\n").is_err());
+        assert!(target.write(b"").1.is_err() && target.write(b"a\n").1.is_err() && !target.is_open());
         fs::create_dir(path.parent().unwrap()).unwrap();
-        target.write(b"b\n").unwrap();
+        assert_eq!(target.write(b"b\n").0, 2);
         assert_eq!(fs::read(&path).unwrap(), b"b\n");
         let mut full = Target::new(LogPlace::File("/dev/full".into()));
-        assert_eq!(full.write(b"a\n").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(full.write(b"a\n").1.unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
     #[test]
@@ -168,10 +176,12 @@ mod tests {
         let path = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         let mut target = Target::new(LogPlace::File(path.clone()));
-        assert!(target.write(b"a\n").is_err(), "nobody has opened it");
+        assert!(target.write(b"a\n").1.is_err(), "nobody has opened it");
         let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let lines = b"0123456789abcde\n".repeat(16_384);
-        assert_eq!(target.write(&lines).unwrap_err().kind(), io::ErrorKind::TimedOut, "nobody reads");
+        let (written, done) = target.write(&lines);
+        assert_eq!(done.unwrap_err().kind(), io::ErrorKind::TimedOut, "nobody reads");
+        assert!(written > 0 && written % 16 == 0, "{written}: a line was cut");
         drop(reader);
     }
 }

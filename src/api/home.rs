@@ -1,0 +1,238 @@
+//! The form at the root, by which people shorten links by hand, and what it answers.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::{Request, StatusCode};
+use serde_json::{Map, Value};
+
+use super::create::Create;
+use super::domains::{host_of, lead_to};
+use super::page::as_html;
+use super::problem::{Invalid, Problem};
+use super::shims::form::{Form, read_form};
+use super::short_urls::Made;
+use super::{Answer, Context, accepts_html, answer};
+use crate::apps::Role;
+use crate::dates;
+use crate::guard::Source;
+use crate::pages::{self, FORM_FIELDS, Home, Notice};
+
+/// How instants are shown to people.
+const DAY_AND_TIME: &str = "%-d %B %Y, %H:%M UTC";
+
+/// Said to who sends the form of another site.
+const FOREIGN: &str = "This form was sent by a page of somebody else. Open this page and send it from here.";
+
+/// Why the form is shown again.
+enum Refusal {
+    /// These fields are wrong.
+    Fields(Vec<Invalid>),
+    /// Something else.
+    Problem(Problem),
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Refusal {
+        Refusal::Problem(problem)
+    }
+}
+
+/// An instant for people.
+pub(super) fn shown(ms: u64) -> String {
+    dates::format_as(ms / 1_000, DAY_AND_TIME)
+}
+
+impl Context {
+    /// `GET /`
+    pub(super) fn home<B>(&self, request: &Request<B>) -> Answer {
+        let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
+        if let Some(target) = &self.domains().at(place).targets.home {
+            return lead_to(target);
+        }
+        match self.site.has_form {
+            false => self.lost(request, Some(place), Notice::NotFound),
+            true if accepts_html(request) => self.show_form(StatusCode::OK, Home::default()),
+            true => answer(
+                StatusCode::OK,
+                "text/plain; charset=utf-8",
+                format!(
+                    "{}: short links are served here. Follow one that you were given, or make one through the API.\n",
+                    self.pages().title()
+                ),
+            ),
+        }
+    }
+
+    fn show_form(&self, status: StatusCode, home: Home) -> Answer {
+        let needs_key = !self.desk.keys().is_empty() || self.desk.keys().is_unsure();
+        as_html(status, self.pages().home(&Home { needs_key, ..home }))
+    }
+
+    /// `POST /`
+    pub(super) async fn shorten_by_hand(&self, request: Request<Incoming>) -> Answer {
+        let domain = self.domain_of(&request);
+        let Some(place) = domain.filter(|_| self.site.has_form) else {
+            return self.lost(&request, domain, Notice::NotFound);
+        };
+        if is_foreign(&request) {
+            let home = Home { problem: Some(FOREIGN.to_owned()), ..Home::default() };
+            return self.show_form(StatusCode::FORBIDDEN, home);
+        }
+        let (form, source) = match read_form(request).await {
+            Ok(read) => read,
+            Err(problem) => return problem.into_answer(),
+        };
+        let caller = self.caller.meaning(self.domains().label_at(place));
+        let context = Context { caller: Rc::new(caller), ..self.clone() };
+        match context.try_by_hand(&form, source).await {
+            Ok(Made { link, counts, .. }) => {
+                let base_url = self.domains().base_url_of(link.labels.domain.as_ref());
+                let code = link.code.as_slug().to_string();
+                as_html(
+                    StatusCode::OK,
+                    self.pages().made(&pages::Made {
+                        short_url: format!("{base_url}/{code}"),
+                        path: format!("/{code}"),
+                        code,
+                        target: link.target.to_string(),
+                        ends: link.policy.valid_until_ms.map(shown),
+                        visits: counts.unwrap_or_default().total,
+                        most_visits: link.policy.max_visits.map(std::num::NonZeroU32::get),
+                    }),
+                )
+            }
+            Err(refusal) => self.show_again(&form, refusal),
+        }
+    }
+
+    async fn try_by_hand(&self, form: &Form, source: Option<Source>) -> Result<Made, Refusal> {
+        let key = Some(form.get("key").trim()).filter(|key| !key.is_empty());
+        let meant = self.caller.domain_meant().cloned();
+        let context = self.identify(key.map(str::as_bytes), source, None)?;
+        let context = Context { caller: Rc::new(context.caller.meaning(meant)), ..context };
+        context.caller.needs(Role::WriteOwn)?;
+        let fields = fields_of(form).map_err(Refusal::Fields)?;
+        let create = context.bounded(|bounds| Create::read(&fields, bounds)).map_err(Refusal::Fields)?;
+        Ok(context.make(create).await?)
+    }
+
+    /// The form with what was written into it, and what is wrong beside the field that it is about.
+    fn show_again(&self, form: &Form, refusal: Refusal) -> Answer {
+        let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), form.get(name).to_owned())).collect();
+        let (mut errors, mut problem) = (BTreeMap::new(), None);
+        let status = match refusal {
+            Refusal::Fields(invalid) => {
+                for Invalid { field, reason } in invalid {
+                    match FORM_FIELDS.iter().any(|(name, _)| *name == field) {
+                        true => _ = errors.insert(field, sentence(&reason)),
+                        false => problem = Some(sentence(&format!("{field} {reason}"))),
+                    }
+                }
+                StatusCode::BAD_REQUEST
+            }
+            Refusal::Problem(of) => {
+                let about = match of.status() {
+                    StatusCode::UNAUTHORIZED => Some(("key", "This key does not exist, or holds no more.".to_owned())),
+                    _ if of.is_slug_taken() => Some(("customSlug", "Another link has this ending.".to_owned())),
+                    _ => None,
+                };
+                match about {
+                    Some((field, text)) => _ = errors.insert(field.to_owned(), text),
+                    None => problem = Some(of.detail()),
+                }
+                of.status()
+            }
+        };
+        let is_open = FORM_FIELDS.iter().any(|(name, is_option)| *is_option && !form.get(name).is_empty());
+        self.show_form(status, Home { values, errors, problem, is_open, needs_key: false })
+    }
+}
+
+/// The fields as the API takes them. Those that were left empty ask for nothing.
+fn fields_of(form: &Form) -> Result<Map<String, Value>, Vec<Invalid>> {
+    let mut fields = Map::new();
+    let mut invalid = Vec::new();
+    for (name, _) in FORM_FIELDS {
+        let text = form.get(name).trim();
+        if text.is_empty() {
+            continue;
+        }
+        let value = match name {
+            // What browsers send has neither seconds nor an offset; the form says that it is UTC.
+            "validUntil" if text.len() == "2026-01-02T03:04".len() => format!("{text}:00+00:00").into(),
+            "validUntil" if text.len() == "2026-01-02T03:04:05".len() => format!("{text}+00:00").into(),
+            "maxVisits" => match text.parse::<u32>() {
+                Ok(number) => number.into(),
+                Err(_) => {
+                    invalid.push(Invalid::new(name, "must be a whole number from 1 to 4294967295"));
+                    continue;
+                }
+            },
+            "tags" => text.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect(),
+            _ => Value::from(text),
+        };
+        fields.insert(name.to_owned(), value);
+    }
+    if invalid.is_empty() { Ok(fields) } else { Err(invalid) }
+}
+
+/// What is wrong with a field, as a sentence for people: "must be ...".
+fn sentence(reason: &str) -> String {
+    let mut chars = reason.chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let end = if reason.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{first}{}{end}", chars.as_str())
+}
+
+/// Whether a page of another site has sent a form, as browsers tell of it.
+fn is_foreign<B>(request: &Request<B>) -> bool {
+    let field = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);
+    match (field("sec-fetch-site"), field(header::ORIGIN.as_str())) {
+        (Some(site), _) => site != b"same-origin" && site != b"none",
+        (None, Some(origin)) => {
+            let host = memchr::memmem::find(origin, b"://").map(|at| &origin[at + 3..]);
+            !host.is_some_and(|host| host.eq_ignore_ascii_case(host_of(request)))
+        }
+        (None, None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fields_are_those_of_the_api() {
+        let mut form = Form::default();
+        form.add_encoded("longUrl=+https%3A%2F%2Fa.example%2F+&validUntil=2030-01-02T03%3A04&maxVisits=5&tags=a%2C+b%2C%2C&customSlug=&evil=1");
+        let expected = json!({
+            "longUrl": "https://a.example/", "validUntil": "2030-01-02T03:04:00+00:00", "maxVisits": 5, "tags": ["a", "b"],
+        });
+        assert_eq!(Value::Object(fields_of(&form).unwrap()), expected);
+        form.add_encoded("maxVisits=many");
+        assert_eq!(fields_of(&form).unwrap_err()[0].field, "maxVisits");
+    }
+
+    #[test]
+    fn forms_of_other_sites_are_known() {
+        let of = |fields: &[(&str, &str)]| {
+            let request = Request::builder().uri("/").header("host", "go.example:8080");
+            let request = fields.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+            is_foreign(&request.body(()).unwrap())
+        };
+        assert!(!of(&[]) && !of(&[("origin", "https://GO.example:8080")]) && !of(&[("sec-fetch-site", "same-origin")]));
+        for foreign in [
+            ("origin", "null"),
+            ("origin", "https://evil.example"),
+            ("origin", "https://go.example"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+        ] {
+            assert!(of(&[foreign]), "{foreign:?}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! How the service shows itself to people.
+
+use std::path::PathBuf;
+
+use super::check::Checker;
+use super::keys::Key;
+use super::problem::{Wrong, quoted};
+use super::value::{self, Written};
+use crate::pages::Colour;
+
+/// Longest name of a service, in characters.
+const TITLE_CHARS_MAX: usize = 60;
+
+/// How the service shows itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pages {
+    /// Its name.
+    pub title: String,
+    /// The colour of buttons and numbers.
+    pub accent: Colour,
+    /// The file of its logo.
+    pub logo: Option<PathBuf>,
+    /// The directory of templates that take the place of those that come with carom.
+    pub templates: Option<PathBuf>,
+    /// Whether there is a form at the root.
+    pub has_form: bool,
+}
+
+impl Checker<'_> {
+    /// How the service shows itself; `None` where a setting is wrong.
+    pub(super) fn pages(&mut self) -> Option<Pages> {
+        let title = self.one(Key::PagesTitle, title);
+        let accent = self.one(Key::PagesAccent, accent);
+        let logo = self.one(Key::PagesLogo, value::path);
+        let templates = self.one(Key::PagesTemplates, value::path);
+        let has_form = self.one(Key::PagesHome, home);
+        Some(Pages { title: title?, accent: accent?, logo, templates, has_form: has_form? })
+    }
+}
+
+fn title(written: &Written) -> Result<String, Wrong> {
+    let text = value::text(written)?.trim();
+    let is_fit = !text.is_empty() && text.chars().count() <= TITLE_CHARS_MAX && !text.chars().any(char::is_control);
+    if is_fit {
+        return Ok(text.to_owned());
+    }
+    Err(Wrong::new(
+        format!("{} is no name of a service", quoted(text)),
+        format!("write 1 to {TITLE_CHARS_MAX} characters"),
+    ))
+}
+
+fn accent(written: &Written) -> Result<Colour, Wrong> {
+    let text = value::text(written)?.trim();
+    let wrong =
+        || Wrong::new(format!("{} is no colour", quoted(text)), "write # and six hexadecimal digits, as #2f6fed");
+    Colour::parse(text).ok_or_else(wrong)
+}
+
+fn home(written: &Written) -> Result<bool, Wrong> {
+    match value::text(written)?.trim().to_ascii_lowercase().as_str() {
+        "form" => Ok(true),
+        "off" => Ok(false),
+        other => {
+            let right = "write one of the two; a redirect for the root of a domain is home=URL in domains.serve";
+            Err(Wrong::new(format!("{} is neither form nor off", quoted(other)), right))
+        }
+    }
+}

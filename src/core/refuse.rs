@@ -1,0 +1,50 @@
+//! Requests that are refused before anybody looks at what they ask for.
+
+use std::time::Duration;
+
+use super::access;
+use super::conn::Stage;
+use super::slow::Ending;
+use super::work::{TICKS_PER_SECOND, Work};
+use crate::wire::Rejection;
+
+impl Work {
+    /// Refuses what a connection sent, which begins with these bytes; it ends after the answers before.
+    pub(super) fn reject(&mut self, slot: u32, rejection: Rejection, head: &[u8]) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        self.stats.bad_requests.add(1);
+        match rejection {
+            Rejection::Timeout => self.stats.timed_out.add(1),
+            Rejection::HeadTooLarge | Rejection::BodyTooLarge => self.stats.too_long.add(1),
+            _ => {}
+        }
+        let in_body = conn.machine.expects(0).is_body();
+        let unconsumed = std::mem::take(&mut conn.unconsumed);
+        if self.desk.picks() {
+            let head = if head.is_empty() { &unconsumed } else { head };
+            access::note_rejected(&self.desk, conn, if in_body { b"" } else { head });
+        }
+        Self::touch(&mut self.dirty, conn);
+        match &conn.slow {
+            Some(stream) => {
+                stream.end(if in_body { Ending::Cut } else { Ending::Followed });
+                conn.rejection = Some(rejection);
+            }
+            None => {
+                self.write_rejection(slot, rejection);
+                if let Some(conn) = self.conns.get(slot) {
+                    conn.stage = Stage::Finishing;
+                }
+            }
+        }
+    }
+
+    /// Tells a connection that what it sent is refused.
+    pub(super) fn write_rejection(&mut self, slot: u32, rejection: Rejection) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        self.answers[conn.voice()].reject(&mut conn.out, rejection);
+        let ticks = self.now.tick.wrapping_sub(conn.since);
+        let took = Duration::from_millis(1_000 / u64::from(TICKS_PER_SECOND)) * ticks;
+        access::tell_rejected(&self.desk, conn, rejection, took);
+    }
+}

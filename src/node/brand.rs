@@ -1,0 +1,44 @@
+//! The pages of the service, from what the settings name.
+
+use std::path::Path;
+
+use crate::config::Settings;
+use crate::exit::{Exit, Reason};
+use crate::pages::{Brand, Logo, Pages};
+
+/// Longest file of a logo: each visitor loads it.
+const LOGO_LEN_MAX: u64 = 256 * 1024;
+
+/// Kinds of pictures, by the ends of their files' names.
+const KINDS: [(&str, &str); 5] = [
+    ("svg", "image/svg+xml"),
+    ("png", "image/png"),
+    ("webp", "image/webp"),
+    ("jpg", "image/jpeg"),
+    ("jpeg", "image/jpeg"),
+];
+
+/// The pages of a service.
+///
+/// # Errors
+/// Where a file that the settings name cannot be used.
+pub(super) fn pages(settings: &Settings) -> Result<Pages, Exit> {
+    let named = &settings.pages;
+    let logo = named.logo.as_deref().map(logo).transpose()?;
+    let brand = Brand { title: named.title.clone(), accent: named.accent, logo };
+    Pages::new(brand, named.templates.as_deref())
+        .map_err(|error| Exit::new(Reason::Usage, format!("pages.templates: {error}")))
+}
+
+fn logo(path: &Path) -> Result<Logo, Exit> {
+    let wrong = |what: String| Exit::new(Reason::Usage, format!("pages.logo: {}: {what}", path.display()));
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let kind = KINDS.iter().find(|(known, _)| *known == extension).map(|(_, kind)| *kind);
+    let kind =
+        kind.ok_or_else(|| wrong("is no picture; name a file that ends in .svg, .png, .webp or .jpg".to_owned()))?;
+    let bytes = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    if bytes.len() as u64 > LOGO_LEN_MAX {
+        return Err(wrong(format!("has {} bytes; {LOGO_LEN_MAX} are the most", bytes.len())));
+    }
+    Ok(Logo { kind, bytes })
+}

@@ -1,0 +1,428 @@
+//! The pages that people meet: short, friendly, in the name of the service, and with nothing from elsewhere.
+//!
+//! Each is a template (Jinja, by minijinja, which escapes whatever stands in it); an operator may replace them one by one with files of
+//! a directory. Notices hold nothing of a request, so they are drawn once. What a browser may do on a page is in
+//! [`CONTENT_SECURITY_POLICY`]: neither script nor style stands in it.
+
+pub mod notice;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
+use serde::Serialize;
+
+pub use self::notice::Notice;
+
+/// What a browser may do on a page: use the style, the script, the logo and the QR codes of this service, and send its form.
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// What copies a short URL.
+pub const SCRIPT: &str = include_str!("pages/page.js");
+
+/// The style, but for the colour of the service.
+const STYLE: &str = include_str!("pages/style.css");
+
+/// Where the logo is served.
+const LOGO_PATH: &str = "/-/logo";
+
+/// The templates that an operator may replace.
+const TEMPLATES: [(&str, &str); 5] = [
+    ("base.html", include_str!("pages/templates/base.html")),
+    ("notice.html", include_str!("pages/templates/notice.html")),
+    ("home.html", include_str!("pages/templates/home.html")),
+    ("preview.html", include_str!("pages/templates/preview.html")),
+    ("result.html", include_str!("pages/templates/result.html")),
+];
+
+/// A colour, as three bytes for red, green and blue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Colour(pub [u8; 3]);
+
+impl Colour {
+    /// Reads `#2f6fed`.
+    pub fn parse(text: &str) -> Option<Colour> {
+        let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
+        let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+        // `from_str_radix` takes a sign, too.
+        let is_plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_plain.then_some(Colour([byte(0)?, byte(2)?, byte(4)?]))
+    }
+
+    /// Whether white can be read on it better than black: by the relative luminance of WCAG 2.
+    fn is_dark(self) -> bool {
+        let linear = |byte: u8| {
+            let share = f64::from(byte) / 255.0;
+            if share <= 0.040_45 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
+        };
+        let [red, green, blue] = self.0.map(linear);
+        let luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+        1.05 / (luminance + 0.05) >= (luminance + 0.05) / 0.05
+    }
+}
+
+impl fmt::Display for Colour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [red, green, blue] = self.0;
+        write!(f, "#{red:02x}{green:02x}{blue:02x}")
+    }
+}
+
+/// A picture.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Logo {
+    /// Its media type.
+    pub kind: &'static str,
+    /// Its file.
+    pub bytes: Vec<u8>,
+}
+
+/// How the service shows itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Brand {
+    /// Its name.
+    pub title: String,
+    /// The colour of its buttons and numbers.
+    pub accent: Colour,
+    /// Its logo.
+    pub logo: Option<Logo>,
+}
+
+/// Why there can be no pages. The operator must change something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PagesError(String);
+
+impl fmt::Display for PagesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PagesError {}
+
+/// A notice as it is sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Drawn {
+    /// For browsers.
+    pub html: String,
+    /// For everyone else: one line.
+    pub text: String,
+}
+
+/// The fields of the form, and whether each is an option, which is folded away while it is empty.
+pub const FORM_FIELDS: [(&str, bool); 5] =
+    [("longUrl", false), ("customSlug", true), ("validUntil", true), ("maxVisits", true), ("tags", true)];
+
+/// What the form at the root is drawn from.
+#[derive(Debug, Serialize)]
+pub struct Home {
+    /// What was written into the fields, by their names.
+    pub values: BTreeMap<String, String>,
+    /// What is wrong with it, by the names of the fields.
+    pub errors: BTreeMap<String, String>,
+    /// What is wrong with none of them.
+    pub problem: Option<String>,
+    /// Whether a key is asked for.
+    pub needs_key: bool,
+    /// Whether the options are to be seen.
+    pub is_open: bool,
+}
+
+impl Default for Home {
+    /// An empty form.
+    fn default() -> Home {
+        let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), String::new())).collect();
+        Home { values, errors: BTreeMap::new(), problem: None, needs_key: false, is_open: false }
+    }
+}
+
+/// What the page of a link that was made is drawn from.
+#[derive(Debug, Default, Serialize)]
+pub struct Made {
+    /// The short URL.
+    pub short_url: String,
+    /// The path of that, with its slash.
+    pub path: String,
+    /// Its code.
+    pub code: String,
+    /// Where it leads.
+    pub target: String,
+    /// When it ends, for people.
+    pub ends: Option<String>,
+    /// How often it was followed.
+    pub visits: u64,
+    /// How often it may be.
+    pub most_visits: Option<u32>,
+}
+
+/// What the page that tells where a link leads is drawn from.
+#[derive(Debug, Default, Serialize)]
+pub struct Preview {
+    /// The short URL.
+    pub short_url: String,
+    /// Where it leads.
+    pub target: String,
+    /// The host of that, as people write it.
+    pub host: String,
+    /// As it is spoken to, where that differs.
+    pub punycode: Option<String>,
+    /// What it is called.
+    pub title: Option<String>,
+    /// When it was made, for people.
+    pub created: String,
+    /// When it ends, for people.
+    pub ends: Option<String>,
+}
+
+/// All pages of a service.
+pub struct Pages {
+    engine: Environment<'static>,
+    /// The same with what comes with carom alone, for what a template of the operator's cannot draw.
+    fallback: Environment<'static>,
+    brand: Brand,
+    style: String,
+    notices: Vec<Drawn>,
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pages")
+    }
+}
+
+impl Pages {
+    /// The pages of a service, with templates of a directory where they are there.
+    ///
+    /// # Errors
+    /// Where a template cannot be read, or cannot be drawn.
+    pub fn new(brand: Brand, templates: Option<&Path>) -> Result<Pages, PagesError> {
+        let mut engine = engine(&brand);
+        let fallback = engine.clone();
+        if let Some(dir) = templates {
+            add_templates(&mut engine, dir)?;
+        }
+        let style = format!(
+            ":root {{ --accent: {}; --on-accent: {}; }}\n{STYLE}",
+            brand.accent,
+            if brand.accent.is_dark() { "#fff" } else { "#000" }
+        );
+        let mut pages = Pages { engine, fallback, brand, style, notices: Vec::new() };
+        pages.notices = Notice::ALL.iter().map(|notice| pages.draw_notice(*notice)).collect::<Result<_, _>>()?;
+        // What would fail for the first visitor fails at the start.
+        pages.try_draw("home.html", &Home::default())?;
+        pages.try_draw("result.html", &Made::default())?;
+        pages.try_draw("preview.html", &Preview::default())?;
+        Ok(pages)
+    }
+
+    /// Those that come with carom, for tests.
+    #[cfg(test)]
+    pub fn plain() -> Pages {
+        let brand = Brand { title: "carom".to_owned(), accent: Colour([0, 0, 255]), logo: None };
+        Pages::new(brand, None).expect("templates that come with carom can be drawn")
+    }
+
+    /// What is told of a link that cannot be followed.
+    pub fn notice(&self, notice: Notice) -> &Drawn {
+        &self.notices[notice as usize]
+    }
+
+    /// The style of all pages.
+    pub fn style(&self) -> &str {
+        &self.style
+    }
+
+    /// The logo.
+    pub fn logo(&self) -> Option<&Logo> {
+        self.brand.logo.as_ref()
+    }
+
+    /// The name of the service.
+    pub fn title(&self) -> &str {
+        &self.brand.title
+    }
+
+    /// The form at the root.
+    pub fn home(&self, home: &Home) -> String {
+        self.draw("home.html", home)
+    }
+
+    /// A link that was made.
+    pub fn made(&self, made: &Made) -> String {
+        self.draw("result.html", made)
+    }
+
+    /// Where a link leads.
+    pub fn preview(&self, preview: &Preview) -> String {
+        self.draw("preview.html", preview)
+    }
+
+    /// Draws a page; one that a template of the operator's cannot draw as it comes with carom.
+    fn draw(&self, name: &str, values: &impl Serialize) -> String {
+        self.try_draw(name, values).unwrap_or_else(|error| {
+            tracing::warn!("{error}; the page that comes with carom is shown instead");
+            let template = self.fallback.get_template(name).expect("it comes with carom");
+            template.render(Serde(values)).expect("templates that come with carom can be drawn")
+        })
+    }
+
+    fn try_draw(&self, name: &str, values: &impl Serialize) -> Result<String, PagesError> {
+        let template = self.engine.get_template(name).map_err(|error| wrong(&error))?;
+        template.render(Serde(values)).map_err(|error| wrong(&error))
+    }
+
+    fn draw_notice(&self, notice: Notice) -> Result<Drawn, PagesError> {
+        let (heading, text) = (notice.heading(), notice.text());
+        let has_own = self.engine.get_template(notice.template()).is_ok();
+        let name = if has_own { notice.template() } else { "notice.html" };
+        let html = self.try_draw(name, &context! { number => notice.number(), heading, text })?;
+        Ok(Drawn { html, text: format!("{heading}. {text}\n") })
+    }
+}
+
+/// What draws, with the templates that come with carom.
+fn engine(brand: &Brand) -> Environment<'static> {
+    let mut engine = Environment::new();
+    engine.set_auto_escape_callback(|_| AutoEscape::Html);
+    engine.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+    let logo = brand.logo.as_ref().map(|_| LOGO_PATH);
+    engine.add_global("service", context! { title => brand.title.clone(), accent => brand.accent.to_string(), logo });
+    for (name, source) in TEMPLATES {
+        engine.add_template(name, source).expect("templates that come with carom are sound");
+    }
+    engine
+}
+
+/// Takes templates of a directory in the place of those that come with carom.
+fn add_templates(engine: &mut Environment<'static>, dir: &Path) -> Result<(), PagesError> {
+    let of_notices = Notice::ALL.iter().map(|notice| notice.template());
+    let known: Vec<&str> = TEMPLATES.iter().map(|(name, _)| *name).chain(of_notices).collect();
+    let failed = |error: std::io::Error| PagesError(format!("{} cannot be read: {error}", dir.display()));
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|name| name.ends_with(".html")) else {
+            continue;
+        };
+        if !known.contains(&name) {
+            let known = known.join(", ");
+            return Err(PagesError(format!("{} is no template; those that there can be: {known}", path.display())));
+        }
+        let source = fs::read_to_string(&path)
+            .map_err(|error| PagesError(format!("{} cannot be read: {error}", path.display())))?;
+        engine.add_template_owned(name.to_owned(), source).map_err(|error| wrong(&error))?;
+    }
+    Ok(())
+}
+
+/// What is wrong with a template, and where.
+fn wrong(error: &minijinja::Error) -> PagesError {
+    let place = match (error.name(), error.line()) {
+        (Some(name), Some(line)) => format!("{name}:{line}: "),
+        (Some(name), None) => format!("{name}: "),
+        _ => String::new(),
+    };
+    let what = error.detail().map_or_else(|| error.kind().to_string(), |detail| format!("{}: {detail}", error.kind()));
+    PagesError(format!("template {place}{what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn brand() -> Brand {
+        Brand { title: "Go & <co>".to_owned(), accent: Colour([0x2f, 0x6f, 0xed]), logo: None }
+    }
+
+    #[test]
+    fn nothing_that_stands_in_a_page_is_markup() {
+        let pages = Pages::new(brand(), None).unwrap();
+        let evil = "\"><script>alert(1)</script>{{ 7 * 7 }}";
+        let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), evil.to_owned())).collect();
+        let home = Home {
+            errors: [("longUrl".to_owned(), evil.to_owned())].into(),
+            values,
+            problem: Some(evil.into()),
+            ..Home::default()
+        };
+        let made = Made {
+            target: evil.into(),
+            short_url: evil.into(),
+            code: evil.into(),
+            path: evil.into(),
+            ..Made::default()
+        };
+        let preview = Preview {
+            target: evil.into(),
+            host: evil.into(),
+            title: Some(evil.into()),
+            punycode: Some(evil.into()),
+            ..Preview::default()
+        };
+        for page in [pages.home(&home), pages.made(&made), pages.preview(&preview)] {
+            assert!(!page.contains("<script>") && page.contains("{{ 7 * 7 }}") && !page.contains("<co>"), "{page}");
+        }
+    }
+
+    #[test]
+    fn neither_script_nor_style_stands_in_a_page() {
+        let pages = Pages::new(brand(), None).unwrap();
+        let drawn = Notice::ALL.map(|notice| pages.notice(notice).html.clone());
+        let others = [pages.home(&Home::default()), pages.made(&Made::default()), pages.preview(&Preview::default())];
+        for page in drawn.iter().chain(&others) {
+            let has_handler = page.split_whitespace().any(|word| word.starts_with("on") && word.contains("=\""));
+            assert!(!page.contains("<style") && !page.contains(" style=") && !has_handler, "{page}");
+            assert!(page.matches("<script").count() == page.matches("<script src=\"/-/").count());
+            assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"), "{page}");
+        }
+        assert_eq!(
+            pages.notice(Notice::Gone).text,
+            "This link has ended. It was valid for a limited time. Ask whoever gave it to you for a new one.\n"
+        );
+    }
+
+    #[test]
+    fn templates_of_the_operator_take_the_place_of_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        write("404.html", "{{ service.title }}: {{ number }} {{ heading }}");
+        write("readme.txt", "not looked at");
+        let pages = Pages::new(brand(), Some(dir.path())).unwrap();
+        assert_eq!(pages.notice(Notice::NotFound).html, "Go &amp; &lt;co&gt;: 404 This link does not exist");
+        assert!(pages.notice(Notice::Gone).html.contains("<h1>This link has ended</h1>"));
+        for (name, text, said) in [
+            ("503.html", "{{ number", "503.html:1"),
+            ("503.html", "{{ nothing.more }}", "503.html:1"),
+            ("home.html", "{% extends \"none.html\" %}", "none.html"),
+            ("other.html", "x", "is no template; those that there can be: base.html"),
+        ] {
+            write(name, text);
+            let error = Pages::new(brand(), Some(dir.path())).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+            fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        assert!(Pages::new(brand(), Some(Path::new("/nowhere"))).is_err());
+    }
+
+    #[test]
+    fn a_template_that_fails_for_a_visitor_is_replaced_by_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("preview.html"), "{% if title %}{{ title.no.such }}{% endif %}").unwrap();
+        let pages = Pages::new(brand(), Some(dir.path())).unwrap();
+        let preview = Preview { title: Some("a title".to_owned()), host: "a.example".to_owned(), ..Preview::default() };
+        assert!(pages.preview(&preview).contains("<bdi>a.example</bdi>"));
+    }
+
+    #[test]
+    fn colours_are_read_and_can_be_written_upon() {
+        assert_eq!(Colour::parse("#2F6fed"), Some(Colour([0x2f, 0x6f, 0xed])));
+        for wrong in ["2f6fed", "#2f6fe", "#2f6fedd", "#+f6fed", "#gggggg", "red", "#é6fed"] {
+            assert_eq!(Colour::parse(wrong), None, "{wrong}");
+        }
+        assert!(Colour([0, 0, 0]).is_dark() && !Colour([255, 255, 0]).is_dark());
+        let style = |accent| Pages::new(Brand { accent, ..brand() }, None).unwrap().style().to_owned();
+        assert!(style(Colour([255, 255, 0])).starts_with(":root { --accent: #ffff00; --on-accent: #000; }"));
+    }
+}

@@ -1,0 +1,198 @@
+//! QR codes (ISO/IEC 18004) as pictures: SVG for screens and print, PNG for everything else.
+
+use std::fmt::Write;
+
+use qrcodegen::{QrCode, QrCodeEcc};
+
+/// Modules of white around a code: what readers need (ISO/IEC 18004, section 6.3.8).
+const QUIET_MODULES: u32 = 4;
+
+/// How much of a code may be unreadable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Correction {
+    /// 7 %: the smallest code.
+    Low,
+    /// 15 %
+    Medium,
+    /// 25 %
+    Quartile,
+    /// 30 %: for a logo in the middle, or paper that gets dirty.
+    High,
+}
+
+impl Correction {
+    /// That of a letter: L, M, Q or H.
+    pub fn of_letter(letter: &str) -> Option<Correction> {
+        Some(match letter {
+            "L" | "l" => Correction::Low,
+            "M" | "m" => Correction::Medium,
+            "Q" | "q" => Correction::Quartile,
+            "H" | "h" => Correction::High,
+            _ => return None,
+        })
+    }
+
+    fn level(self) -> QrCodeEcc {
+        match self {
+            Correction::Low => QrCodeEcc::Low,
+            Correction::Medium => QrCodeEcc::Medium,
+            Correction::Quartile => QrCodeEcc::Quartile,
+            Correction::High => QrCodeEcc::High,
+        }
+    }
+}
+
+/// How a code is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Drawing {
+    /// Side of the code in pixels, without what is around it.
+    pub size: u32,
+    /// White on each side in pixels; `None`: as much as readers need.
+    pub margin: Option<u32>,
+    /// How much of it may be unreadable.
+    pub correction: Correction,
+}
+
+/// A code as squares that are dark or not.
+struct Grid {
+    code: QrCode,
+    /// How many there are on each side.
+    modules: u32,
+}
+
+impl Grid {
+    /// The code of a text; `None` where it is too long for any.
+    fn of(text: &str, correction: Correction) -> Option<Grid> {
+        let code = QrCode::encode_text(text, correction.level()).ok()?;
+        let modules = code.size() as u32;
+        Some(Grid { code, modules })
+    }
+
+    fn is_dark(&self, x: u32, y: u32) -> bool {
+        self.code.get_module(x as i32, y as i32)
+    }
+}
+
+/// A code as SVG; `None` where the text is too long for any.
+pub fn svg(text: &str, drawing: Drawing) -> Option<String> {
+    let grid = Grid::of(text, drawing.correction)?;
+    // In units of modules, which stay whole at any size.
+    let scale = f64::from(drawing.size) / f64::from(grid.modules);
+    let margin = drawing.margin.map_or(f64::from(QUIET_MODULES), |pixels| f64::from(pixels) / scale);
+    let (side, pixels) = (f64::from(grid.modules) + 2.0 * margin, f64::from(drawing.size) + 2.0 * margin * scale);
+    let mut path = String::new();
+    for y in 0..grid.modules {
+        let mut x = 0;
+        while x < grid.modules {
+            let run = (x..grid.modules).take_while(|&x| grid.is_dark(x, y)).count() as u32;
+            if run > 0 {
+                let _ = write!(path, "M{x} {y}h{run}v1h-{run}z");
+            }
+            x += run.max(1);
+        }
+    }
+    Some(format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{pixels:.0}\" height=\"{pixels:.0}\" viewBox=\"{0:.3} {0:.3} {side:.3} {side:.3}\" \
+         shape-rendering=\"crispEdges\"><path fill=\"#fff\" d=\"M{0:.3} {0:.3}h{side:.3}v{side:.3}h-{side:.3}z\"/><path d=\"{path}\"/></svg>\n",
+        -margin
+    ))
+}
+
+/// A code as PNG; `None` where the text is too long for any. The picture has exactly the size that is asked for, and all modules are
+/// alike: what their number leaves over is white.
+pub fn png(text: &str, drawing: Drawing) -> Option<Vec<u8>> {
+    let grid = Grid::of(text, drawing.correction)?;
+    let scale = (drawing.size / grid.modules).max(1);
+    let margin = drawing.margin.unwrap_or(QUIET_MODULES * scale);
+    let drawn = scale * grid.modules;
+    let side = drawing.size.max(drawn) + 2 * margin;
+    let before = (side - drawn) / 2;
+    let row_len = side.div_ceil(8) as usize;
+    let mut pixels = Vec::with_capacity(row_len * side as usize);
+    for y in 0..side {
+        // One bit for each, 1 is white.
+        let start = pixels.len();
+        pixels.resize(start + row_len, 0xff);
+        let Some(row) = y.checked_sub(before).map(|y| y / scale).filter(|&row| row < grid.modules) else { continue };
+        for x in (before..before + drawn).filter(|&x| grid.is_dark((x - before) / scale, row)) {
+            pixels[start + x as usize / 8] &= !(0x80 >> (x % 8));
+        }
+    }
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, side, side);
+    encoder.set_color(png::ColorType::Grayscale);
+    encoder.set_depth(png::BitDepth::One);
+    let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels));
+    written.expect("memory takes every picture");
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URL: &str = "https://go.example/EKyEUwU";
+
+    fn drawing(size: u32, margin: Option<u32>) -> Drawing {
+        Drawing { size, margin, correction: Correction::Medium }
+    }
+
+    /// The pixels of a PNG, dark or not, by rows.
+    fn decoded(bytes: &[u8]) -> Vec<Vec<bool>> {
+        let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        let row = |y: u32| {
+            let row = &pixels[y as usize * info.line_size..][..info.line_size];
+            (0..info.width).map(|x| row[x as usize / 8] & (0x80 >> (x % 8)) == 0).collect()
+        };
+        (0..info.height).map(row).collect()
+    }
+
+    #[test]
+    fn a_picture_has_the_size_that_was_asked_for_and_the_modules_of_the_code() {
+        for (size, margin, side) in [(300, Some(0), 300), (300, Some(10), 320), (100, None, 132), (1, Some(0), 25)] {
+            let pixels = decoded(&png(URL, drawing(size, margin)).unwrap());
+            assert!(pixels.len() == side && pixels.iter().all(|row| row.len() == side), "{size} {margin:?}");
+            let grid = Grid::of(URL, Correction::Medium).unwrap();
+            let scale = (size / grid.modules).max(1) as usize;
+            let before = (side - scale * grid.modules as usize) / 2;
+            for y in 0..grid.modules {
+                for x in 0..grid.modules {
+                    let middle = |module: u32| before + module as usize * scale + scale / 2;
+                    assert_eq!(pixels[middle(y)][middle(x)], grid.is_dark(x, y), "{x} {y}");
+                }
+            }
+            assert!(pixels[..before].iter().flatten().all(|dark| !dark));
+        }
+    }
+
+    #[test]
+    fn the_svg_draws_the_same_modules() {
+        let grid = Grid::of(URL, Correction::Medium).unwrap();
+        let drawn = svg(URL, drawing(300, None)).unwrap();
+        assert!(drawn.starts_with("<svg ") && drawn.contains("viewBox=\"-4.000 -4.000 33.000 33.000\""), "{drawn}");
+        let mut dark = 0;
+        for run in drawn.split('M').skip(2) {
+            let (x, rest) = run.split_once(' ').unwrap();
+            let (y, rest) = rest.split_once('h').unwrap();
+            let len: u32 = rest.split_once('v').unwrap().0.parse().unwrap();
+            let (x, y): (u32, u32) = (x.parse().unwrap(), y.parse().unwrap());
+            assert!((x..x + len).all(|x| grid.is_dark(x, y)));
+            dark += len;
+        }
+        let expected = (0..grid.modules * grid.modules).filter(|at| grid.is_dark(at % grid.modules, at / grid.modules));
+        assert_eq!(dark as usize, expected.count());
+    }
+
+    #[test]
+    fn more_correction_takes_more_modules_and_a_long_text_has_no_code() {
+        let modules = |letter: &str| Grid::of(URL, Correction::of_letter(letter).unwrap()).unwrap().modules;
+        assert!(modules("L") <= modules("M") && modules("m") <= modules("Q") && modules("q") < modules("H"));
+        assert_eq!(Correction::of_letter("X"), None);
+        assert!(
+            svg(&"x".repeat(3_000), drawing(300, None)).is_none()
+                && png(&"x".repeat(3_000), drawing(300, None)).is_none()
+        );
+    }
+}
