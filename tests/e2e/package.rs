@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use crate::node::CAROM;
 
 const SETTINGS: &str = include_str!("../../deploy/debian/carom.toml");
+const SOCKET: &str = include_str!("../../deploy/systemd/carom.socket");
 const SECCOMP: &str = include_str!("../../deploy/container/seccomp.json");
 
 /// What a program has said, and how it ended.
@@ -183,6 +184,14 @@ fn every_setting_that_is_commented_out_is_a_real_one() {
         }
     }
     assert!(count >= 25, "{count}");
+}
+
+#[test]
+fn the_sockets_of_the_package_are_those_of_the_example_of_its_settings() {
+    let listen = SETTINGS.lines().find_map(|line| line.strip_prefix("#listen = ")).unwrap();
+    let listen: Vec<String> = serde_json::from_str(listen).unwrap();
+    let sockets: Vec<&str> = SOCKET.lines().filter_map(|line| line.strip_prefix("ListenStream=")).collect();
+    assert_eq!(sockets, listen);
 }
 
 // System calls of a container.
