@@ -263,12 +263,7 @@ fn machine(online: &str, queues: usize, interrupts: &[(u32, &str)]) -> TempDir {
 fn usual_machine() -> TempDir {
     let interrupts = [(30, "eth0"), (31, "eth0-TxRx-0"), (32, "eth0-TxRx-1"), (33, "ixgbe-misc"), (40, "nvme0q1")];
     let dir = machine("0-3", 2, &interrupts);
-    let device = dir.path().join("sys/devices/pci/0000:00:03.0");
-    fs::create_dir_all(device.join("msi_irqs")).unwrap();
-    for irq in 30..=33 {
-        fs::write(device.join(format!("msi_irqs/{irq}")), "msix\n").unwrap();
-    }
-    symlink("../../../devices/pci/0000:00:03.0", dir.path().join("sys/class/net/eth0/device")).unwrap();
+    list(&dir, &[30, 31, 32, 33]);
     dir
 }
 
@@ -374,15 +369,114 @@ fn interrupts_of_virtio_are_found_by_the_name_of_the_device() {
 }
 
 #[test]
+fn a_second_card_goes_on_where_the_first_one_ends() {
+    let machine = machine("0-3", 2, &[(31, "eth0-0"), (32, "eth0-1"), (41, "eth1-0"), (42, "eth1-1")]);
+    for file in ["rx-0/rps_cpus", "rx-1/rps_cpus", "tx-0/xps_cpus", "tx-1/xps_cpus"] {
+        let path = machine.path().join("sys/class/net/eth1/queues").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "0\n").unwrap();
+    }
+    let both = ["--interface", "eth0", "--interface", "eth1", "--dry-run"];
+    let expected = [
+        "/proc/irq/31/smp_affinity_list 0",
+        "/proc/irq/32/smp_affinity_list 1",
+        "/sys/class/net/eth0/queues/tx-0/xps_cpus 5",
+        "/sys/class/net/eth0/queues/tx-1/xps_cpus a",
+        "/sys/class/net/eth0/queues/rx-0/rps_cpus 5",
+        "/sys/class/net/eth0/queues/rx-1/rps_cpus a",
+        "/proc/irq/41/smp_affinity_list 2",
+        "/proc/irq/42/smp_affinity_list 3",
+        "/sys/class/net/eth1/queues/tx-0/xps_cpus 5",
+        "/sys/class/net/eth1/queues/tx-1/xps_cpus a",
+        "/sys/class/net/eth1/queues/rx-0/rps_cpus 5",
+        "/sys/class/net/eth1/queues/rx-1/rps_cpus a",
+    ];
+    assert_eq!(told(&machine, &affinity(&machine, &both)), expected);
+    // With three CPUs the second card begins at the third one, and its masks are those of the CPUs that are interrupted.
+    let ran = affinity(&machine, &[&both[..], &["--cpus", "0-2"]].concat());
+    let all = told(&machine, &ran);
+    let expected = [
+        "/proc/irq/41/smp_affinity_list 2",
+        "/proc/irq/42/smp_affinity_list 0",
+        "/sys/class/net/eth1/queues/tx-0/xps_cpus e",
+        "/sys/class/net/eth1/queues/tx-1/xps_cpus 1",
+        "/sys/class/net/eth1/queues/rx-0/rps_cpus 6",
+        "/sys/class/net/eth1/queues/rx-1/rps_cpus 1",
+    ];
+    assert_eq!(all[6..], expected);
+}
+
+/// Gives `eth0` of a machine a device that lists those interrupts.
+fn list(machine: &TempDir, interrupts: &[u32]) {
+    let device = machine.path().join("sys/devices/pci/0000:00:03.0");
+    fs::create_dir_all(device.join("msi_irqs")).unwrap();
+    interrupts.iter().for_each(|irq| fs::write(device.join(format!("msi_irqs/{irq}")), "msi\n").unwrap());
+    symlink("../../../devices/pci/0000:00:03.0", machine.path().join("sys/class/net/eth0/device")).unwrap();
+}
+
+#[test]
+fn a_card_with_a_single_interrupt_has_that_for_its_queue() {
+    let machine = machine("0-3", 1, &[(31, "eth0"), (40, "nvme0q1")]);
+    list(&machine, &[31]);
+    let ran = affinity(&machine, &["--interface", "eth0", "--cpus", "2", "--dry-run"]);
+    let expected = ["/proc/irq/31/smp_affinity_list 2", "/sys/class/net/eth0/queues/rx-0/rps_cpus 0"];
+    assert_eq!(told(&machine, &ran), expected);
+    // One that has no list but a file with its number: what a bridge above it lists is not the card's.
+    let device = machine.path().join("sys/devices/pci/0000:00:03.0");
+    fs::rename(device.join("msi_irqs"), device.join("../msi_irqs")).unwrap();
+    fs::rename(device.join("../msi_irqs/31"), device.join("../msi_irqs/40")).unwrap();
+    fs::write(device.join("irq"), "31\n").unwrap();
+    let ran = affinity(&machine, &["--interface", "eth0", "--cpus", "2", "--dry-run"]);
+    assert_eq!(told(&machine, &ran), expected);
+}
+
+#[test]
+fn without_an_interrupt_to_place_none_is_put_apart() {
+    let machine = machine("0-3", 1, &[(40, "nvme0q1")]);
+    let ran = affinity(&machine, &["--interface", "eth0", "--cpus", "2", "--mode", "apart"]);
+    assert_eq!(ran.code, 1, "{}", ran.out);
+    assert!(!machine.path().join("run").exists());
+    assert!(ran.err.contains("no interrupt to place"), "{}", ran.err);
+}
+
+#[test]
+fn names_of_interrupts_may_have_brackets_and_names_of_cards_any_word() {
+    let chelsio = machine("0-3", 2, &[(30, "eth0 (async)"), (31, "eth0 (queue 0)"), (32, "eth0 (queue 1)")]);
+    list(&chelsio, &[30, 31, 32]);
+    let ran = affinity(&chelsio, &["--interface", "eth0", "--dry-run"]);
+    let placed = ["/proc/irq/31/smp_affinity_list 0", "/proc/irq/32/smp_affinity_list 1"];
+    assert_eq!(told(&chelsio, &ran)[..2], placed);
+    let managed = machine("0-3", 0, &[(31, "mgmt0-TxRx-0"), (32, "mgmt0-TxRx-1"), (33, "mgmt0-misc-2")]);
+    fs::create_dir_all(managed.path().join("sys/class/net/mgmt0/queues/rx-0")).unwrap();
+    let ran = affinity(&managed, &["--interface", "mgmt0", "--dry-run"]);
+    let told = told(&managed, &ran);
+    assert_eq!(told[..2], placed);
+    assert!(!ran.out.contains("/proc/irq/33/"), "{}", ran.out);
+}
+
+#[test]
+fn what_is_made_of_other_cards_is_refused_with_their_names() {
+    let machine = machine("0-3", 1, &[(31, "eth0-0")]);
+    let bond = machine.path().join("sys/class/net/bond0");
+    fs::create_dir_all(bond.join("queues/rx-0")).unwrap();
+    symlink("../eth0", bond.join("lower_eth0")).unwrap();
+    symlink("../eth1", bond.join("lower_eth1")).unwrap();
+    let ran = affinity(&machine, &["--interface", "bond0", "--dry-run"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("name what it is made of: --interface eth0 --interface eth1"), "{}", ran.err);
+}
+
+#[test]
 fn what_stands_in_the_way_of_placing_interrupts_is_named() {
     let usual = usual_machine();
     let without_queues = machine("0-3", 0, &[]);
-    let cases: [(&TempDir, &[&str], i32, &str); 9] = [
+    let cases: [(&TempDir, &[&str], i32, &str); 10] = [
         (&usual, &["--interface", "eth9"], 1, "no interface eth9; those there are: eth0"),
         (&without_queues, &["--interface", "eth0"], 1, "no receiving queues"),
         (&usual, &["--interface", "eth0", "--cpus", "2-4"], 1, "no CPU 4"),
         (&usual, &["--interface", "eth0", "--cpus", "1;2"], 2, "no list of CPUs"),
         (&usual, &["--interface", "eth0", "--cpus", "3-1"], 2, "runs backwards"),
+        (&usual, &["--interface", "eth0", "--cpus", "3-1,0"], 2, "runs backwards"),
         (&usual, &["--interface", "eth0", "--mode", "apart"], 2, "needs --cpus"),
         (&usual, &["--interface", "eth0", "--mode", "apart", "--cpus", "0-3"], 1, "no CPU is left for carom"),
         (&usual, &["--interface", "../eth0"], 2, "no name of an interface"),
@@ -409,6 +503,19 @@ fn an_interrupt_that_stays_and_a_program_that_moves_them_are_told() {
     // The others are where they should be all the same.
     assert_eq!(text_of(&machine, "proc/irq/31/smp_affinity_list"), "0");
     assert_eq!(text_of(&machine, "sys/class/net/eth0/queues/rx-1/rps_cpus"), "a");
+    // What the settings need is told all the same.
+    let ran = affinity(&machine, &["--interface", "eth0", "--mode", "apart", "--cpus", "2-3"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.ends_with("cores = \"0-1\"\n"), "{}", ran.out);
+    // What cannot be written back now can be later.
+    let other = machine.path().join("proc/irq/31/smp_affinity_list");
+    fs::remove_file(&other).unwrap();
+    fs::create_dir(&other).unwrap();
+    assert_eq!(affinity(&machine, &["--undo"]).code, 1);
+    fs::remove_dir(&other).unwrap();
+    fs::write(&other, "2\n").unwrap();
+    assert_eq!(affinity(&machine, &["--undo"]).code, 0);
+    assert_eq!(text_of(&machine, "proc/irq/31/smp_affinity_list"), "0-3");
     fs::create_dir(machine.path().join("proc/77")).unwrap();
     fs::write(machine.path().join("proc/77/comm"), "irqbalance\n").unwrap();
     let ran = affinity(&machine, &["--interface", "eth0", "--dry-run"]);
