@@ -15,7 +15,7 @@ Usage: carom-affinity --interface NAME [OPTIONS]
        carom-affinity --undo
 
 Options:
-  --interface NAME  The network card, such as eth0; may be repeated
+  --interface NAME  The network card, such as eth0; again for each: they go round the CPUs one behind the other
   --mode MODE       shared: interrupts are spread evenly over the CPUs of the cores [default]
                     apart: they have CPUs of their own, which --cpus names, and carom gets the others
   --cpus LIST       The CPUs for interrupts, such as 0-3,8 [default with shared: all]

@@ -140,6 +140,9 @@ make_root() {
     else
         tar -C "$system" --numeric-owner -xf "$cache"
     fi
+    # One that was made for an earlier state of this script may have less in it.
+    inside dpkg-query --show adduser curl logrotate procps >/dev/null 2>&1 ||
+        fail "the root in $cache lacks what is needed now; delete it, and it is made anew"
     # What of the kernel is allowed, and which CPUs there are.
     mount -t proc proc "$system/proc"
     mount -t sysfs -o ro sysfs "$system/sys"
@@ -161,10 +164,14 @@ build_package() {
         }
     fi
     cp -- "$package" "$system/root/carom.deb"
+    # The same under an earlier version, to upgrade from.
+    dpkg-deb --raw-extract "$package" "$work/earlier"
+    sed -i 's/^Version: .*/Version: 0~earlier/' "$work/earlier/DEBIAN/control"
+    dpkg-deb --root-owner-group -Zgzip -z1 --build "$work/earlier" "$system/root/carom-earlier.deb" >"$work/dpkg-deb.log"
 }
 
-install_package() {
-    inside dpkg --install /root/carom.deb >"$work/dpkg.log" 2>&1 || fail 'the package cannot be installed'
+install_package() { # [EARLIER]
+    inside dpkg --install "/root/carom${1-}.deb" >"$work/dpkg.log" 2>&1 || fail 'the package cannot be installed'
 }
 
 # Checks type, owner and mode of a file.
@@ -220,7 +227,8 @@ read_limits() {
     if [[ $hard != unlimited ]] && ((hard * 1024 < locked_bytes)); then locked_bytes=$((hard * 1024)); fi
 }
 
-# Starts exactly what the unit starts, as its user, within its limits. Only the ports are any that are free.
+# Starts exactly what the unit starts, as its user, within its limits. Only the ports are any that are free,
+# and there is an access log.
 start_service() {
     local command
     read -ra command <<<"$(of_unit ExecStart)"
@@ -228,6 +236,7 @@ start_service() {
     rm -f "$work/service.out"
     prlimit --nofile="$files" --memlock="$locked_bytes" \
         env -i PATH=/usr/sbin:/usr/bin CAROM_LISTEN=127.0.0.1:0 CAROM_ADMIN_LISTEN=127.0.0.1:0 \
+        CAROM_ACCESS_LOG_FILE=/var/log/carom/access.log \
         chroot "$system" setpriv --reuid carom --regid carom --clear-groups --no-new-privs --bounding-set=-all \
         "${command[@]}" >"$work/service.out" 2>"$work/service.log" &
     node=$!
@@ -283,11 +292,22 @@ has_ended() {
     [[ ${stat##*) } == Z* ]]
 }
 
+# What the machine does once a day, while carom writes.
+rotate() {
+    local log=$system/var/log/carom/access.log
+    wait_until 'a line in the access log' test -s "$log"
+    inside logrotate --force /etc/logrotate.conf >"$work/logrotate.log" 2>&1 || fail 'logrotate does not move the access log away'
+    compgen -G "$log-*" >/dev/null || fail 'the access log is where it was'
+    wait_until 'a new access log' test -e "$log"
+    expect_file /var/log/carom/access.log 'regular empty file carom:carom 640'
+}
+
 try_service() {
-    say 'serve as the unit does, shorten and follow'
+    say 'serve as the unit does, shorten and follow, move the access log away'
     start_service
     shorten
     follow
+    rotate
     kill -TERM "$node"
     wait_for_end
 }
@@ -295,7 +315,7 @@ try_service() {
 # ---- Upgrade and removal ----
 
 try_upgrade() {
-    say 'install once more: settings and links stay'
+    say 'upgrade: settings and links stay'
     printf '# ours\n' >>"$system/etc/carom/carom.toml"
     install_package
     check_installed
@@ -528,7 +548,7 @@ mkdir "$system"
 make_root
 say 'build and install the package'
 build_package
-install_package
+install_package -earlier
 check_installed
 read_limits
 try_service

@@ -81,6 +81,8 @@ fn the_package_holds_what_it_should_and_is_the_same_each_time() {
         ("./etc/logrotate.d/carom", "-rw-r--r--"),
         ("./usr/share/doc/carom/README.md", "-rw-r--r--"),
         ("./usr/share/doc/carom/RUNBOOK.md", "-rw-r--r--"),
+        ("./usr/share/doc/carom/ARCHITECTURE.md", "-rw-r--r--"),
+        ("./usr/share/doc/carom/openapi.json", "-rw-r--r--"),
         ("./usr/share/doc/carom/copyright", "-rw-r--r--"),
         ("./usr/share/doc/carom/changelog.gz", "-rw-r--r--"),
         ("./usr/share/carom/container/seccomp.json", "-rw-r--r--"),
@@ -96,7 +98,38 @@ fn the_package_holds_what_it_should_and_is_the_same_each_time() {
     assert_eq!(dpkg_deb("--info", &package, &["conffiles"]), "/etc/carom/carom.toml\n/etc/logrotate.d/carom\n");
     assert_eq!(dpkg_deb("--field", &package, &["Version"]).trim(), env!("CARGO_PKG_VERSION").replacen('-', "~", 1));
     let depends = dpkg_deb("--field", &package, &["Depends"]);
-    assert!(depends.contains("adduser") && depends.contains("libc6 (>= "), "{depends}");
+    assert!(depends.contains("adduser") && depends.contains("procps") && depends.contains("libc6 (>= "), "{depends}");
+}
+
+/// Where the links of a Markdown text lead, but for those to other machines and within the text.
+fn targets_of(text: &str) -> Vec<&str> {
+    // What stands between fences and backticks is no text.
+    let prose = text.split("```").step_by(2).flat_map(|prose| prose.split('`').step_by(2));
+    let targets =
+        prose.flat_map(|prose| prose.split("](").skip(1)).filter_map(|rest| rest.split([')', ' ', '#']).next());
+    targets.filter(|target| !target.is_empty() && !target.contains("://")).collect()
+}
+
+#[test]
+fn links_of_the_documents_lead_to_what_is_installed() {
+    let dir = tempfile::tempdir().unwrap();
+    let package = pack(&dir.path().join("out"));
+    let root = dir.path().join("root");
+    dpkg_deb("--extract", &package, &[root.to_str().unwrap()]);
+    let documents = root.join("usr/share/doc/carom");
+    let mut count = 0;
+    for document in ["README.md", "ARCHITECTURE.md", "RUNBOOK.md", "NEWS.md", "../../carom/container/README.md"] {
+        let path = documents.join(document);
+        let text = fs::read_to_string(&path).unwrap();
+        for target in targets_of(&text) {
+            assert!(
+                path.parent().unwrap().join(target).exists(),
+                "{document} leads to {target}, which is not installed"
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 20, "{count}");
 }
 
 #[test]
