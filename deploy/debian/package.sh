@@ -121,7 +121,7 @@ warn_of_changes() {
     local changed
     is_repository || return 0
     changed=$(git -C "$root" status --porcelain --untracked-files=no) || return 0
-    [[ -z $changed ]] || complain "warning: files that differ from the last commit, whose time the package has: $(wc -l <<<"$changed")"
+    [[ -z $changed ]] || complain "warning: files that differ from the last commit, and are packed as they are: $(wc -l <<<"$changed")"
 }
 
 read_time() {
