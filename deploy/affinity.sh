@@ -15,7 +15,7 @@ Usage: carom-affinity --interface NAME [OPTIONS]
        carom-affinity --undo
 
 Options:
-  --interface NAME  The network card, such as eth0; may be repeated
+  --interface NAME  The network card, such as eth0; again for each: they go round the CPUs one behind the other
   --mode MODE       shared: interrupts are spread evenly over the CPUs of the cores [default]
                     apart: they have CPUs of their own, which --cpus names, and carom gets the others
   --cpus LIST       The CPUs for interrupts, such as 0-3,8 [default with shared: all]
@@ -90,11 +90,12 @@ read_options() { # ARGUMENT...
 
 # ---- CPUs ----
 
-# The CPUs of a list such as 0-3,8, one a line and none twice.
+# The CPUs of a list such as 0-3,8, one a line and none twice. 1: it is no list; 2: a part of it runs backwards.
 expand() { # LIST
     local part parts
     [[ $1 =~ ^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$ ]] || return 1
     IFS=, read -ra parts <<<"$1"
+    for part in "${parts[@]}"; do ((10#${part%-*} <= 10#${part#*-})) || return 2; done
     for part in "${parts[@]}"; do
         seq "${part%-*}" "${part#*-}"
     done | awk '!seen[$0]++'
@@ -135,15 +136,16 @@ mask_of() { # CPU...
 
 # Which CPUs there are, which are for interrupts, and which are left: `online`, `cpus` and `others`.
 choose_cpus() {
-    local file=$root/sys/devices/system/cpu/online cpu
+    local file=$root/sys/devices/system/cpu/online cpu status=0
     [[ -r $file ]] || fail "$file cannot be read"
     mapfile -t online < <(expand "$(<"$file")")
     if [[ -z $list ]]; then
         cpus=("${online[@]}")
     else
-        expand "$list" >/dev/null || refuse "--cpus: $list is no list of CPUs such as 0-3,8"
+        expand "$list" >/dev/null || status=$?
+        ((status != 2)) || refuse "--cpus: $list runs backwards"
+        ((status == 0)) || refuse "--cpus: $list is no list of CPUs such as 0-3,8"
         mapfile -t cpus < <(expand "$list")
-        ((${#cpus[@]} > 0)) || refuse "--cpus: $list runs backwards"
     fi
     local -A is_online=() is_chosen=()
     for cpu in "${online[@]}"; do is_online[$cpu]=yes; done
@@ -170,33 +172,58 @@ queues_of() { # INTERFACE rx|tx
     done | sort -n
 }
 
+# The interrupts that belong to a card, one a line: the list of its device, or the one that it has without such a list. The
+# list of a virtio card is one level higher, at its PCI device; above a PCI device would be that of a bridge.
+listed_of() { # INTERFACE
+    local device folder irq
+    [[ -e $root/sys/class/net/$1/device ]] || return 0
+    device=$(readlink -f -- "$root/sys/class/net/$1/device")
+    for folder in "$device" "$device/.."; do
+        if [[ -d $folder/msi_irqs ]]; then
+            for irq in "$folder"/msi_irqs/*; do printf '%s\n' "${irq##*/}"; done
+            return
+        elif [[ -r $folder/irq ]]; then
+            cat -- "$folder/irq"
+            return
+        fi
+    done
+}
+
+# All interrupts with a number, and what they are called: what stands behind the last two blanks, which may have one in it.
+named() {
+    awk '$1 ~ /^[0-9]+:$/ { irq = $1; sub(":", "", irq); sub(/ +$/, ""); sub(/.*  /, ""); print irq, $0 }' "$root/proc/interrupts"
+}
+
 # The interrupts of the queues of a card, as lines of an interrupt, a queue, and a name.
 #
-# A card with MSI-X lists its interrupts in sysfs, also those that belong to no queue. The list of a virtio card is one
-# level higher, at its PCI device. Only the names in /proc/interrupts tell which is which, and each driver has its own way:
-# eth0-TxRx-3, i40e-eth0-TxRx-3, mlx5_comp3@pci:0000:3b:00.0, virtio2-input.3. What they share is a number at the end, but
-# for what stands behind an @.
+# A card with MSI-X lists its interrupts in sysfs, also those that belong to no queue. Only the names in /proc/interrupts tell
+# which is which, and each driver has its own way: eth0-TxRx-3, i40e-eth0-TxRx-3, mlx5_comp3@pci:0000:3b:00.0,
+# virtio2-input.3, eth0 (queue 3). What they share is a number at the end, but for what stands behind an @ and a bracket.
 interrupts_of() { # INTERFACE
-    local interface=$1 device='' irq name folder
+    local interface=$1 device='' irq name rest found=() sole=()
     local -A listed=()
+    for irq in $(listed_of "$interface"); do listed[$irq]=yes; done
     if [[ -e $root/sys/class/net/$interface/device ]]; then
-        device=$(readlink -f -- "$root/sys/class/net/$interface/device")
-        for folder in "$device/msi_irqs" "$device/../msi_irqs"; do
-            [[ -d $folder ]] || continue
-            for irq in "$folder"/*; do listed[${irq##*/}]=yes; done
-            break
-        done
-        device=${device##*/}
+        device=$(basename -- "$(readlink -f -- "$root/sys/class/net/$interface/device")")
     fi
     while read -r irq name; do
-        if [[ -z ${listed[$irq]-} && $name != *"$interface"-* && $name != "${device:-none}"-* ]]; then continue; fi
-        name=${name%%@*}
-        # The card's own name may end in a number, and so may interrupts for commands, events and faults.
-        case $name in
-            "$interface" | *async* | *config* | *control* | *ctrl* | *event* | *fdir* | *mgmnt* | *mgmt* | *misc*) continue ;;
+        if [[ -z ${listed[$irq]-} && $name != "$interface" && $name != *"$interface"[-\ ]* && $name != "${device:-none}"-* ]]; then
+            continue
+        fi
+        # The card's own name says nothing of the interrupt, whatever word or number is in it.
+        rest=${name%%@*}
+        rest=${rest%)}
+        if [[ $rest =~ ^(.*[^A-Za-z0-9])?"$interface"([^A-Za-z0-9].*)?$ ]]; then rest=${BASH_REMATCH[1]}${BASH_REMATCH[2]}; fi
+        # If it has no other, that is for everything, whatever it is called.
+        sole+=("$irq 0 $name")
+        # Those for commands, events and faults may end in a number, too.
+        case $rest in
+            *async* | *config* | *control* | *ctrl* | *event* | *fdir* | *mgmnt* | *mgmt* | *misc*) continue ;;
         esac
-        if [[ $name =~ ([0-9]+)$ ]]; then printf '%s %s %s\n' "$irq" "$((10#${BASH_REMATCH[1]}))" "$name"; fi
-    done < <(awk '$1 ~ /^[0-9]+:$/ { sub(":", "", $1); print $1, $NF }' "$root/proc/interrupts") | sort -n -k 2,2 -k 1,1
+        if [[ $rest =~ ([0-9]+)$ ]]; then found+=("$irq $((10#${BASH_REMATCH[1]})) $name"); fi
+    done < <(named)
+    if ((${#found[@]} == 0 && ${#sole[@]} == 1 && ${#listed[@]} <= 1)); then found=("${sole[@]}"); fi
+    if ((${#found[@]} > 0)); then printf '%s\n' "${found[@]}" | sort -n -k 2,2 -k 1,1; fi
 }
 
 # ---- What is to be written ----
@@ -210,14 +237,29 @@ want() { # PATH VALUE
     wanted[$1]=$2
 }
 
-# The interrupt of queue i goes to the i-th CPU, and begins again at the first where there are more queues: each CPU has as
-# many as any other, give or take one. A sending and a receiving queue of one number share a CPU.
+# The CPUs for interrupts in the order in which this card takes them: each begins behind the last one of the card before, or
+# the first CPUs would have the interrupts of all cards with few queues.
+order=()
+# How many CPUs were passed over so far, and how many interrupts were placed.
+passed=0
+placed=0
+
+put_in_order() {
+    local start=$((passed % ${#cpus[@]}))
+    order=("${cpus[@]:start}" "${cpus[@]:0:start}")
+}
+
+# The interrupt of queue i goes to the i-th CPU in order, and begins again at the first where there are more queues: each CPU
+# has as many as any other, give or take one. A sending and a receiving queue of one number share a CPU.
 plan_interrupts() { # INTERFACE
-    local irq queue name count=0
+    local irq queue name queues=0 count=0
     while read -r irq queue name; do
-        want "$root/proc/irq/$irq/smp_affinity_list" "${cpus[queue % ${#cpus[@]}]}"
+        want "$root/proc/irq/$irq/smp_affinity_list" "${order[queue % ${#order[@]}]}"
         count=$((count + 1))
+        if ((queue >= queues)); then queues=$((queue + 1)); fi
     done < <(interrupts_of "$1")
+    placed=$((placed + count))
+    passed=$((passed + queues))
     if ((count == 0)); then
         complain "$1: no interrupt belongs to a queue, so all stay where they are"
     fi
@@ -233,8 +275,8 @@ plan_sending() { # INTERFACE
     for ((turn = 0; turn < ${#queues[@]}; turn++)); do
         members=()
         # Queues beyond the number of CPUs go round once more, as their interrupts do.
-        if ((turn >= ${#cpus[@]})); then members+=("${cpus[turn % ${#cpus[@]}]}"); fi
-        for ((index = turn; index < ${#cpus[@]}; index += ${#queues[@]})); do members+=("${cpus[index]}"); done
+        if ((turn >= ${#order[@]})); then members+=("${order[turn % ${#order[@]}]}"); fi
+        for ((index = turn; index < ${#order[@]}; index += ${#queues[@]})); do members+=("${order[index]}"); done
         for ((index = turn; index < ${#others[@]}; index += ${#queues[@]})); do members+=("${others[index]}"); done
         queue=${queues[turn]}
         want "$root/sys/class/net/$1/queues/tx-$queue/xps_cpus" "$(mask_of "${members[@]}")"
@@ -250,7 +292,7 @@ plan_receiving() { # INTERFACE
     ((${#queues[@]} > 0)) || fail "$1 has no receiving queues"
     for ((turn = 0; turn < ${#queues[@]}; turn++)); do
         members=()
-        for ((index = turn; index < ${#cpus[@]}; index += ${#queues[@]})); do members+=("${cpus[index]}"); done
+        for ((index = turn; index < ${#order[@]}; index += ${#queues[@]})); do members+=("${order[index]}"); done
         mask=0
         if ((${#queues[@]} < ${#cpus[@]})); then mask=$(mask_of "${members[@]}"); fi
         want "$root/sys/class/net/$1/queues/rx-${queues[turn]}/rps_cpus" "$mask"
@@ -260,8 +302,21 @@ plan_receiving() { # INTERFACE
     fi
 }
 
+# A bond, a bridge or a VLAN is made of other interfaces, to which its interrupts come.
+refuse_made_of_others() { # INTERFACE
+    local folder=$root/sys/class/net/$1 path members=()
+    [[ ! -e $folder/device ]] || return 0
+    for path in "$folder"/lower_*; do
+        if [[ -e $path || -L $path ]]; then members+=("${path##*/lower_}"); fi
+    done
+    if ((${#members[@]} == 0)) && [[ -r $folder/bonding/slaves ]]; then read -ra members <"$folder/bonding/slaves"; fi
+    ((${#members[@]} == 0)) || fail "$1 has no interrupts of its own; name what it is made of: ${members[*]/#/--interface }"
+}
+
 plan() { # INTERFACE
     [[ -d $root/sys/class/net/$1 ]] || fail "there is no interface $1; those there are: $(ls -m "$root/sys/class/net")"
+    refuse_made_of_others "$1"
+    put_in_order
     plan_interrupts "$1"
     plan_sending "$1"
     plan_receiving "$1"
@@ -294,11 +349,13 @@ need_root() {
 write_all() {
     local path before is_well=0
     need_root
-    mkdir -p -- "$root/run/carom-affinity"
+    mkdir -p -- "$root/run/carom-affinity" || fail "$root/run/carom-affinity cannot be made"
     for path in "${paths[@]}"; do
         before=$(held "$path")
         # What was there before the first run is what --undo is for. /run is empty after a start, and so is the kernel's memory.
-        if ! grep -qsF -- "$path " "$memory"; then printf '%s %s\n' "$path" "$before" >>"$memory"; fi
+        if ! grep -qsF -- "$path " "$memory"; then
+            printf '%s %s\n' "$path" "$before" >>"$memory" || fail "$memory cannot be written"
+        fi
         if put "$path" "${wanted[$path]}"; then
             printf '%s %s (was %s)\n' "$path" "${wanted[$path]}" "${before:-unknown}"
         else
@@ -311,7 +368,7 @@ write_all() {
 }
 
 undo_all() {
-    local path before is_well=0
+    local path before is_well=0 left=()
     need_root
     [[ -e $memory ]] || fail 'nothing was changed since the machine was started'
     while read -r path before; do
@@ -323,9 +380,11 @@ undo_all() {
         else
             complain "$path does not take '$before'"
             is_well=1
+            # For another try. What could not be read before can never be written back.
+            if [[ -n $before ]]; then left+=("$path $before"); fi
         fi
     done <"$memory"
-    rm -- "$memory"
+    if ((${#left[@]} > 0)); then printf '%s\n' "${left[@]}" >"$memory"; else rm -- "$memory"; fi
     return "$is_well"
 }
 
@@ -337,13 +396,18 @@ if [[ $action == undo ]]; then
 fi
 choose_cpus
 for interface in "${interfaces[@]}"; do plan "$interface"; done
+if [[ $mode == apart && $action != show ]] && ((placed == 0)); then
+    fail '--mode apart: there is no interrupt to place, so nothing was written; to spread packets alone, take --mode shared'
+fi
 # Before anything is written, so that it is told also where something cannot be.
 if [[ $action != show ]]; then look_for_irqbalance; fi
+status=0
 case $action in
     show) for path in "${paths[@]}"; do printf '%s %s\n' "$path" "$(held "$path")"; done ;;
     dry-run) for path in "${paths[@]}"; do printf '%s %s\n' "$path" "${wanted[$path]}"; done ;;
-    write) write_all ;;
+    write) write_all || status=$? ;;
 esac
 if [[ $mode == apart && $action != show ]]; then
     printf 'in /etc/carom/carom.toml: cores = "%s"\n' "$(contract "${others[@]}")"
 fi
+exit "$status"

@@ -2,8 +2,9 @@
 # Makes the Debian package of carom from a program that is built already. `deploy/debian/package.sh --help` tells the
 # options; `make deb` builds the program first.
 #
-# The same input gives the same bytes, so that everybody can see that a package was made from what it is said to be made
-# from: no time but that of the last commit, no user but root, nothing of the machine that packs.
+# The same program and the same files give the same bytes, so that everybody can see that a package holds what it is said to
+# hold: no time but that of the last commit, no user but root, nothing of the machine that packs. That is said of packing
+# alone: a program has paths of the one who built it in it, so that two builds of one commit may differ.
 set -euo pipefail
 
 # Files are made with these rights, whatever the user's own habit is.
@@ -78,6 +79,9 @@ read_options() { # ARGUMENT...
     done
     [[ -f $binary && -x $binary ]] || refuse "--binary: $binary is not a program; \`make deb\` builds one"
     [[ -z $loadgen || (-f $loadgen && -x $loadgen) ]] || refuse "--loadgen: $loadgen is not a program"
+    # A name without a slash would be looked for among the commands, and some of the steps are done elsewhere.
+    binary=$(realpath -- "$binary")
+    if [[ -n $loadgen ]]; then loadgen=$(realpath -- "$loadgen"); fi
 }
 
 # ---- What is known of the package ----
@@ -106,10 +110,26 @@ read_version() {
     version=${version/-/\~}
 }
 
+# Whether the tree is a repository of its own, and not only unpacked somewhere inside of another.
+is_repository() {
+    local prefix
+    prefix=$(git -C "$root" rev-parse --show-prefix 2>/dev/null) && [[ -z $prefix ]]
+}
+
+# What differs from the last commit is packed as it is, since who tries a change wants that; but not without a word.
+warn_of_changes() {
+    local changed
+    is_repository || return 0
+    changed=$(git -C "$root" status --porcelain --untracked-files=no) || return 0
+    [[ -z $changed ]] || complain "warning: files that differ from the last commit, and are packed as they are: $(wc -l <<<"$changed")"
+}
+
 read_time() {
     if [[ -z ${SOURCE_DATE_EPOCH-} ]]; then
-        SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct 2>/dev/null) ||
+        SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct 2>"$work/git") || {
+            cat "$work/git" >&2
             fail 'there is no commit whose time could be used; set SOURCE_DATE_EPOCH'
+        }
     fi
     [[ $SOURCE_DATE_EPOCH =~ ^[0-9]+$ ]] || fail "SOURCE_DATE_EPOCH is not a number of seconds: $SOURCE_DATE_EPOCH"
     # dpkg-deb takes it for the outer archive.
@@ -160,12 +180,32 @@ put_settings() {
     put 0644 "$root/deploy/logrotate/carom" etc/logrotate.d/carom
 }
 
+# A document for the folder of documents, whose links lead to where things are installed. Of what is not, the words stay.
+put_document() { # SOURCE TARGET
+    put 0644 "$1" "$2"
+    sed -i \
+        -e 's,](\.\./,](,g' \
+        -e 's,](deploy/RUNBOOK\.md,](RUNBOOK.md,g' \
+        -e 's,](deploy/logrotate/,](../../../../etc/logrotate.d/,g' \
+        -e 's,](deploy/sysctl\.d/,](../../../lib/sysctl.d/,g' \
+        -e 's,](deploy/systemd/,](../../../lib/systemd/system/,g' \
+        -e 's,](deploy/,](../../carom/,g' \
+        -e 's,](container/,](../../carom/container/,g' \
+        -e 's,](src/api/openapi\.json),](openapi.json),g' \
+        -e 's,](CHANGELOG\.md,](NEWS.md,g' \
+        -e 's,](LICENSE-[A-Z]*),](copyright),g' \
+        -e 's,\[\([^]]*\)\](\(bench\|src\|tests\)/[^)]*),\1,g' \
+        "$stage/$2"
+}
+
 put_documents() {
     local doc=usr/share/doc/carom
     # Not compressed: the unit and the messages of the program name them as they are.
-    put 0644 "$root/README.md" "$doc/README.md"
-    put 0644 "$root/deploy/RUNBOOK.md" "$doc/RUNBOOK.md"
-    put 0644 "$root/CHANGELOG.md" "$doc/NEWS.md"
+    put_document "$root/README.md" "$doc/README.md"
+    put_document "$root/ARCHITECTURE.md" "$doc/ARCHITECTURE.md"
+    put_document "$root/deploy/RUNBOOK.md" "$doc/RUNBOOK.md"
+    put_document "$root/CHANGELOG.md" "$doc/NEWS.md"
+    put 0644 "$root/src/api/openapi.json" "$doc/openapi.json"
     put 0644 "$here/copyright" "$doc/copyright"
     # Debian's own form, with a pointer to what people want to read.
     {
@@ -185,10 +225,21 @@ put_documents() {
 put_examples() {
     local folder file
     for folder in container grafana haproxy keepalived nginx prometheus redis; do
-        for file in "$root/deploy/$folder"/*; do
-            put 0644 "$file" "usr/share/carom/$folder/${file##*/}"
-        done
+        while read -r file; do
+            put 0644 "$root/$file" "usr/share/carom/$folder/${file##*/}"
+        done < <(files_of "deploy/$folder")
     done
+    sed -i -e 's,](\.\./\.\./README\.md,](../../doc/carom/README.md,g' -e 's,](\.\./RUNBOOK\.md,](../../doc/carom/RUNBOOK.md,g' \
+        "$stage/usr/share/carom/container/README.md"
+}
+
+# The files of a folder: those that git knows, where it is asked, and not what an editor may have left beside them.
+files_of() { # FOLDER
+    if is_repository; then
+        git -C "$root" ls-files -- "$1"
+    else
+        (cd -- "$root" && printf '%s\n' "$1"/*)
+    fi
 }
 
 # ---- The archive ----
@@ -229,6 +280,7 @@ mkdir "$stage"
 arch=$(dpkg --print-architecture)
 read_version
 read_time
+warn_of_changes
 put_programs
 read_depends "$stage"/usr/bin/*
 put_settings

@@ -105,7 +105,7 @@ finish() {
             tail -n 15 "$log" >&2
         done
     fi
-    umount "$system/proc" "$system/sys" 2>/dev/null
+    umount "$system/proc" "$system/sys" "$system/var/log/carom" 2>/dev/null
     rm -rf --one-file-system -- "$work"
     exit "$status"
 }
@@ -129,8 +129,8 @@ make_root() {
         # apt may have a proxy that other programs do not know of.
         http_proxy=${http_proxy-$(apt-config dump --format '%v' Acquire::http::Proxy)}
         if [[ -n $http_proxy ]]; then export http_proxy; else unset http_proxy; fi
-        # adduser is what the package depends on, curl what it is tried with.
-        debootstrap --variant=minbase --include=adduser,curl "$codename" "$system" "$address" >"$work/debootstrap.log" 2>&1 ||
+        # adduser and procps are what the package depends on, curl and logrotate what it is tried with.
+        debootstrap --variant=minbase --include=adduser,curl,logrotate,procps "$codename" "$system" "$address" >"$work/debootstrap.log" 2>&1 ||
             fail 'debootstrap failed'
         # What was fetched is in the root now.
         rm -f "$system"/var/cache/apt/archives/*.deb
@@ -140,6 +140,9 @@ make_root() {
     else
         tar -C "$system" --numeric-owner -xf "$cache"
     fi
+    # One that was made for an earlier state of this script may have less in it.
+    inside dpkg-query --show adduser curl logrotate procps >/dev/null 2>&1 ||
+        fail "the root in $cache lacks what is needed now; delete it, and it is made anew"
     # What of the kernel is allowed, and which CPUs there are.
     mount -t proc proc "$system/proc"
     mount -t sysfs -o ro sysfs "$system/sys"
@@ -161,10 +164,14 @@ build_package() {
         }
     fi
     cp -- "$package" "$system/root/carom.deb"
+    # The same under an earlier version, to upgrade from.
+    dpkg-deb --raw-extract "$package" "$work/earlier"
+    sed -i 's/^Version: .*/Version: 0~earlier/' "$work/earlier/DEBIAN/control"
+    dpkg-deb --root-owner-group -Zgzip -z1 --build "$work/earlier" "$system/root/carom-earlier.deb" >"$work/dpkg-deb.log"
 }
 
-install_package() {
-    inside dpkg --install /root/carom.deb >"$work/dpkg.log" 2>&1 || fail 'the package cannot be installed'
+install_package() { # [EARLIER]
+    inside dpkg --install "/root/carom${1-}.deb" >"$work/dpkg.log" 2>&1 || fail 'the package cannot be installed'
 }
 
 # Checks type, owner and mode of a file.
@@ -220,7 +227,8 @@ read_limits() {
     if [[ $hard != unlimited ]] && ((hard * 1024 < locked_bytes)); then locked_bytes=$((hard * 1024)); fi
 }
 
-# Starts exactly what the unit starts, as its user, within its limits. Only the ports are any that are free.
+# Starts exactly what the unit starts, as its user, within its limits. Only the ports are any that are free,
+# and there is an access log.
 start_service() {
     local command
     read -ra command <<<"$(of_unit ExecStart)"
@@ -228,6 +236,7 @@ start_service() {
     rm -f "$work/service.out"
     prlimit --nofile="$files" --memlock="$locked_bytes" \
         env -i PATH=/usr/sbin:/usr/bin CAROM_LISTEN=127.0.0.1:0 CAROM_ADMIN_LISTEN=127.0.0.1:0 \
+        CAROM_ACCESS_LOG_FILE=/var/log/carom/access.log \
         chroot "$system" setpriv --reuid carom --regid carom --clear-groups --no-new-privs --bounding-set=-all \
         "${command[@]}" >"$work/service.out" 2>"$work/service.log" &
     node=$!
@@ -283,11 +292,22 @@ has_ended() {
     [[ ${stat##*) } == Z* ]]
 }
 
+# What the machine does once a day, while carom writes.
+rotate() {
+    local log=$system/var/log/carom/access.log
+    wait_until 'a line in the access log' test -s "$log"
+    inside logrotate --force /etc/logrotate.conf >"$work/logrotate.log" 2>&1 || fail 'logrotate does not move the access log away'
+    compgen -G "$log-*" >/dev/null || fail 'the access log is where it was'
+    wait_until 'a new access log' test -e "$log"
+    expect_file /var/log/carom/access.log 'regular empty file carom:carom 640'
+}
+
 try_service() {
-    say 'serve as the unit does, shorten and follow'
+    say 'serve as the unit does, shorten and follow, move the access log away'
     start_service
     shorten
     follow
+    rotate
     kill -TERM "$node"
     wait_for_end
 }
@@ -295,7 +315,7 @@ try_service() {
 # ---- Upgrade and removal ----
 
 try_upgrade() {
-    say 'install once more: settings and links stay'
+    say 'upgrade: settings and links stay'
     printf '# ours\n' >>"$system/etc/carom/carom.toml"
     install_package
     check_installed
@@ -312,6 +332,12 @@ try_removal() {
     inside dpkg --remove carom >"$work/dpkg.log" 2>&1 || fail 'the package cannot be removed'
     [[ ! -e $system/usr/bin/carom ]] || fail 'the program is still there'
     expect_file /etc/carom/carom.toml 'regular file root:carom 640'
+    # What purging does, where the logs are on a file system of their own.
+    mount -t tmpfs tmpfs "$system/var/log/carom"
+    touch "$system/var/log/carom/access.log"
+    inside /var/lib/dpkg/info/carom.postrm purge >"$work/dpkg.log" 2>&1 || fail 'a mount of the logs is in the way of a purge'
+    [[ -z $(ls -A "$system/var/log/carom") ]] || fail 'the logs of a mount are still there'
+    umount "$system/var/log/carom"
     inside dpkg --purge carom >"$work/dpkg.log" 2>&1 || fail 'the package cannot be purged'
     [[ ! -e $system/etc/carom/carom.toml ]] || fail 'the settings are still there'
     [[ ! -e $system/var/log/carom ]] || fail 'the logs are still there'
@@ -446,6 +472,7 @@ try_container() {
     crun --root "$work/crun" kill "$container" TERM
     wait_for_end
     container=''
+    try_repair "$profile"
 
     say 'the same without io_uring: exit code 10'
     sed 's/"io_uring_enter", "io_uring_register", "io_uring_setup"/"getpid"/' "$profile" >"$work/without.json"
@@ -455,11 +482,45 @@ try_container() {
     ((ending == 10)) || fail "without io_uring it ends with $ending"
     grep -q 'io_uring' "$work/without.log" || fail 'it does not say that io_uring is missing'
 
-    say 'what the list leaves out is refused'
+    say 'what the list leaves out is refused: namespaces, and processes beside the first'
     make_bundle "$profile" '["/usr/bin/unshare", "--user", "/usr/bin/true"]'
     ended_container unshare
     ((ending != 0)) || fail 'a namespace can be made'
     grep -q 'unshare failed' "$work/unshare.log" || fail 'it was not refused for what it did'
+    # Something behind it, without which bash would not start a process but become it.
+    make_bundle "$profile" '["/usr/bin/bash", "-c", "/usr/bin/id; exit 7"]'
+    local since=$SECONDS
+    ended_container shell
+    ((SECONDS - since < 10)) || fail 'a shell that cannot start anything tries for long'
+    if grep -q 'uid=' "$work/shell.out"; then fail 'a shell can start another program'; fi
+    grep -q 'fork' "$work/shell.log" || fail 'the shell does not say that it cannot start a process'
+}
+
+# A node whose journal is damaged keeps the damaged one under a second name, which is a system call of its own.
+try_repair() { # SECCOMP-FILE
+    local journal=$work/data/links/0.jnl at
+    say 'the same with a byte of the journal changed: it is repaired'
+    make_bundle "$1" '["/usr/bin/carom", "serve"]'
+    start_container fills
+    wait_for_service fills
+    shorten
+    shorten
+    crun --root "$work/crun" kill "$container" KILL
+    wait_until 'the end of the node' has_ended
+    wait "$node" || true
+    node=''
+    container=''
+    # The last but one: what is wrong at the very end is a write that was cut off, and no damage.
+    at=$(grep -abo 'example.com/a/long' "$journal" | tail -n 2 | head -n 1)
+    [[ -n $at ]] || fail "the links are not in $journal"
+    printf X | dd of="$journal" bs=1 seek="${at%%:*}" conv=notrunc status=none
+    start_container repairs
+    wait_for_service repairs
+    compgen -G "$work/data/links/*.damaged-*" >/dev/null || fail 'nothing was repaired'
+    follow
+    crun --root "$work/crun" kill "$container" TERM
+    wait_for_end
+    container=''
 }
 
 # ---- All of it ----
@@ -487,7 +548,7 @@ mkdir "$system"
 make_root
 say 'build and install the package'
 build_package
-install_package
+install_package -earlier
 check_installed
 read_limits
 try_service
