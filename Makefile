@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential chromium curl dpkg-dev haproxy keepalived libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux zbar-tools
+PACKAGES := build-essential chromium chromium-driver curl dpkg-dev haproxy keepalived libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux zbar-tools
 # How long `make fuzz` works on each target, in seconds.
 TIME ?= 600
 # How many cases `make soak` tries for each property; the usual number is 256.
@@ -20,7 +20,7 @@ build: rust ## Build the server and its load generator for use
 	cargo build --release --locked -p carom -p carom-loadgen
 
 .PHONY: test
-test: packages rust ## Install what tests need (as root), then run every test
+test: packages page-tools rust ## Install what tests need (as root), then run every test
 	@if cargo nextest --version >/dev/null 2>&1; then \
 		cargo nextest run --workspace --locked --no-fail-fast --no-tests=pass; \
 		cargo test --workspace --locked --doc; \
@@ -48,7 +48,7 @@ fuzz: rust ## Fuzz every target for TIME seconds each; installs cargo-fuzz where
 	done
 
 .PHONY: soak
-soak: packages rust ## Run the tests optimised, with CASES cases for each property
+soak: packages page-tools rust ## Run the tests optimised, with CASES cases for each property
 	PROPTEST_CASES=$(CASES) CAROM_OUTAGE_SECONDS=60 CAROM_FLEET_ROUNDS=30 CAROM_SIM_SCHEDULES=3000000 CAROM_CHANGES=1000 CAROM_REDIRECTS=1000000 CAROM_GUESSES=1000000 \
 		cargo test --release --workspace --locked --no-fail-fast
 
@@ -102,9 +102,20 @@ packages:
 			echo "install them: sudo apt-get install $${missing[*]}" >&2; exit 1; \
 		fi; \
 	else \
-		for command in cc chromium curl dpkg-deb dpkg-shlibdeps h2load haproxy keepalived logrotate mount nghttp nginx openssl perl prlimit promtool redis-server rsvg-convert setpriv shellcheck slowhttptest systemd-analyze unshare zbarimg; do \
+		for command in cc chromium chromedriver curl dpkg-deb dpkg-shlibdeps h2load haproxy keepalived logrotate mount nghttp nginx openssl perl prlimit promtool redis-server rsvg-convert setpriv shellcheck slowhttptest systemd-analyze unshare zbarimg; do \
 			command -v "$$command" >/dev/null || { echo "missing: $$command" >&2; exit 1; }; \
 		done; \
+	fi
+
+# What looks at pages as tests have them: axe-core and html-validate. Nothing of it is needed to build or to run carom.
+.PHONY: page-tools
+page-tools: packages
+	@if [ ! -d tests/npm/node_modules/html-validate ]; then \
+		if ! command -v npm >/dev/null && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nodejs npm; \
+		fi; \
+		command -v npm >/dev/null || { echo 'missing: npm, which installs what looks at pages' >&2; exit 1; }; \
+		npm install --prefix tests/npm --no-package-lock --no-fund --no-audit --silent; \
 	fi
 
 .PHONY: rust

@@ -130,7 +130,7 @@ fn render_pulse(page: &mut String, status: &Value) {
 
 fn render_cores(page: &mut String, status: &Value) {
     page.push_str(
-        "<h2>Cores</h2><div class=\"wide\"><table><thead><tr><th>core</th><th>CPU</th><th>links</th><th>MiB</th><th>connections</th>\
+        "<h2>Cores</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Cores\"><table><thead><tr><th>core</th><th>CPU</th><th>links</th><th>MiB</th><th>connections</th>\
          <th>redirects</th><th>misses</th><th>asked others</th><th>from copies</th><th>answered others</th><th>codes ready</th><th>p50 µs</th><th>p99 µs</th><th>max µs</th></tr></thead><tbody>",
     );
     for core in status["cores"].as_array().into_iter().flatten() {
@@ -202,7 +202,7 @@ fn render_limits(page: &mut String, status: &Value) {
 
 fn render_certificates(page: &mut String, status: &Value) {
     let Some(certificates) = status["tls"]["certificates"].as_array() else { return };
-    page.push_str("<h2>Certificates</h2><div class=\"wide\"><table><thead><tr><th>names</th><th>valid until</th><th>file</th></tr></thead><tbody>");
+    page.push_str("<h2>Certificates</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Certificates\"><table><thead><tr><th>names</th><th>valid until</th><th>file</th></tr></thead><tbody>");
     for certificate in certificates {
         let names = certificate["names"].as_array().into_iter().flatten();
         let names: Vec<&str> = names.filter_map(Value::as_str).collect();
@@ -233,7 +233,7 @@ fn render_fleet(page: &mut String, status: &Value) {
         let _ = write!(page, "<div class=\"card\"><b>{number}</b><span>{label}</span></div>");
     }
     page.push_str(
-        "</div><div class=\"wide below\"><table><thead><tr><th>node</th><th>version</th><th>state</th><th>to bring</th>\
+        "</div><div class=\"wide below\" tabindex=\"0\" role=\"region\" aria-label=\"Nodes of the fleet\"><table><thead><tr><th>node</th><th>version</th><th>state</th><th>to bring</th>\
          <th>behind, ms</th><th>silent, s</th></tr></thead><tbody>",
     );
     for node in fleet["nodes"].as_array().into_iter().flatten() {

@@ -1,0 +1,202 @@
+//! The pages for people, as a browser shows them: by mouse and by keyboard, with script and without, on a phone and on a screen, in light and dark.
+
+use serde_json::{Value, json};
+
+use crate::browser::{Browser, ENTER, PHONE, SCREEN, SPACE, TAB, are_sound};
+use crate::http::Wire;
+use crate::node::{Node, Setup, wait_until};
+
+const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
+
+/// A node whose short URLs are where it listens, so that a browser can follow them.
+fn node(dir: &std::path::Path) -> Node {
+    Setup::new(dir).env("CAROM_PAGES_TITLE", "Go").env("CAROM_PAGES_ACCENT", "#0a7d5a").start()
+}
+
+/// A page of the node itself, where links may lead without leaving this machine.
+fn landing() -> Node {
+    let dir = tempfile::tempdir().unwrap().keep();
+    Setup::new(&dir).start()
+}
+
+#[test]
+fn a_link_is_shortened_copied_and_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, landing) = (node(dir.path()), landing());
+    let mut browser = Browser::open();
+    // The landing page of the other node has no icon, which browsers ask for by themselves.
+    browser.expect("favicon.ico");
+    browser.allow_clipboard();
+    browser.go(&node.url("/"));
+    assert_eq!(browser.title(), "Shorten a link - Go");
+    browser.fill("#longUrl", &landing.url("/"));
+    browser.click("summary");
+    browser.fill("#customSlug", "by-browser");
+    browser.click("button.button");
+    assert_eq!(browser.text("#short-url"), node.url("/by-browser"));
+    // The picture is there and has a size.
+    wait_until("a picture", || browser.value("document.querySelector('.qr img').naturalWidth > 0") == true);
+    browser.click("#copy");
+    wait_until("a word about it", || browser.text("#copied") == "Copied.");
+    assert_eq!(browser.value("navigator.clipboard.readText()"), json!(node.url("/by-browser")));
+    browser.click("#short-url");
+    wait_until("the target", || browser.url() == landing.url("/"));
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn mistakes_are_told_beside_their_fields() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    node.wire().shorten_as("taken", TARGET);
+    let mut browser = Browser::open();
+    // The answer to a form with mistakes is a 400, which the console tells of.
+    browser.expect("status of 400");
+    browser.expect("favicon.ico");
+    browser.go(&node.url("/"));
+    browser.fill("#longUrl", TARGET);
+    browser.click("summary");
+    browser.fill("#customSlug", "taken");
+    browser.click("button.button");
+    assert_eq!(browser.text("#customSlug-error"), "Another link has this ending.");
+    assert_eq!(browser.attribute("#customSlug", "aria-invalid"), "true");
+    assert_eq!(browser.value("document.querySelector('#longUrl').value"), json!(TARGET));
+    browser.is_accessible();
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn everything_can_be_done_by_keyboard() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    let mut browser = Browser::open();
+    browser.expect("favicon.ico");
+    browser.go(&node.url("/"));
+    // The first field has the focus already.
+    wait_until("the focus", || browser.value("document.activeElement.id") == "longUrl");
+    browser.press(TARGET);
+    browser.press(TAB);
+    browser.press(SPACE);
+    browser.press(TAB);
+    browser.press("typed");
+    browser.press(ENTER);
+    wait_until("the result", || browser.title() == "Your short link - Go");
+    assert_eq!(browser.text("#short-url"), node.url("/typed"));
+    // Where the focus is can be seen.
+    browser.press(TAB);
+    let outline = browser.value("getComputedStyle(document.activeElement).outlineStyle");
+    assert_eq!((browser.value("document.activeElement.id"), outline), (json!("short-url"), json!("solid")));
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn without_script_only_the_copy_button_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    let mut browser = Browser::open();
+    browser.expect("favicon.ico");
+    browser.switch_scripts_off();
+    browser.go(&node.url("/"));
+    browser.fill("#longUrl", TARGET);
+    browser.fill("#longUrl", ENTER);
+    wait_until("the result", || browser.title() == "Your short link - Go");
+    assert!(browser.text("#short-url").starts_with(&node.url("/")));
+    assert_eq!(browser.text("#copy"), "", "it cannot be seen");
+    assert!(browser.text("dl").contains(TARGET));
+    browser.close();
+    node.terminate();
+}
+
+/// Every public page, by a name and its path.
+fn every_page(node: &Node) -> Vec<(&'static str, String)> {
+    let mut wire = node.wire();
+    let evil = "\u{202e}<script>alert(1)</script>\"'&";
+    let long = format!("https://xn--bcher-kva.example/{}", "x".repeat(1_900));
+    wire.create(
+        &json!({"longUrl": long, "customSlug": "long", "title": format!("{evil}{}", "t".repeat(400)), "tags": [evil]}),
+    );
+    wire.create(&json!({"longUrl": TARGET, "customSlug": "over", "archived": true}));
+    [("home", "/"), ("preview", "/long+"), ("missing", "/none"), ("over", "/over")]
+        .map(|(name, path)| (name, node.url(path)))
+        .into()
+}
+
+#[test]
+fn every_page_is_for_everybody_on_a_phone_and_on_a_screen_in_light_and_dark() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    let mut browser = Browser::open();
+    for text in ["status of 404", "status of 410", "favicon.ico"] {
+        browser.expect(text);
+    }
+    for (name, url) in every_page(&node) {
+        browser.go(&url);
+        for size in [PHONE, SCREEN] {
+            browser.resize(size);
+            browser.fits();
+            for scheme in ["light", "dark"] {
+                browser.prefer(scheme);
+                browser.is_accessible();
+                let colour = browser.value("getComputedStyle(document.body).backgroundColor");
+                let expected = if scheme == "dark" { "rgb(18, 22, 28)" } else { "rgb(246, 247, 249)" };
+                assert_eq!(colour, json!(expected), "{name}");
+            }
+        }
+        assert_eq!(browser.value("typeof alerted"), json!("undefined"));
+        browser.has_no_complaints();
+    }
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn every_page_is_sound_html_and_loads_nothing_from_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    let mut pages = Vec::new();
+    for (name, url) in every_page(&node) {
+        let path = url.split_once(&node.public.to_string()).unwrap().1.to_owned();
+        pages.push((name, html(node.wire(), "GET", &path, "")));
+    }
+    pages.push(("made", html(node.wire(), "POST", "/", "longUrl=https%3A%2F%2Fexample.org%2F&maxVisits=3")));
+    pages.push(("wrong", html(node.wire(), "POST", "/", "longUrl=nothing&maxVisits=none&tags=a")));
+    let pages: Vec<(&str, &str)> = pages.iter().map(|(name, html)| (*name, html.as_str())).collect();
+    are_sound(&pages);
+    for (name, html) in &pages {
+        for source in html.split("src=\"").skip(1).chain(html.split("<link").skip(1)) {
+            assert!(!source.split('>').next().unwrap().contains("://"), "{name}: {source}");
+        }
+    }
+    node.terminate();
+}
+
+fn html(mut wire: Wire, method: &str, path: &str, body: &str) -> String {
+    let fields = "Accept: text/html\r\nContent-Type: application/x-www-form-urlencoded\r\n";
+    wire.ask(method, path, fields, body.as_bytes()).text().to_owned()
+}
+
+#[test]
+fn the_status_page_complains_of_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    let mut browser = Browser::open();
+    browser.expect("favicon.ico");
+    browser.go(&format!("http://{}/status", node.admin));
+    for size in [PHONE, SCREEN] {
+        browser.resize(size);
+        browser.fits();
+        for scheme in ["light", "dark"] {
+            browser.prefer(scheme);
+            browser.is_accessible();
+        }
+    }
+    // It lives: what is drawn is renewed by itself.
+    let before: Value = browser.value("document.querySelector('main').innerText");
+    node.wire().shorten(TARGET);
+    wait_until("a page that has changed", || browser.value("document.querySelector('main').innerText") != before);
+    browser.close();
+    node.terminate();
+}
