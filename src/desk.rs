@@ -23,14 +23,13 @@ use carom_shards::{Code, CoreId, Policy};
 pub use self::gather::Gathered;
 use self::gather::Gathers;
 pub use self::told::Tellers;
-use crate::apps::Scope;
 use crate::apps::registry::Keyring;
 use crate::apps::usage::App;
 use crate::domains::Domains;
 use crate::guard::Guard;
 use crate::hosts::{Hosts, host_of};
-use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX, LONG_REQUESTS_MAX};
-use crate::listing::{ListAnswer, ListRequest};
+use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, CODES_LENT, FETCH_TIME_MAX, LONG_REQUESTS_MAX};
+use crate::listing::{Filter, ListAnswer, ListRequest};
 use crate::mail::{
     AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ListQueues, LookUpQueue, Page, PageQueue,
     PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
@@ -66,6 +65,7 @@ enum Reply {
     Store(StoreAnswer),
     Looked(Looked),
     Latency(Box<LatencySummary>),
+    Lent(Vec<Code>),
     Page(Page),
 }
 
@@ -214,6 +214,8 @@ pub struct Desk {
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
     code_batch: Cell<u64>,
+    /// Whom it asks for codes next, if it has none of its own.
+    next_lender: Cell<usize>,
     /// Whether tasks have left something for the loop since it last looked.
     called: Cell<bool>,
 }
@@ -256,6 +258,7 @@ impl Desk {
             spare_codes: RefCell::default(),
             code_waiters: RefCell::default(),
             code_batch: Cell::new(0),
+            next_lender: Cell::new(0),
             called: Cell::new(false),
         }
     }
@@ -340,6 +343,9 @@ impl Desk {
                 self.stats().code_wait_errors.add(1);
                 return Err(NoCode);
             }
+            if self.borrow_codes(deadline).await {
+                continue;
+            }
             poll_fn(|context| {
                 if self.code_batch.get() != batch || Instant::now() >= deadline {
                     return Poll::Ready(());
@@ -351,15 +357,37 @@ impl Desk {
         }
     }
 
+    /// Asks a core for some of its codes, where this is none: nobody fills a segment for the admin listener. Whether some came.
+    async fn borrow_codes(&self, deadline: Instant) -> bool {
+        let cores = self.counters.cores.len() - 1;
+        if self.me.index() < cores {
+            return false;
+        }
+        let lender = self.next_lender.get() % cores;
+        self.next_lender.set(lender + 1);
+        let place = self.expect_reply_within(deadline.saturating_duration_since(Instant::now()));
+        let ticket = Ticket { core: self.me, token: place.token };
+        self.counters.post.to(CoreId(lender as u16)).post(ToCore::Lend(ticket));
+        let Some(Reply::Lent(codes)) = place.reply().await else { return false };
+        let has_some = !codes.is_empty();
+        self.spare_codes.borrow_mut().extend(codes);
+        has_some
+    }
+
+    /// Waits so long, or some milliseconds longer.
+    pub async fn rest(&self, time: Duration) {
+        self.expect_reply_within(time).reply().await;
+    }
+
     /// Gives back a code that nobody has heard of.
     pub fn give_code_back(&self, code: Code) {
         self.spare_codes.borrow_mut().push(code);
     }
 
     /// Reads a page of the store: what there is behind a key of those links. `None` when nobody answered in time.
-    pub async fn page(&self, behind: Vec<u8>, scope: Scope) -> Option<Page> {
+    pub async fn page(&self, behind: Vec<u8>, filter: Arc<Filter>) -> Option<Page> {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
-        let request = PageRequest { behind, scope, ticket: Ticket { core: self.me, token: place.token } };
+        let request = PageRequest { behind, filter, ticket: Ticket { core: self.me, token: place.token } };
         self.counters.page_reader.try_send(request).ok()?;
         match place.reply().await {
             Some(Reply::Page(page)) => Some(page),
@@ -524,6 +552,18 @@ impl Desk {
         } else {
             self.bring(token, Reply::Store(answer));
         }
+    }
+
+    /// Codes for another core, as long as enough are left.
+    pub fn lend_codes(&self) -> Vec<Code> {
+        let spare = self.codes_remaining().saturating_sub(CODES_LENT).min(CODES_LENT);
+        let mut codes = self.codes.borrow_mut();
+        (0..spare).map_while(|_| codes.take()).collect()
+    }
+
+    /// Brings codes of another core.
+    pub fn bring_lent(&self, token: u64, codes: Vec<Code>) {
+        self.bring(token, Reply::Lent(codes));
     }
 
     /// Brings a page of the store.

@@ -187,6 +187,22 @@ pub const ADMIN_DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 /// Codes a core holds ready. 10,000 creates a second on one core leave the replenisher more than a second to answer.
 pub const CODES_QUEUE_LEN: usize = 16_384;
 
+/// Browsers that are signed in at the console at once; with more, the one that was left alone for longest is signed out.
+pub const SESSIONS_MAX: usize = 256;
+
+/// For how long a session at the console may be left alone. An open page that tells what goes on is use.
+pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(2 * 3_600);
+
+/// For how long it lasts in any case: a working day.
+pub const SESSION_TIME_MAX: Duration = Duration::from_secs(12 * 3_600);
+
+/// Pages of the console that are told at once what goes on: each asks every core for its latencies once a second.
+pub const WATCHERS_MAX: usize = 64;
+
+/// Codes that a core lends at once to the admin listener, and keeps for itself at least: some for a person who makes links by
+/// hand, and a message for each 64 lines of an import.
+pub const CODES_LENT: usize = 64;
+
 /// Below this many codes left, the replenisher prepares the next segment.
 pub const CODES_LOW: usize = 2_000;
 

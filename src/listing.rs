@@ -121,6 +121,39 @@ pub struct Filter {
     pub without_used_up: bool,
     /// Not those whose time is over.
     pub without_over: bool,
+    /// Those of which this is true.
+    pub condition: Option<Condition>,
+}
+
+/// What becomes of whoever follows a link now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Condition {
+    /// It leads on.
+    Active,
+    /// Its time has not come.
+    Scheduled,
+    /// Its time is over.
+    Ended,
+    /// It is put away.
+    Archived,
+    /// It was followed as often as it may be.
+    UsedUp,
+}
+
+impl Condition {
+    /// All, by the names that callers use.
+    pub const NAMES: [(&'static str, Condition); 5] = [
+        ("active", Condition::Active),
+        ("scheduled", Condition::Scheduled),
+        ("ended", Condition::Ended),
+        ("archived", Condition::Archived),
+        ("usedUp", Condition::UsedUp),
+    ];
+
+    /// That of a name.
+    pub fn parse(text: &str) -> Option<Condition> {
+        Condition::NAMES.iter().find(|(name, _)| *name == text).map(|(_, condition)| *condition)
+    }
 }
 
 impl Filter {
@@ -130,6 +163,7 @@ impl Filter {
             || self.has_all()
             || self.without_used_up
             || self.without_over
+            || self.condition.is_some()
             || self.scope.domains().is_some() && (self.scope.app().is_some() || self.domain_shelves().is_none())
     }
 
@@ -208,7 +242,7 @@ pub struct ListQuery {
 impl ListQuery {
     /// Whether the indexes say nearly all that the page needs. Else links may have to be looked at one by one.
     pub fn is_by_index(&self) -> bool {
-        self.order.field == OrderField::DateCreated && self.filter.term.is_none()
+        self.order.field == OrderField::DateCreated && self.filter.term.is_none() && self.filter.condition.is_none()
     }
 
     /// What stands for the list that this is a page of. A cursor belongs to one list.
@@ -361,6 +395,17 @@ pub enum ListRequest {
     Tags(Box<TagQuery>),
     /// The codes of links that crawlers may follow.
     Crawlable(Option<DomainId>),
+    /// How many links each of these lists has: such as stand in one run of an index, and need nothing but counting.
+    Counts(Vec<Filter>),
+    /// The links that were followed most in some hours.
+    Top {
+        /// The first, counted from 1970 UTC.
+        from_hour: u32,
+        /// The first that is not meant.
+        to_hour: u32,
+        /// How many.
+        count: usize,
+    },
 }
 
 impl ListRequest {
@@ -370,6 +415,7 @@ impl ListRequest {
             ListRequest::Links(query) => !query.is_by_index(),
             ListRequest::Tags(query) => query.with_visits,
             ListRequest::Crawlable(_) => false,
+            ListRequest::Counts(_) | ListRequest::Top { .. } => true,
         }
     }
 }
@@ -383,6 +429,8 @@ pub enum ListAnswer {
     Tags(TagPage),
     /// The newest codes of links that crawlers may follow, one a line of a `robots.txt`.
     Crawlable(Arc<str>),
+    /// How many links each list has; `None` where they are not counted yet.
+    Counts(Vec<Option<u64>>),
     /// The list has too many links to sort them in this order.
     TooManyToSort,
     /// The page begins behind what is looked at for one answer.

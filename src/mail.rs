@@ -23,7 +23,7 @@ use crate::fleet::{Echo, Partition, State};
 use crate::hosts::Hosts;
 use crate::limits::ALLOWANCE_QUEUE_LEN;
 use crate::link::{Due, Link, Reuse, Version};
-use crate::listing::{ListAnswer, ListRequest};
+use crate::listing::{Filter, ListAnswer, ListRequest};
 use crate::patch::Patch;
 use crate::record::DamagedRange;
 use crate::stats::LatencySummary;
@@ -313,8 +313,8 @@ pub enum LookedUp {
 pub struct PageRequest {
     /// The key behind which it begins; empty for the first.
     pub behind: Vec<u8>,
-    /// Of whose links.
-    pub scope: Scope,
+    /// Which links.
+    pub filter: Arc<Filter>,
     /// Whom to tell.
     pub ticket: Ticket,
 }
@@ -577,6 +577,15 @@ pub enum ToCore {
     },
     /// Fresh codes are in the core's queue: tasks that wait for one should look again.
     CodesReady,
+    /// Give some fresh codes to one that has none of its own: the admin listener.
+    Lend(Ticket),
+    /// Codes that were lent; none where the other core needs its own.
+    Lent {
+        /// The number that the core gave to the task.
+        token: u64,
+        /// The codes.
+        codes: Vec<Code>,
+    },
     /// Report the latency quantiles to a ticket.
     Report(Ticket),
     /// Latency quantiles that the core asked another for.

@@ -290,8 +290,8 @@ impl Node {
         .map_err(|error| thread_exit("the store's writer", &error))?;
         let (reader_queue, mut readers) = readers::start(&links, &post, &stats, &counted.visits)
             .map_err(|error| thread_exit("the store's readers", &error))?;
-        let (pages, page_threads) =
-            pages::start(&links, &post, &stats).map_err(|error| thread_exit("the reader of exports", &error))?;
+        let (pages, page_threads) = pages::start(&links, &post, &stats, Arc::new(counted.visits.clone()))
+            .map_err(|error| thread_exit("the reader of exports", &error))?;
         readers.extend(page_threads);
         let (lists, listers) = listers::start(&ListerSetup {
             catalog: Arc::clone(&catalog),
@@ -369,6 +369,7 @@ impl Node {
             has_form: settings.pages.has_form,
             trusts_admin: config::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
             admin_hosts: listeners::names_of_admin(settings),
+            settings: settings.shown(),
         });
         let sources = std::mem::take(&mut replenisher.sources);
         let watched = core_stats.iter().take(cores.get()).cloned().collect();

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::alarms::{Alarm, Alarms};
 use crate::durations::{DurationStats, Spread};
@@ -296,7 +297,7 @@ impl NodeStats {
 }
 
 /// Quantiles of one core's latencies, in microseconds, from the receipt of a request to its answer being queued.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct LatencySummary {
     /// Requests measured.
     pub count: u64,
@@ -310,8 +311,17 @@ pub struct LatencySummary {
     pub p999: f64,
     /// The slowest.
     pub max: f64,
+    /// Each latency that the core tells from others, in nanoseconds, and how many requests had it; the shortest first.
+    pub steps: Vec<(u64, u64)>,
+}
+
+impl LatencySummary {
     /// All of them by buckets.
-    pub spread: Spread,
+    pub fn spread(&self) -> Spread {
+        let mut spread = Spread::default();
+        self.steps.iter().for_each(|(nanos, count)| spread.add(Duration::from_nanos(*nanos), *count));
+        spread
+    }
 }
 
 /// The present instant in nanoseconds since 1970 UTC: a number that is hardly ever given twice.

@@ -1,4 +1,5 @@
-//! The router of the admin listener: health, readiness, status, and apps with their keys. Not for the public.
+//! The router of the admin listener: health, readiness, status, apps with their keys, and the console with the REST API under
+//! its sessions. Not for the public.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
@@ -9,16 +10,17 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 
+use super::console::Console;
 use super::problem::Problem;
-use super::{Answer, Context, Service, Site, accepts_html, answer, apps, is_read, json, metrics, status, with};
-use crate::apps::Role;
+use super::{Answer, Context, Service, Site, accepts_html, answer, apps, is_read, json, metrics, routes, status, with};
 use crate::desk::Desk;
 
 /// What answers the requests of the admin listener.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
     let context = Context::of(desk, site);
+    let console: Rc<Console> = Rc::default();
     Rc::new(move |request| {
-        let context = context.clone();
+        let (context, console) = (context.clone(), Rc::clone(&console));
         Box::pin(async move {
             let path = request.uri().path().to_owned();
             // Health is asked for by balancers, which name all kinds of hosts, and tells nothing.
@@ -28,8 +30,10 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
                 return problem.into_answer();
             }
             match path.split('/').skip(1).collect::<Vec<_>>()[..] {
-                ["apps", ref rest @ ..] => route_apps(&context, rest, request).await,
-                ["status" | "shorturl_status" | "metrics"] => match context.may_manage(&request) {
+                ["admin", ref rest @ ..] => context.console(&console, rest, request).await,
+                ["rest", ref rest @ ..] => context.api_of_console(&console, &path, rest, request).await,
+                ["apps", ref rest @ ..] => route_apps(&context, &console, rest, request).await,
+                ["status" | "shorturl_status" | "metrics"] => match context.may_manage(&console, &request) {
                     Ok(()) => route(&context.desk, &request).await,
                     Err(problem) => problem.into_answer(),
                 },
@@ -49,7 +53,11 @@ impl Context {
             return Err(Problem::forbidden(why));
         }
         let origin = request.headers().get(header::ORIGIN).map(HeaderValue::as_bytes);
-        let is_own = |origin: &[u8]| origin.strip_prefix(b"http://").is_some_and(|own| own.eq_ignore_ascii_case(host));
+        // Something in front of us may speak TLS.
+        let is_own = |origin: &[u8]| {
+            let own = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+            own.is_some_and(|own| own.eq_ignore_ascii_case(host))
+        };
         match origin {
             Some(origin) if !is_own(origin) => Err(Problem::forbidden("Pages of other origins may not ask here.")),
             _ => Ok(()),
@@ -57,12 +65,29 @@ impl Context {
     }
 
     /// Whether whoever asks may see how the node is, and manage apps: on loopback everybody, unless a key is asked for there too;
-    /// elsewhere who shows a key for it.
-    fn may_manage<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+    /// elsewhere who shows a key for it, or is signed in at the console.
+    fn may_manage<B>(&self, console: &Console, request: &Request<B>) -> Result<(), Problem> {
         match self.site.trusts_admin {
             true => Ok(()),
-            false if self.desk.keys().is_empty() => Err(Problem::no_key()),
-            false => self.authenticate(request)?.caller.needs_all(Role::Admin),
+            false => self.admit(console, request).map(|_| ()),
+        }
+    }
+
+    /// The REST API, for the console: as on the public listener, but for those alone who may use this one.
+    async fn api_of_console(
+        &self,
+        console: &Console,
+        path: &str,
+        segments: &[&str],
+        request: Request<Incoming>,
+    ) -> Answer {
+        let (methods, method) = (routes::methods_at(path), request.method());
+        if !methods.is_empty() && !methods.contains(&method.as_str()) {
+            return Problem::method(method, methods.join(", ")).into_answer();
+        }
+        match self.admit(console, &request) {
+            Ok(admitted) => admitted.context.route_api(segments, request).await,
+            Err(problem) => problem.into_answer(),
         }
     }
 }
@@ -80,12 +105,12 @@ impl Site {
 }
 
 /// Lets whoever may manage apps do so.
-async fn route_apps(context: &Context, segments: &[&str], request: Request<Incoming>) -> Answer {
+async fn route_apps(context: &Context, console: &Console, segments: &[&str], request: Request<Incoming>) -> Answer {
     let Some(methods) = apps::methods_at(segments) else { return Problem::no_route().into_answer() };
     if !methods.split(", ").any(|method| method == request.method().as_str()) {
         return Problem::method(request.method(), methods).into_answer();
     }
-    match context.may_manage(&request) {
+    match context.may_manage(console, &request) {
         Ok(()) => apps::serve(context, segments, request).await,
         Err(problem) => problem.into_answer(),
     }
@@ -106,8 +131,8 @@ async fn route<B>(desk: &Desk, request: &Request<B>) -> Answer {
         "/metrics" => metrics::page(desk).await,
         "/status.css" => answer(StatusCode::OK, "text/css; charset=utf-8", status::STYLE),
         "/status.js" => answer(StatusCode::OK, "text/javascript; charset=utf-8", status::SCRIPT),
-        "/" => with(text(StatusCode::SEE_OTHER, "The status is at /status.\n"), header::LOCATION, "/status"),
-        _ => text(StatusCode::NOT_FOUND, "Here are /healthz, /readyz, /status, /metrics and /apps.\n"),
+        "/" => with(text(StatusCode::SEE_OTHER, "The console is at /admin/.\n"), header::LOCATION, "/admin/"),
+        _ => text(StatusCode::NOT_FOUND, "Here are /admin/, /healthz, /readyz, /status, /metrics and /apps.\n"),
     }
 }
 

@@ -11,6 +11,7 @@ use hyper::{HeaderMap, Request};
 use super::problem::Problem;
 use super::{Answer, Context, status, with};
 use crate::apps::key::KeyHash;
+use crate::apps::registry::Entry;
 use crate::apps::usage::{App, Quota};
 use crate::apps::{AppName, KeyDomains, Role, Scope, is_app_version};
 use crate::domains::DomainName;
@@ -77,6 +78,11 @@ impl Caller {
     /// The domain that is meant where none is named; `None`: the default one.
     pub(super) fn domain_meant(&self) -> Option<&DomainName> {
         self.meant.as_ref()
+    }
+
+    /// The key that it has shown.
+    pub(super) fn key(&self) -> Option<KeyHash> {
+        self.key
     }
 
     /// The name of the app.
@@ -174,12 +180,25 @@ impl Context {
             return Err(failed.map_or_else(Problem::too_many_failed_keys, |()| Problem::wrong_key()));
         };
         app.note(now_ms, version.as_deref());
+        Ok(self.of_entry(entry, app, version))
+    }
+
+    /// The same for whoever has shown a key of that hash before; `None` where it holds no more.
+    pub(super) fn of_key(&self, hash: KeyHash) -> Option<Context> {
+        let keys = self.desk.keys();
+        let now_ms = unix_ms();
+        let (entry, app) = keys.find_hash(hash, now_ms)?;
+        app.note(now_ms, None);
+        Some(self.of_entry(entry, app, None))
+    }
+
+    fn of_entry(&self, entry: &Entry, app: &Arc<App>, version: Option<String>) -> Context {
         let creates = entry.creates.map_or(self.site.app_creates, std::num::NonZeroU32::get);
         let key = Some(entry.hash);
         let (app, role, domains) = (Some(Arc::clone(app)), entry.role, entry.domains.clone());
         let meant = domains.as_ref().and_then(KeyDomains::meant).cloned();
         let caller = Caller { app, role, creates, domains, meant, key, version };
-        Ok(Context { caller: Rc::new(caller), ..self.clone() })
+        Context { caller: Rc::new(caller), ..self.clone() }
     }
 }
 
@@ -192,6 +211,11 @@ impl Context {
             None => keys.is_empty() && !keys.is_unsure(),
         }
     }
+}
+
+/// Whether a request shows a key, be it one that holds or not.
+pub(super) fn shows_key(headers: &HeaderMap) -> bool {
+    key_in(headers).is_some()
 }
 
 /// The key that a request shows: in `X-Api-Key`, or as a bearer's token (RFC 6750). Where it shows several, that is no key

@@ -2,19 +2,21 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use hyper::{Method, StatusCode};
 use serde_json::json;
 
 use super::bulk::NDJSON;
+use super::list::filter_within;
 use super::problem::Problem;
 use super::query::Params;
 use super::streaming::{Outlet, stream};
 use super::{Answer, Context, answer, answer_with};
-use crate::apps::Scope;
 use crate::desk::LongRequest;
 use crate::limits::EXPORT_REPORTS_MAX;
+use crate::listing::Filter;
 use crate::mail::Page;
 
 /// What is missing from an export.
@@ -37,27 +39,33 @@ impl Context {
         if *method == Method::HEAD {
             return answer(StatusCode::OK, NDJSON, "");
         }
+        let mut params = Params::of(query);
+        let (filter, has_any) =
+            filter_within(&mut params, &self.caller.scope(), |name, scope| self.narrowed(scope, name));
+        if let Err(invalid) = params.finish() {
+            return Problem::invalid(&invalid).into_answer();
+        }
+        if !has_any {
+            return answer(StatusCode::OK, NDJSON, "");
+        }
         let Some(request) = self.desk.begin_long() else { return Problem::too_many_long().into_answer() };
-        let scope = match Params::of(query).text("domain") {
-            Some(name) => self.narrowed(self.caller.scope(), name),
-            None => self.caller.scope(),
-        };
+        let filter = Arc::new(filter);
         let context = self.clone();
         answer_with(
             StatusCode::OK,
             NDJSON,
-            stream(|outlet| async move { context.send_all(scope, &request, &outlet).await }),
+            stream(|outlet| async move { context.send_all(&filter, &request, &outlet).await }),
         )
     }
 
-    async fn send_all(&self, scope: Scope, request: &LongRequest, outlet: &Outlet) {
+    async fn send_all(&self, filter: &Arc<Filter>, request: &LongRequest, outlet: &Outlet) {
         let mut missing = Missing::default();
         let mut behind = Vec::new();
         loop {
             if !self.still_holds() {
                 return send_problem(Problem::wrong_key(), outlet).await;
             }
-            let early = match self.next_page(request, scope.clone(), behind).await {
+            let early = match self.next_page(request, filter, behind).await {
                 Some(page) => {
                     missing.add(page.damaged);
                     outlet.send(page.lines).await;
@@ -84,8 +92,8 @@ impl Context {
     }
 
     /// The next page; `None` where there is none to be had, or the node is on its way out.
-    async fn next_page(&self, request: &LongRequest, scope: Scope, behind: Vec<u8>) -> Option<Page> {
-        let mut page = pin!(self.desk.page(behind, scope));
+    async fn next_page(&self, request: &LongRequest, filter: &Arc<Filter>, behind: Vec<u8>) -> Option<Page> {
+        let mut page = pin!(self.desk.page(behind, Arc::clone(filter)));
         poll_fn(|context| match request.must_end(context) {
             true => Poll::Ready(None),
             false => page.as_mut().poll(context),

@@ -188,7 +188,7 @@ fn sentence(reason: &str) -> String {
 }
 
 /// Whether a page of another site has sent a form, as browsers tell of it.
-fn is_foreign<B>(request: &Request<B>) -> bool {
+pub(super) fn is_foreign<B>(request: &Request<B>) -> bool {
     let field = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);
     match (field("sec-fetch-site"), field(header::ORIGIN.as_str())) {
         (Some(site), _) => site != b"same-origin" && site != b"none",

@@ -7,13 +7,13 @@ use super::describe::{ShortUrl, describe};
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::{Answer, Context, answer, json};
-use crate::apps::Scope;
+use crate::apps::{AppName, Scope};
 use crate::labels::Tags;
 use crate::limits::{
     LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX, SEARCH_TERM_MAX,
     SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
 };
-use crate::listing::{Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
+use crate::listing::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
 use crate::pages::Notice;
 
 #[derive(Serialize)]
@@ -148,7 +148,7 @@ pub(super) fn failed(answer: &ListAnswer) -> Problem {
         ListAnswer::Unreadable => {
             Problem::unavailable("The list cannot be read from the store. The log of the node says more.")
         }
-        ListAnswer::Links(_) | ListAnswer::Tags(_) | ListAnswer::Crawlable(_) => {
+        ListAnswer::Links(_) | ListAnswer::Tags(_) | ListAnswer::Crawlable(_) | ListAnswer::Counts(_) => {
             Problem::unavailable("The store gave no answer.")
         }
     }
@@ -168,9 +168,7 @@ fn read(query: Option<&str>, scope: &Scope, narrowed: impl Fn(&str, Scope) -> Sc
     let per_page =
         params.number("itemsPerPage", 1, LIST_PER_PAGE_MAX as u64).map_or(LIST_PER_PAGE, |count| count as usize);
     let order = params.read("orderBy", order).unwrap_or(Order { field: OrderField::DateCreated, descending: true });
-    let scope = params.text("domain").map_or_else(|| scope.clone(), |name| narrowed(name, scope.clone()));
-    let has_any = scope.domains().is_none_or(|domains| !domains.is_empty());
-    let filter = Filter { scope, ..filter(&mut params) };
+    let (filter, has_any) = filter_within(&mut params, scope, narrowed);
     let mut asked = ListQuery { filter, order, page, per_page, cursor: None };
     let key = asked.key();
     asked.cursor = params.read("cursor", |text| {
@@ -179,6 +177,20 @@ fn read(query: Option<&str>, scope: &Scope, narrowed: impl Fn(&str, Scope) -> Sc
     });
     params.finish()?;
     Ok(Asked { asked: has_any.then_some(asked), page, per_page })
+}
+
+/// Which links are asked for of those that the caller may see, and whether there can be any.
+pub(super) fn filter_within(
+    params: &mut Params,
+    scope: &Scope,
+    narrowed: impl Fn(&str, Scope) -> Scope,
+) -> (Filter, bool) {
+    let scope = params.text("domain").map_or_else(|| scope.clone(), |name| narrowed(name, scope.clone()));
+    let app = params.read("app", |text| AppName::parse(text).map_err(|error| error.to_string()));
+    let is_other = app.as_ref().is_some_and(|app| scope.app().is_some_and(|own| own != app));
+    let has_any = scope.domains().is_none_or(|domains| !domains.is_empty()) && !is_other;
+    let scope = app.map_or_else(|| scope.clone(), |app| scope.clone().of(app));
+    (Filter { scope, ..filter(params) }, has_any)
 }
 
 fn filter(params: &mut Params) -> Filter {
@@ -193,8 +205,13 @@ fn filter(params: &mut Params) -> Filter {
         "any" => Ok(false),
         _ => Err("must be any or all".to_owned()),
     });
+    let condition = params.read("state", |text| {
+        let names = || Condition::NAMES.map(|(name, _)| name).join(", ");
+        Condition::parse(text).ok_or_else(|| format!("must be one of {}", names()))
+    });
     Filter {
         scope: Scope::ALL,
+        condition,
         term: term.flatten(),
         // How one tag must be there makes no difference.
         all_tags: all_tags.unwrap_or(false) && tags.len() > 1,
@@ -277,6 +294,7 @@ mod tests {
             until_ms: Some(1_767_398_399_999),
             without_used_up: true,
             without_over: true,
+            condition: None,
         };
         let order = Order { field: OrderField::Title, descending: true };
         assert_eq!(full, ListQuery { filter, order, page: 3, per_page: 500, cursor: None });

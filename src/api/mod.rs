@@ -19,6 +19,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
 use self::auth::Caller;
+use crate::config::ShownSetting;
 use crate::desk::Desk;
 use crate::limits::{BODY_LEN_MAX, ConnectionLimits};
 use crate::long_url::Authority;
@@ -27,6 +28,7 @@ pub mod admin;
 mod apps;
 mod auth;
 mod bulk;
+mod console;
 mod create;
 mod describe;
 mod domains;
@@ -81,6 +83,8 @@ pub struct Site {
     pub trusts_admin: bool,
     /// Names by which people reach the admin listener, in small letters.
     pub admin_hosts: Vec<String>,
+    /// The settings that hold, as they may be shown.
+    pub settings: Vec<ShownSetting>,
 }
 
 /// What a handler works with.

@@ -66,7 +66,7 @@ impl Context {
     }
 
     /// Answers a path of the API to a caller that is known; the method is one that the path takes.
-    async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> Answer {
+    pub(super) async fn route_api(&self, segments: &[&str], request: Request<Incoming>) -> Answer {
         let method = request.method().clone();
         if !is_read(&method)
             && let Err(problem) = self.caller.needs(Role::WriteOwn)

@@ -106,6 +106,13 @@ fn instant(text: &str, is_end: bool) -> Result<u64, String> {
     dates::parse(&text.replace(' ', "+")).map_err(|error| error.to_string())
 }
 
+/// Text as it may stand for a value in a query.
+pub(super) fn percent_encoded(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    let encoded = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(encoded).collect()
+}
+
 /// The names and values of a form.
 pub(super) fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
     text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {

@@ -16,7 +16,7 @@ use crate::mail::{StoreAnswer, StoreRequest};
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, HOSTS_MAX, Subject};
 
-const HOUR_MS: u64 = 3_600_000;
+pub(super) const HOUR_MS: u64 = 3_600_000;
 
 impl Context {
     /// `GET /rest/v3/short-urls/{shortCode}/visits`
@@ -64,7 +64,7 @@ impl Context {
         Ok(self.history(Subject::All, "").await?.all.counts)
     }
 
-    async fn history(&self, subject: Subject, code: &str) -> Result<Box<History>, Problem> {
+    pub(super) async fn history(&self, subject: Subject, code: &str) -> Result<Box<History>, Problem> {
         match self.desk.store(|ticket| StoreRequest::ReadVisits { subject, ticket }).await {
             StoreAnswer::Visits(history) => Ok(history),
             other => Err(failed(&other, code)),
@@ -72,10 +72,10 @@ impl Context {
     }
 }
 
-/// Of which time visits are asked for.
-struct Span {
-    start_ms: u64,
-    end_ms: u64,
+/// Of which time visits are asked for, in milliseconds since 1970 UTC; both ends are meant.
+pub(super) struct Span {
+    pub(super) start_ms: u64,
+    pub(super) end_ms: u64,
 }
 
 impl Span {
@@ -97,7 +97,7 @@ impl Span {
     }
 }
 
-fn describe(history: &History, span: &Span) -> Value {
+pub(super) fn describe(history: &History, span: &Span) -> Value {
     let within = |times: &BTreeMap<u32, Counts>, len_ms: u64| -> Vec<(u64, Counts)> {
         let times = times.iter().map(|(time, counts)| (u64::from(*time) * len_ms, *counts));
         times.filter(|(begin_ms, _)| span.meets(*begin_ms, len_ms)).collect()

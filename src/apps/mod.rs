@@ -196,6 +196,12 @@ impl Scope {
         Scope { domains: Some(within), ..self }
     }
 
+    /// Of these links, which are not those of one app alone, those of an app.
+    #[must_use]
+    pub fn of(self, app: AppName) -> Scope {
+        Scope { app: Some(app), ..self }
+    }
+
     /// Of these links those that a key limited to some domains may see.
     #[must_use]
     pub fn within_key(self, domains: &KeyDomains) -> Scope {

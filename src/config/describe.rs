@@ -1,5 +1,7 @@
 //! The settings that hold, as TOML that can be read back, with the source of each.
 
+use serde::Serialize;
+
 use super::access_log::STANDARD_OUTPUT;
 use super::cpus::{self, CpuChoice};
 use super::file::table_of;
@@ -9,29 +11,63 @@ use crate::access_log::terms::LogPlace;
 use crate::domains::UnknownHost;
 use crate::limits::ConnectionLimits;
 
+/// A setting as people may see it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ShownSetting {
+    /// Its name, with its table.
+    pub name: &'static str,
+    /// Its value as TOML; none where it is not set, or hidden.
+    pub value: Option<String>,
+    /// Whether it is set, and a secret.
+    pub hidden: bool,
+    /// What more there is to say of the value.
+    pub note: Option<String>,
+    /// Where it comes from.
+    pub source: String,
+    /// What it is for.
+    pub doc: &'static str,
+    /// What values it takes.
+    pub kind: &'static str,
+}
+
+/// All settings, in the order in which they are described everywhere.
+pub(super) fn shown(settings: &Settings) -> Vec<ShownSetting> {
+    let of = |setting: &Setting| {
+        let (value, hidden, note) = match value(settings, setting.key) {
+            Shown::Value(value) => (Some(value), false, None),
+            Shown::Note(value, note) => (Some(value), false, Some(note)),
+            Shown::Hidden => (None, true, None),
+            Shown::Unset => (None, false, None),
+        };
+        let source = comment(&settings.source(setting.key).to_string());
+        ShownSetting { name: setting.name, value, hidden, note, source, doc: setting.doc, kind: setting.kind }
+    };
+    SETTINGS.iter().map(of).collect()
+}
+
 pub(super) fn describe(settings: &Settings) -> String {
     let mut text = String::from("# The settings that hold, and where each comes from.\n");
     let mut table = None;
-    for setting in &SETTINGS {
+    for setting in shown(settings) {
         if table_of(setting.name) != table {
             table = table_of(setting.name);
             text.push_str(&format!("\n[{}]\n", table.unwrap_or_default()));
         }
-        describe_one(settings, setting, &mut text);
+        describe_one(&setting, &mut text);
     }
     text
 }
 
-fn describe_one(settings: &Settings, setting: &Setting, text: &mut String) {
-    let source = comment(&settings.source(setting.key).to_string());
-    let key = setting.name.rsplit('.').next().unwrap_or(setting.name);
-    let line = match value(settings, setting.key) {
-        Shown::Value(value) => format!("{key} = {value}  # {source}"),
-        Shown::Note(value, note) => format!("{key} = {value}  # {source}; {note}"),
-        Shown::Hidden => format!("# {key} is hidden  # {source}"),
-        Shown::Unset => format!("# {key} is not set"),
+fn describe_one(setting: &ShownSetting, text: &mut String) {
+    let ShownSetting { name, value, hidden, note, source, doc, kind } = setting;
+    let key = name.rsplit('.').next().unwrap_or(name);
+    let line = match (value, note) {
+        (Some(value), None) => format!("{key} = {value}  # {source}"),
+        (Some(value), Some(note)) => format!("{key} = {value}  # {source}; {note}"),
+        (None, _) if *hidden => format!("# {key} is hidden  # {source}"),
+        (None, _) => format!("# {key} is not set"),
     };
-    text.push_str(&format!("\n# {} ({})\n{line}\n", setting.doc, setting.kind));
+    text.push_str(&format!("\n# {doc} ({kind})\n{line}\n"));
 }
 
 enum Shown {

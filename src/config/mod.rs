@@ -29,6 +29,7 @@ use std::time::Duration;
 use carom_shards::{CodeLength, SpaceKey};
 
 pub use cpus::{Cores, CpuChoice};
+pub use describe::ShownSetting;
 pub use pages::Pages;
 pub use problem::{ConfigErrors, Problem, Source, Warning};
 pub use raw::Flags;
@@ -263,6 +264,11 @@ impl Settings {
     /// Where the value of a setting comes from.
     pub fn source(&self, key: Key) -> &Source {
         &self.sources[key as usize]
+    }
+
+    /// The settings as they may be shown, each with its source, and without secrets.
+    pub fn shown(&self) -> Vec<ShownSetting> {
+        describe::shown(self)
     }
 
     /// The settings as commented TOML, with the source of each and without secrets. Reads back as the same settings, but

@@ -12,8 +12,7 @@ use carom_shards::Code;
 
 use super::ndjson;
 use super::progress::{Progress, rate};
-use crate::apps::Scope;
-use crate::record::{self, RecordRef};
+use crate::record::{self, LinkRef, RecordRef};
 use crate::store::links::{Links, Part, StoreError, parts};
 
 /// Bytes of lines that are handed over together.
@@ -128,14 +127,19 @@ pub fn export(
     Ok(summary)
 }
 
-/// Writes the line of a record, if it is of a link within the scope; says whether it is.
+/// Writes the line of a record, if it is of a link that is wanted; says whether it is.
 ///
 /// # Errors
 /// What is damaged.
-pub(super) fn write_line(key: &[u8], value: &[u8], scope: &Scope, lines: &mut Vec<u8>) -> Result<bool, String> {
+pub(super) fn write_line(
+    key: &[u8],
+    value: &[u8],
+    mut is_wanted: impl FnMut(&Code, &LinkRef<'_>) -> bool,
+    lines: &mut Vec<u8>,
+) -> Result<bool, String> {
     let code = Code::from_key(key).map_err(|error| format!("a key that {error}"))?;
     match record::decode(key, value).map_err(|error| format!("{code}: {error}"))? {
-        RecordRef::Link(link) if scope.has_link(&code, link.app) => {
+        RecordRef::Link(link) if is_wanted(&code, &link) => {
             ndjson::write(&code, &link, lines);
             Ok(true)
         }
@@ -149,7 +153,7 @@ fn read_parts(links: &Links, parts: &[Part], pieces: &SyncSender<Piece>) {
         let mut lines = Vec::with_capacity(BUFFER_BYTES + 4_096);
         let mut count = 0;
         let result = links.scan(part, |key, value| {
-            match write_line(key, value, &Scope::ALL, &mut lines) {
+            match write_line(key, value, |_, _| true, &mut lines) {
                 Ok(is_link) => count += u64::from(is_link),
                 Err(what) => return pieces.send(Piece::Damaged(what)).is_ok(),
             }

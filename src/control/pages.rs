@@ -8,36 +8,54 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use carom_shards::Code;
+
+use super::catalog::sift::Sift;
+use super::catalog::visits::Visits;
 use super::{export, pool};
-use crate::apps::Scope;
 use crate::limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
 use crate::mail::{Page, PageQueue, PageRequest, Post, ToCore};
-use crate::stats::NodeStats;
+use crate::record::LinkRef;
+use crate::stats::{NodeStats, unix_ms};
 use crate::store::links::{Links, parts};
 
 /// Starts the thread. It ends when all senders are gone.
 ///
 /// # Errors
 /// Where the operating system gives no thread.
-pub fn start(links: &Links, post: &Post, stats: &Arc<NodeStats>) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {
+pub fn start(
+    links: &Links,
+    post: &Post,
+    stats: &Arc<NodeStats>,
+    visits: Arc<dyn Visits>,
+) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {
     let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
-    pool::start("store-pages", 1, EXPORT_QUEUE_LEN, move |PageRequest { behind, scope, ticket }: PageRequest| {
-        let page = page(&links, &stats, &behind, &scope, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
+    pool::start("store-pages", 1, EXPORT_QUEUE_LEN, move |PageRequest { behind, filter, ticket }: PageRequest| {
+        let mut sift = Sift::new(&filter, &*visits, unix_ms());
+        let page = page(&links, &stats, &behind, &mut sift, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
         post.to(ticket.core).post(ToCore::Page { token: ticket.token, page });
     })
 }
 
 /// What stands behind a key: about so many bytes of lines, of so many records at most. Of damaged records only those are told
 /// who may see all links: nobody knows whose they are.
-fn page(links: &Links, stats: &NodeStats, behind: &[u8], scope: &Scope, (bytes, records): (usize, usize)) -> Page {
+fn page(
+    links: &Links,
+    stats: &NodeStats,
+    behind: &[u8],
+    sift: &mut Sift<'_>,
+    (bytes, records): (usize, usize),
+) -> Page {
+    let tells_all = sift.filter().scope.is_all();
     let mut page = Page { lines: Vec::with_capacity(bytes + 4_096), ..Page::default() };
     let mut left = records;
     let mut last = Vec::new();
     for part in parts().into_iter().filter(|part| !part.is_before(behind)) {
         let mut damaged = Vec::new();
         let scanned = links.scan_behind(part, behind, |key, value| {
-            match export::write_line(key, value, scope, &mut page.lines) {
-                Err(what) if scope.is_all() => damaged.push(what),
+            let is_wanted = |code: &Code, link: &LinkRef<'_>| sift.takes(code, link);
+            match export::write_line(key, value, is_wanted, &mut page.lines) {
+                Err(what) if tells_all => damaged.push(what),
                 Ok(_) | Err(_) => {}
             }
             left -= 1;
@@ -47,7 +65,7 @@ fn page(links: &Links, stats: &NodeStats, behind: &[u8], scope: &Scope, (bytes, 
         });
         page.damaged.append(&mut damaged);
         match scanned {
-            Ok(ranges) if scope.is_all() => page.damaged.extend(ranges.iter().map(ToString::to_string)),
+            Ok(ranges) if tells_all => page.damaged.extend(ranges.iter().map(ToString::to_string)),
             Ok(_) => {}
             Err(error) => {
                 stats.store_errors.add_shared(1);
@@ -70,14 +88,25 @@ mod tests {
     use crate::control::plan::tests::link;
     use crate::control::testing::TestNode;
     use crate::link::Origin;
+    use crate::listing::Filter;
     use crate::record;
-    use carom_shards::Code;
+    use crate::store::links::StoreError;
+    use crate::visits::tally::Counts;
+
+    struct Nobody;
+
+    impl Visits for Nobody {
+        fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+            Ok(vec![Counts::default(); codes.len()])
+        }
+    }
 
     /// All lines, read in pages of those bounds, and what was damaged.
     fn read_all(node: &TestNode, bounds: (usize, usize)) -> (Vec<u8>, Vec<String>) {
         let (mut lines, mut damaged, mut behind) = (Vec::new(), Vec::new(), Vec::new());
         loop {
-            let page = page(&node.links, &node.stats, &behind, &Scope::ALL, bounds);
+            let filter = Filter::default();
+            let page = page(&node.links, &node.stats, &behind, &mut Sift::new(&filter, &Nobody, 0), bounds);
             assert!(!page.failed);
             lines.extend(page.lines);
             damaged.extend(page.damaged);

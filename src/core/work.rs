@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use carom_shards::Code;
 use hdrhistogram::Histogram;
@@ -22,7 +22,6 @@ use super::secure::Secure;
 use super::slow::{Ending, Manner, Service, Stream};
 use super::told::{count, end_or_wait, go_on, looked, may_step, screen, tell_visit, visitor_of};
 use crate::desk::{Desk, Looked};
-use crate::durations::Spread;
 use crate::forwarded::{Field, Trust};
 use crate::limits::ConnectionLimits;
 use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
@@ -570,6 +569,11 @@ impl Work {
             ToCore::CodesReady => {
                 self.desk.bring_codes();
             }
+            ToCore::Lend(ticket) => {
+                let lent = ToCore::Lent { token: ticket.token, codes: self.desk.lend_codes() };
+                self.desk.counters().post.to(ticket.core).post(lent);
+            }
+            ToCore::Lent { token, codes } => self.desk.bring_lent(token, codes),
             ToCore::Report(ticket) => {
                 let report =
                     ToCore::Reported { token: ticket.token, core: self.desk.core(), latency: Box::new(self.summary()) };
@@ -641,18 +645,15 @@ impl Work {
             p99: micros(0.99),
             p999: micros(0.999),
             max: if self.latency.is_empty() { 0.0 } else { self.latency.max() as f64 / 1_000.0 },
-            spread: self.spread(),
+            steps: self.steps(),
         }
     }
 
-    /// All latencies by buckets: each as long as the middle of what the histogram takes for equal.
-    fn spread(&self) -> Spread {
-        let mut spread = Spread::default();
-        for step in self.latency.iter_recorded() {
-            let nanos = self.latency.median_equivalent(step.value_iterated_to());
-            spread.add(Duration::from_nanos(nanos), step.count_at_value());
-        }
-        spread
+    /// All latencies: each as long as the middle of what the histogram takes for equal.
+    fn steps(&self) -> Vec<(u64, u64)> {
+        let middle = |nanos| self.latency.median_equivalent(nanos);
+        let steps = self.latency.iter_recorded();
+        steps.map(|step| (middle(step.value_iterated_to()), step.count_at_value())).collect()
     }
 
     /// Records the latency of all requests that were answered on the spot in this turn.

@@ -1,6 +1,7 @@
 //! What is known of the visits of one subject: in all, by day, by hour and by referring host.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::tally::{Counts, Row, push_number, take_number};
 
@@ -34,6 +35,30 @@ impl History {
         self.all.add(&other.all);
         other.days.iter().for_each(|(day, counts)| self.days.entry(*day).or_default().add(*counts));
         other.hours.iter().for_each(|(hour, counts)| self.hours.entry(*hour).or_default().add(*counts));
+    }
+
+    /// The visits of those hours, counted from 1970 UTC. A day counts whole whose hours are not kept any more.
+    pub fn within(&self, hours: Range<u32>) -> Counts {
+        let oldest = self.hours.first_key_value().map_or(u32::MAX, |(hour, _)| *hour);
+        let mut counts = Counts::default();
+        self.hours.range(hours.clone()).for_each(|(_, of_hour)| counts.add(*of_hour));
+        // What of the oldest day's hours is gone, only the day knows.
+        let days = hours.start / 24..hours.end.div_ceil(24).min(oldest.div_ceil(24));
+        let is_kept = |day: u32| oldest < (day + 1) * 24;
+        for (day, of_day) in self.days.range(days.start..days.end.max(days.start)) {
+            match is_kept(*day) {
+                false => counts.add(*of_day),
+                true => {
+                    let kept = self.hours.range(day * 24..(day + 1) * 24);
+                    let kept = kept.fold(Counts::default(), |mut sum, (_, of_hour)| {
+                        sum.add(*of_hour);
+                        sum
+                    });
+                    counts.add(Counts { total: of_day.total - kept.total, bots: of_day.bots - kept.bots });
+                }
+            }
+        }
+        counts
     }
 
     /// Writes its stored form behind what is in `out`.

@@ -77,7 +77,7 @@ fn write_cores(out: &mut Exposition, cores: &[&CoreStats], latencies: &[Option<L
     out.family("carom_request_duration_seconds", Kind::Histogram, help);
     for (number, latency) in latencies.iter().enumerate() {
         if let Some(latency) = latency {
-            out.histogram(&Labels::one("core", number), &latency.spread);
+            out.histogram(&Labels::one("core", number), &latency.spread());
         }
     }
 }

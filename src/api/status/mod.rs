@@ -32,14 +32,18 @@ pub(super) fn started() -> Instant {
 
 /// Everything there is to tell.
 pub(super) async fn gather(desk: &Desk) -> Value {
-    let latencies = desk.latencies(REPORT_TIME_MAX).await;
+    describe(desk, &desk.latencies(REPORT_TIME_MAX).await)
+}
+
+/// The same with what the cores have reported of their latencies.
+pub(super) fn describe(desk: &Desk, latencies: &[Option<LatencySummary>]) -> Value {
     let counters = desk.counters();
     let node = &counters.node;
     let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();
     let sum = |of: fn(&CoreStats) -> u64| cores.iter().map(|core| of(core)).sum::<u64>();
     let per_core: Vec<Value> = cores
         .iter()
-        .zip(&latencies)
+        .zip(latencies)
         .enumerate()
         .map(|(index, (core, latency))| describe_core(index, core, latency.as_ref()))
         .collect();

@@ -1,8 +1,10 @@
 //! Pages of a run of entries that needs nothing but counting: any of them costs the same.
 
+use super::Catalog;
 use super::fences::{Fence, Fences};
+use super::list::counted_of;
 use super::walk::Run;
-use crate::listing::Place;
+use crate::listing::{Filter, Place};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::View;
 
@@ -15,6 +17,26 @@ pub(super) struct Around {
     to: Result<Fence, u64>,
     /// A fence near the entry that the page begins with, on the side from which it is come to.
     near: Option<Fence>,
+}
+
+/// How many links a list has that stands in one run and needs nothing else; `None` where they are not counted yet.
+///
+/// # Errors
+/// Where the index cannot be read.
+pub(super) fn count(catalog: &Catalog, filter: &Filter) -> Result<Option<u64>, StoreError> {
+    let run = match &filter.shelves()[..] {
+        [] => Run::of_dates(filter),
+        [shelf] => Run::of_tag(shelf, filter),
+        _ => return Ok(None),
+    };
+    if filter.sifts() {
+        return Ok(None);
+    }
+    let (view, around) =
+        catalog.look(|counts| counted_of(counts, &run).map(|fences| Around::of(fences, &run, 0, false)));
+    let Some(around) = around else { return Ok(None) };
+    let (before, before_end) = around.ranks(&view, &run)?;
+    Ok(Some(before_end.saturating_sub(before)))
 }
 
 impl Around {

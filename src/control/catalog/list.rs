@@ -327,7 +327,7 @@ fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
     runs
 }
 
-fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::fences::Fences> {
+pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::fences::Fences> {
     let counted = if run.shelf == Shelf::Dates { &counts.dates } else { &counts.tags };
     counted.whole()
 }

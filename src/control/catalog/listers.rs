@@ -1,23 +1,28 @@
 //! Threads that make lists. What may take long has a thread of its own: a page that is found at once does not wait for it,
 //! and neither for those who read single links.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use carom_shards::DomainId;
 
 use super::Catalog;
+use super::counted;
 use super::list::Finder;
+use super::sift::{Sift, Sifted};
 use super::tags;
 use super::visits::Visits;
 use super::walk::Run;
 use crate::control::pool;
 use crate::limits::{
-    LIST_QUEUE_LEN, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX, SEARCHERS,
+    LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
+    SEARCHERS,
 };
-use crate::listing::{Filter, ListAnswer, ListRequest, domain_shelf, with_tag};
+use crate::listing::{Filter, ListAnswer, ListPage, ListRequest, domain_shelf, with_tag};
 use crate::mail::{ListQueues, Post, StoreAnswer};
 use crate::stats::{NodeStats, unix_ms};
 use crate::store::links::StoreError;
@@ -105,7 +110,43 @@ impl Lister {
                 })
             }
             ListRequest::Crawlable(domain) => self.crawlable(*domain).map(ListAnswer::Crawlable),
+            ListRequest::Counts(filters) => filters
+                .iter()
+                .map(|filter| counted::count(catalog, filter))
+                .collect::<Result<_, _>>()
+                .map(ListAnswer::Counts),
+            ListRequest::Top { from_hour, to_hour, count } => self.top(*from_hour..*to_hour, *count),
         }
+    }
+
+    /// The links that were followed most in those hours: of those that were followed most in all, or lately.
+    fn top(&self, hours: Range<u32>, count: usize) -> Result<ListAnswer, StoreError> {
+        let visits = &self.setup.visits;
+        let candidates = visits.most_visited(LIST_SORTED_MAX, false)?.unwrap_or_default();
+        let mut counted = Vec::new();
+        for code in candidates {
+            let counts = visits.counts_within(&code, hours.clone())?;
+            if counts.total > 0 {
+                counted.push((counts, code));
+            }
+        }
+        counted.sort_unstable_by_key(|(counts, code)| (Reverse(counts.total), *code));
+        let (view, ()) = self.setup.catalog.look(|_| ());
+        let filter = Filter::default();
+        let mut sift = Sift::new(&filter, &**visits, unix_ms());
+        let (mut links, mut visits) = (Vec::new(), Vec::new());
+        for (counts, code) in counted {
+            let Some(stored) = view.get(&code)? else { continue };
+            if let Sifted::Link(link) = sift.look_at(code, &stored, true, None) {
+                links.push(link);
+                visits.push(counts);
+            }
+            if links.len() == count {
+                break;
+            }
+        }
+        let total = links.len() as u64;
+        Ok(ListAnswer::Links(ListPage { links, visits, page: 1, total, complete: false, next: None }))
     }
 
     /// The newest links that crawlers may follow. The list is made anew when there is another such link, or one less.

@@ -10,7 +10,7 @@ mod counting;
 mod fences;
 mod list;
 pub mod listers;
-mod sift;
+pub(super) mod sift;
 mod tags;
 #[cfg(test)]
 mod tests;

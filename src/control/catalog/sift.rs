@@ -10,7 +10,7 @@ use super::visits::Visits;
 use super::walk::Listed;
 use crate::labels::in_joined;
 use crate::link::Link;
-use crate::listing::{Filter, Place};
+use crate::listing::{Condition, Filter, Place};
 use crate::record::{self, LinkRef, RecordRef};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::View;
@@ -27,7 +27,7 @@ pub(super) enum Sifted {
 }
 
 /// Tells links that are asked for from others.
-pub(super) struct Sift<'q> {
+pub(in crate::control) struct Sift<'q> {
     filter: &'q Filter,
     visits: &'q dyn Visits,
     now_ms: u64,
@@ -37,7 +37,7 @@ pub(super) struct Sift<'q> {
 }
 
 impl<'q> Sift<'q> {
-    pub(super) fn new(filter: &'q Filter, visits: &'q dyn Visits, now_ms: u64) -> Sift<'q> {
+    pub(in crate::control) fn new(filter: &'q Filter, visits: &'q dyn Visits, now_ms: u64) -> Sift<'q> {
         Sift { filter, visits, now_ms, term: filter.term.as_ref().map(Finder::new), small: Vec::new() }
     }
 
@@ -63,7 +63,8 @@ impl<'q> Sift<'q> {
         let Listed { place, marks, has_all } = *listed;
         let is_out = !self.filter.scope.has_domain(place.code.domain())
             || self.filter.without_over && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
-        let asks_for_more = self.term.is_some() || self.filter.without_used_up && marks.limited;
+        let asks_for_more =
+            self.term.is_some() || self.filter.condition.is_some() || self.filter.without_used_up && marks.limited;
         match (has_all && !is_out, wanted || asks_for_more) {
             (false, _) => Ok(Sifted::Other),
             (true, false) => Ok(Sifted::One),
@@ -83,7 +84,13 @@ impl<'q> Sift<'q> {
         }
     }
 
-    fn takes(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
+    /// What is asked for.
+    pub(in crate::control) fn filter(&self) -> &Filter {
+        self.filter
+    }
+
+    /// Whether a link is asked for.
+    pub(in crate::control) fn takes(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
         let filter = self.filter;
         let has = |tag: &String| in_joined(link.tags).any(|of_link| of_link == tag);
         let has_tags = match filter.all_tags {
@@ -96,7 +103,20 @@ impl<'q> Sift<'q> {
             && filter.until_ms.is_none_or(|until_ms| link.created_ms <= until_ms)
             && !(filter.without_over && link.policy.valid_until_ms.is_some_and(|until_ms| until_ms <= self.now_ms))
             && !(filter.without_used_up && self.is_used_up(code, link))
+            && filter.condition.is_none_or(|condition| self.condition(code, link) == condition)
             && self.has_term(code, link)
+    }
+
+    /// What becomes of whoever follows a link now.
+    fn condition(&self, code: &Code, link: &LinkRef<'_>) -> Condition {
+        let (now_ms, policy) = (self.now_ms, &link.policy);
+        match () {
+            () if policy.archived => Condition::Archived,
+            () if policy.valid_until_ms.is_some_and(|until_ms| until_ms <= now_ms) => Condition::Ended,
+            () if self.is_used_up(code, link) => Condition::UsedUp,
+            () if policy.valid_since_ms.is_some_and(|since_ms| since_ms > now_ms) => Condition::Scheduled,
+            () => Condition::Active,
+        }
     }
 
     fn is_used_up(&self, code: &Code, link: &LinkRef<'_>) -> bool {
@@ -166,6 +186,24 @@ mod tests {
         for term in ["mycodex", "summer sale", "sale\nb", "ober", "0"] {
             assert!(!found(term), "{term}");
         }
+    }
+
+    #[test]
+    fn links_are_told_by_what_becomes_of_who_follows_them() {
+        let condition = |change: fn(&mut Link)| {
+            let mut link = shown();
+            change(&mut link);
+            let is = |condition| takes(&Filter { condition: Some(condition), ..Filter::default() }, &link);
+            let found: Vec<&str> = Condition::NAMES.iter().filter(|(_, of)| is(*of)).map(|(name, _)| *name).collect();
+            found.join(" ")
+        };
+        assert_eq!(condition(|_| ()), "active");
+        assert_eq!(condition(|link| link.policy.valid_since_ms = Some(1_001)), "scheduled");
+        assert_eq!(condition(|link| link.policy.valid_since_ms = Some(1_000)), "active");
+        assert_eq!(condition(|link| link.policy.valid_until_ms = Some(1_000)), "ended");
+        assert_eq!(condition(|link| link.policy.max_visits = NonZeroU32::new(2)), "usedUp");
+        let archived = |link: &mut Link| (link.policy.archived, link.policy.valid_until_ms) = (true, Some(1));
+        assert_eq!(condition(archived), "archived");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What lists must know of visits, from whoever counts them.
 
+use std::ops::Range;
+
 use carom_shards::Code;
 
 use crate::control::visits;
 use crate::store::links::StoreError;
-use crate::visits::tally::Counts;
+use crate::visits::tally::{Counts, Subject};
 
 /// Who counts visits.
 pub trait Visits: Send + Sync {
@@ -13,6 +15,14 @@ pub trait Visits: Send + Sync {
     /// # Errors
     /// Where the store cannot be read.
     fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError>;
+
+    /// How often the link of a code was followed in those hours, counted from 1970 UTC.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    fn counts_within(&self, code: &Code, _hours: Range<u32>) -> Result<Counts, StoreError> {
+        Ok(self.counts(std::slice::from_ref(code))?.first().copied().unwrap_or_default())
+    }
 
     /// The codes of so many links that were followed most, those first that were followed most often; `None` where nobody
     /// keeps them in that order.
@@ -27,6 +37,10 @@ pub trait Visits: Send + Sync {
 impl Visits for visits::Visits {
     fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
         self.counts(codes)
+    }
+
+    fn counts_within(&self, code: &Code, hours: Range<u32>) -> Result<Counts, StoreError> {
+        Ok(self.history(Subject::Link(*code))?.within(hours))
     }
 
     fn most_visited(&self, count: usize, without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {

@@ -1,0 +1,108 @@
+//! The files of the console, as they are in the binary.
+
+use std::sync::LazyLock;
+
+use hyper::StatusCode;
+use hyper::header::{self, HeaderMap};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::super::problem::Problem;
+use super::super::{Answer, answer, empty, with};
+
+/// What every page of the console is: its script draws the rest.
+pub(super) const SHELL: &str = include_str!("../../console/index.html");
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+/// A file that pages load.
+struct Asset {
+    name: &'static str,
+    kind: &'static str,
+    text: &'static str,
+}
+
+/// The table of these files, each by its name.
+macro_rules! assets {
+    ($($kind:ident $name:literal,)*) => {
+        &[$(Asset { name: $name, kind: $kind, text: include_str!(concat!("../../console/", $name)) },)*]
+    };
+}
+
+const ASSETS: &[Asset] = assets! {
+    SCRIPT "account.js",
+    SCRIPT "api.js",
+    SCRIPT "app.js",
+    STYLE "console.css",
+    SCRIPT "deletes.js",
+    SCRIPT "dialog.js",
+    SCRIPT "dom.js",
+    SCRIPT "field.js",
+    SCRIPT "format.js",
+    SCRIPT "live.js",
+    SCRIPT "plot.js",
+    SCRIPT "router.js",
+    SCRIPT "toast.js",
+    STYLE "uplot.css",
+    SCRIPT "uplot.js",
+    SCRIPT "view-apps.js",
+    SCRIPT "view-domains.js",
+    SCRIPT "view-fleet.js",
+    SCRIPT "view-import.js",
+    SCRIPT "view-link.js",
+    SCRIPT "view-links.js",
+    SCRIPT "view-lists.js",
+    SCRIPT "view-now.js",
+    SCRIPT "view-settings.js",
+    SCRIPT "view-usage.js",
+    STYLE "views.css",
+};
+
+/// What stands for the content of each, so that a browser loads it anew only where it has changed.
+static TAGS: LazyLock<Vec<String>> =
+    LazyLock::new(|| ASSETS.iter().map(|asset| format!("\"{:016x}\"", xxh3_64(asset.text.as_bytes()))).collect());
+
+/// `GET /admin/assets/NAME`
+pub(super) fn asset(name: &str, headers: &HeaderMap) -> Answer {
+    let Some(at) = ASSETS.iter().position(|asset| asset.name == name) else {
+        return Problem::no_route().because("The console has no such file.").into_answer();
+    };
+    let tag = &TAGS[at];
+    let has_it = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let answer = match has_it {
+        true => empty(StatusCode::NOT_MODIFIED),
+        false => answer(StatusCode::OK, ASSETS[at].kind, ASSETS[at].text),
+    };
+    with(with(answer, header::ETAG, tag), header::CACHE_CONTROL, "no-cache")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_console_is_served() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/console");
+        let mut files: Vec<String> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(".js") || name.ends_with(".css"))
+            .collect();
+        let mut served: Vec<&str> = ASSETS.iter().map(|asset| asset.name).collect();
+        files.sort();
+        served.sort_unstable();
+        assert_eq!(files, served);
+    }
+
+    #[test]
+    fn a_file_that_a_browser_has_is_not_sent_again() {
+        let mut headers = HeaderMap::new();
+        let first = asset("app.js", &headers);
+        assert_eq!(first.status(), StatusCode::OK);
+        headers.insert(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone());
+        assert_eq!(asset("app.js", &headers).status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(asset("../mod.rs", &headers).status(), StatusCode::NOT_FOUND);
+    }
+}

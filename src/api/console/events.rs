@@ -1,0 +1,136 @@
+//! What goes on now: the status once a second, as server-sent events (WHATWG HTML, section 9.2).
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::super::problem::Problem;
+use super::super::streaming::stream;
+use super::super::{Answer, answer_with, status};
+use super::{Admitted, Console};
+use crate::limits::WATCHERS_MAX;
+use crate::stats::LatencySummary;
+
+/// From one event to the next.
+const EVERY: Duration = Duration::from_millis(900);
+
+/// How long a core may take to report its latencies.
+const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// How many pages are told of what goes on.
+#[derive(Debug, Default)]
+pub(in crate::api) struct Watchers(Rc<Cell<usize>>);
+
+/// One of them.
+struct Watcher(Rc<Cell<usize>>);
+
+impl Watchers {
+    fn join(&self) -> Option<Watcher> {
+        let others = self.0.get();
+        (others < WATCHERS_MAX).then(|| {
+            self.0.set(others + 1);
+            Watcher(Rc::clone(&self.0))
+        })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Admitted {
+    /// `GET /admin/events`
+    pub(super) fn events(self, console: &Rc<Console>) -> Answer {
+        let Some(watcher) = console.watchers.join() else {
+            return Problem::unavailable("Too many pages of the console are open. Close one of them.").into_answer();
+        };
+        let console = Rc::clone(console);
+        let content = stream(|outlet| async move {
+            let _watcher = watcher;
+            let desk = Rc::clone(&self.context.desk);
+            let mut before = None;
+            // Told once more when the node is on its way out, and then no more: nobody is to wait for us.
+            loop {
+                let latencies = desk.latencies(REPORT_TIME_MAX).await;
+                let mut told = status::describe(&desk, &latencies);
+                told["now"] = now(&told["pulse"], &latencies, before.as_deref());
+                before = Some(latencies);
+                outlet.send(format!("event: status\ndata: {told}\n\n").into_bytes()).await;
+                if desk.counters().node.draining.load(Ordering::Relaxed) || !self.still_holds(&console) {
+                    return;
+                }
+                desk.rest(EVERY).await;
+            }
+        });
+        answer_with(StatusCode::OK, "text/event-stream", content)
+    }
+}
+
+/// What the cores did in the last second, and how long their requests took since the last event.
+fn now(pulse: &Value, latencies: &[Option<LatencySummary>], before: Option<&[Option<LatencySummary>]>) -> Value {
+    let last = |numbers: &Value| numbers.as_array().and_then(|all| all.last()?.as_u64()).unwrap_or(0);
+    let of_cores = |name: &str| pulse[name].as_array().into_iter().flatten().map(last).sum::<u64>();
+    let steps = before.map(|before| steps_since(latencies, before)).unwrap_or_default();
+    let quantile = |share| quantile(&steps, share).map(|nanos| nanos as f64 / 1_000.0);
+    json!({
+        "redirects": of_cores("redirects"),
+        "misses": of_cores("misses"),
+        "changes": last(&pulse["changes"]),
+        "accepted": last(&pulse["accepted"]),
+        "latencyMicros": {"p50": quantile(0.5), "p90": quantile(0.9), "p99": quantile(0.99), "p999": quantile(0.999)},
+    })
+}
+
+/// How many requests took how long since then, in nanoseconds and all cores together; the shortest first.
+fn steps_since(now: &[Option<LatencySummary>], before: &[Option<LatencySummary>]) -> Vec<(u64, u64)> {
+    let mut all: HashMap<u64, u64> = HashMap::new();
+    // A core that was silent then or is now says nothing of the time in between.
+    for (now, before) in now.iter().zip(before).filter_map(|(now, before)| now.as_ref().zip(before.as_ref())) {
+        let known: HashMap<u64, u64> = before.steps.iter().copied().collect();
+        for (nanos, count) in &now.steps {
+            let more = count.saturating_sub(known.get(nanos).copied().unwrap_or(0));
+            *all.entry(*nanos).or_default() += more;
+        }
+    }
+    let mut steps: Vec<(u64, u64)> = all.into_iter().filter(|(_, count)| *count > 0).collect();
+    steps.sort_unstable();
+    steps
+}
+
+/// What that share of the requests did not exceed; none where there were none.
+fn quantile(steps: &[(u64, u64)], share: f64) -> Option<u64> {
+    let total: u64 = steps.iter().map(|(_, count)| count).sum();
+    let wanted = (total as f64 * share).ceil() as u64;
+    let mut seen = 0;
+    steps.iter().find_map(|(nanos, count)| {
+        seen += count;
+        (seen >= wanted.max(1)).then_some(*nanos)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(steps: &[(u64, u64)]) -> Option<LatencySummary> {
+        Some(LatencySummary { steps: steps.to_vec(), ..LatencySummary::default() })
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_time_in_between() {
+        let before = [summary(&[(10, 1_000)]), None, summary(&[])];
+        let now = [summary(&[(10, 1_090), (500, 9)]), summary(&[(1, 1)]), summary(&[(9_000, 1)])];
+        let steps = steps_since(&now, &before);
+        assert_eq!(steps, [(10, 90), (500, 9), (9_000, 1)]);
+        let of = |share| quantile(&steps, share);
+        assert_eq!((of(0.5), of(0.9), of(0.99), of(0.999)), (Some(10), Some(10), Some(500), Some(9_000)));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! What the console tells of the service itself: the settings that hold, and whether a URL would be accepted.
+
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::super::create::Create;
+use super::super::problem::{Invalid, Problem};
+use super::super::short_urls::read_object;
+use super::super::{Answer, Context, json as json_answer};
+use crate::hosts::{Hosts, host_of};
+use crate::long_url::LongUrl;
+
+impl Context {
+    /// `GET /admin/settings`
+    pub(super) fn settings_in_force(&self) -> Answer {
+        json_answer(StatusCode::OK, &json!({"settings": self.site.settings}))
+    }
+
+    /// `POST /admin/check-url`
+    pub(super) async fn check_url(&self, request: Request<Incoming>) -> Answer {
+        match self.try_check_url(request).await {
+            Ok(told) => json_answer(StatusCode::OK, &told),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn try_check_url(&self, request: Request<Incoming>) -> Result<Value, Problem> {
+        let fields = read_object(request).await?;
+        if let Some(other) = fields.keys().find(|name| *name != "longUrl") {
+            return Err(Problem::invalid(&[Invalid::new(other, "is not a field of this request")]));
+        }
+        Ok(self.judge(&fields))
+    }
+
+    /// What becomes of a request for a link to that URL.
+    fn judge(&self, fields: &Map<String, Value>) -> Value {
+        let read = self.bounded(|bounds| Create::read(fields, bounds));
+        let text = fields.get("longUrl").and_then(Value::as_str).unwrap_or_default();
+        // As it would be stored, also where a list forbids it.
+        let url = LongUrl::parse(text, &[]).ok().map(String::from);
+        let on = |list: Option<&Hosts>, yes: &'static str, no: &'static str| match (list, &url) {
+            (None, _) => "no list",
+            (Some(list), Some(url)) if list.has(host_of(url.as_bytes())) => yes,
+            (Some(_), _) => no,
+        };
+        let reasons: Vec<String> = match &read {
+            Ok(_) => Vec::new(),
+            Err(invalid) => invalid.iter().map(|one| format!("{} {}", one.field, one.reason)).collect(),
+        };
+        json!({
+            "accepted": read.is_ok(),
+            "longUrl": url,
+            "reasons": reasons,
+            "allowList": on(self.desk.allowed().as_deref(), "allowed", "not allowed"),
+            "blockList": on(self.desk.blocked().as_deref(), "blocked", "not blocked"),
+        })
+    }
+}

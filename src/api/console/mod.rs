@@ -1,0 +1,189 @@
+//! The console: pages on the admin listener by which people run the service.
+//!
+//! The pages are files of the binary (`src/console/`) that ask the same REST API as everybody else, here under the session of
+//! who is signed in (`session`, `sign_in`), and what only they need: what goes on now (`events`), how links are used (`usage`),
+//! who has changed what (`history`), whether a URL would be accepted, and the settings that hold (`facts`).
+
+mod assets;
+mod events;
+mod facts;
+mod history;
+mod session;
+mod sign_in;
+mod usage;
+
+use std::rc::Rc;
+
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use serde_json::json;
+
+pub(super) use self::events::Watchers;
+use self::session::{Session, Sessions};
+use super::auth::shows_key;
+use super::problem::Problem;
+use super::query::percent_decoded;
+use super::{Answer, Context, empty, is_read, json as json_answer, with};
+use crate::apps::Role;
+use crate::apps::key::KeyHash;
+use crate::dates;
+use crate::stats::unix_ms;
+
+/// Where requests that change something show that a page of ours has sent them.
+const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
+
+/// What a browser may do on a page of the console: use what this listener serves, and nothing that stands in the page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// What the console keeps between requests.
+#[derive(Debug, Default)]
+pub(super) struct Console {
+    sessions: Sessions,
+    watchers: Watchers,
+}
+
+/// Who has come in, and by what.
+pub(super) struct Admitted {
+    /// For their requests.
+    pub(super) context: Context,
+    /// Their session, if they are signed in.
+    session: Option<Session>,
+}
+
+impl Context {
+    /// Who may use the admin listener: a browser that is signed in, or whoever shows a key for it. Where there are no keys, and
+    /// only this machine reaches the listener, everybody may.
+    ///
+    /// # Errors
+    /// 401 for who is not known, 403 for who may not, or a request that no page of ours has sent, and those of
+    /// [`Context::authenticate`].
+    pub(super) fn admit<B>(&self, console: &Console, request: &Request<B>) -> Result<Admitted, Problem> {
+        if !shows_key(request.headers())
+            && let Some(admitted) = self.signed_in(console, request.headers())
+        {
+            let session = admitted.session.as_ref().expect("whoever is signed in has a session");
+            let shown = request.headers().get(CSRF_FIELD).map(HeaderValue::as_bytes).unwrap_or_default();
+            return match is_read(request.method()) || session.is_shown(shown) {
+                true => Ok(admitted),
+                false => Err(Problem::forbidden("The field X-CSRF-Token is not that of this session.")),
+            };
+        }
+        if self.desk.keys().is_empty() && !self.site.trusts_admin {
+            return Err(Problem::no_key());
+        }
+        let context = self.authenticate(request)?;
+        context.caller.needs_all(Role::Admin)?;
+        Ok(Admitted { context, session: None })
+    }
+
+    /// Whose session a request belongs to.
+    fn signed_in(&self, console: &Console, headers: &HeaderMap) -> Option<Admitted> {
+        let session = sign_in::tokens(headers).find_map(|token| console.sessions.find(token, unix_ms()))?;
+        let context = self.of_key(session.key).filter(|context| context.caller.needs_all(Role::Admin).is_ok())?;
+        Some(Admitted { context, session: Some(session) })
+    }
+
+    /// Answers a path below `/admin`.
+    pub(super) async fn console(&self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> Answer {
+        let allowed = match segments {
+            ["sign-in"] => "GET, HEAD, POST",
+            ["session"] => "GET, HEAD, DELETE",
+            ["sessions"] | ["sessions", _] => "DELETE",
+            ["check-url"] => "POST",
+            _ => "GET, HEAD",
+        };
+        let method = request.method().clone();
+        if !allowed.split(", ").any(|name| name == method.as_str()) {
+            return Problem::method(&method, allowed).into_answer();
+        }
+        match segments {
+            ["assets", name] => assets::asset(name, request.headers()),
+            ["sign-in"] if method == Method::POST => self.sign_in(console, request).await,
+            ["sign-in"] => self.show_sign_in(console, &request),
+            ["session" | "sessions" | "events" | "usage" | "settings" | "check-url", ..] | ["history", _] => {
+                match self.admit(console, &request) {
+                    Ok(admitted) => admitted.answer(console, segments, request).await,
+                    Err(problem) => problem.into_answer(),
+                }
+            }
+            _ => match self.admit(console, &request) {
+                Ok(_) => page(StatusCode::OK, assets::SHELL.to_owned()),
+                Err(_) => sign_in::lead_there(&request),
+            },
+        }
+    }
+}
+
+impl Admitted {
+    /// Answers what pages ask for.
+    async fn answer(self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> Answer {
+        let query = request.uri().query();
+        let context = &self.context;
+        match *segments {
+            ["session"] if *request.method() == Method::DELETE => self.sign_out(console, &request),
+            ["session"] => self.describe(console),
+            ["sessions"] => {
+                console.sessions.end_others(self.session.as_ref().map_or("", |session| &session.id));
+                empty(StatusCode::NO_CONTENT)
+            }
+            ["sessions", id] => match console.sessions.end(id) {
+                true => empty(StatusCode::NO_CONTENT),
+                false => Problem::no_route().because("There is no such session; it may be over.").into_answer(),
+            },
+            ["events"] => self.events(console),
+            ["usage"] => context.usage(query).await,
+            ["history", code] => context.history_of_link(&percent_decoded(code), query).await,
+            ["settings"] => context.settings_in_force(),
+            ["check-url"] => context.check_url(request).await,
+            _ => Problem::no_route().into_answer(),
+        }
+    }
+
+    /// Whether what let them in still does.
+    fn still_holds(&self, console: &Console) -> bool {
+        let is_there = |session: &Session| console.sessions.renew(&session.id, unix_ms());
+        self.context.still_holds() && self.session.as_ref().is_none_or(is_there)
+    }
+
+    /// `GET /admin/session`
+    fn describe(&self, console: &Console) -> Answer {
+        let now_ms = unix_ms();
+        let keys = self.context.desk.keys();
+        let holds = |key: KeyHash| keys.find_hash(key, now_ms).is_some();
+        let own = self.session.as_ref();
+        let shown = |session: &Session| {
+            json!({
+                "id": session.id,
+                "app": session.app,
+                "keyId": session.key.id(),
+                "since": dates::format(session.since_ms),
+                "lastSeen": dates::format(session.seen_ms),
+                "current": own.is_some_and(|own| own.id == session.id),
+            })
+        };
+        let sessions: Vec<_> = console.sessions.all(now_ms, holds).iter().map(shown).collect();
+        json_answer(
+            StatusCode::OK,
+            &json!({
+                "app": self.context.caller.name().map(crate::apps::AppName::as_str),
+                "keyId": self.context.caller.key().map(KeyHash::id),
+                "since": own.map(|session| dates::format(session.since_ms)),
+                "ends": own.map(|session| dates::format(session.ends_ms())),
+                "csrf": own.map(|session| &session.csrf),
+                "open": keys.is_empty(),
+                "version": env!("CARGO_PKG_VERSION"),
+                "title": self.context.pages().title(),
+                "baseUrl": self.context.domains().base_url_of(None),
+                "sessions": sessions,
+            }),
+        )
+    }
+}
+
+/// A page of the console.
+fn page(status: StatusCode, html: String) -> Answer {
+    let answer = super::answer(status, "text/html; charset=utf-8", html);
+    with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "no-referrer")
+}

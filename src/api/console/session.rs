@@ -1,0 +1,180 @@
+//! Who is signed in at the console: sessions of browsers, each under the key that was shown for it.
+//!
+//! A session lives in the memory of the admin listener alone, so that a restart ends all of them. What the browser has is a random
+//! token in a cookie that no script can read; what is kept is its hash. Whatever changes something must show a second one, which
+//! only a page of ours can know.
+
+use std::cell::RefCell;
+
+use crate::apps::key::KeyHash;
+use crate::limits::{SESSION_IDLE_MAX, SESSION_TIME_MAX, SESSIONS_MAX};
+
+/// Random bytes of a token: nobody guesses 256 bits.
+const TOKEN_BYTES: usize = 32;
+
+/// Random bytes of the name by which a session can be ended.
+const ID_BYTES: usize = 8;
+
+/// A browser that is signed in.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    /// What it is called in lists.
+    pub(super) id: String,
+    /// The key that was shown. When that holds no more, the session is over.
+    pub(super) key: KeyHash,
+    /// The app of the key.
+    pub(super) app: String,
+    /// What requests that change something must show.
+    pub(super) csrf: String,
+    /// When it began, in milliseconds since 1970 UTC.
+    pub(super) since_ms: u64,
+    /// When it was last used, likewise.
+    pub(super) seen_ms: u64,
+    token: KeyHash,
+}
+
+impl Session {
+    /// When it ends if it is not used again, in milliseconds since 1970 UTC.
+    pub(super) fn ends_ms(&self) -> u64 {
+        let idle = self.seen_ms + SESSION_IDLE_MAX.as_millis() as u64;
+        idle.min(self.since_ms + SESSION_TIME_MAX.as_millis() as u64)
+    }
+
+    /// Whether a request that changes something shows what it must.
+    pub(super) fn is_shown(&self, csrf: &[u8]) -> bool {
+        KeyHash::of(csrf).is(KeyHash::of(self.csrf.as_bytes()))
+    }
+}
+
+/// All sessions of a node.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(RefCell<Vec<Session>>);
+
+impl Sessions {
+    /// Begins a session. Returns the token that the browser is to keep.
+    ///
+    /// # Errors
+    /// Where the system gives no random bytes.
+    pub(super) fn begin(&self, key: KeyHash, app: &str, now_ms: u64) -> Result<String, getrandom::Error> {
+        let token = random_hex::<TOKEN_BYTES>()?;
+        let session = Session {
+            id: random_hex::<ID_BYTES>()?,
+            key,
+            app: app.to_owned(),
+            csrf: random_hex::<TOKEN_BYTES>()?,
+            since_ms: now_ms,
+            seen_ms: now_ms,
+            token: KeyHash::of(token.as_bytes()),
+        };
+        let mut all = self.0.borrow_mut();
+        all.retain(|session| session.ends_ms() > now_ms);
+        if all.len() >= SESSIONS_MAX {
+            // The one that was left alone for longest; they stand in the order of their beginning.
+            let oldest = all.iter().enumerate().min_by_key(|(_, session)| session.seen_ms).map(|(at, _)| at);
+            oldest.map(|at| all.remove(at));
+        }
+        all.push(session);
+        Ok(token)
+    }
+
+    /// The session of a token, which is used now.
+    pub(super) fn find(&self, token: &[u8], now_ms: u64) -> Option<Session> {
+        let token = KeyHash::of(token);
+        let mut all = self.0.borrow_mut();
+        let session = all.iter_mut().find(|session| session.token.is(token) && session.ends_ms() > now_ms)?;
+        session.seen_ms = session.seen_ms.max(now_ms);
+        Some(session.clone())
+    }
+
+    /// Uses the session of that name, as an open page does. Whether there is one.
+    pub(super) fn renew(&self, id: &str, now_ms: u64) -> bool {
+        let mut all = self.0.borrow_mut();
+        let session = all.iter_mut().find(|session| session.id == id && session.ends_ms() > now_ms);
+        session.map(|session| session.seen_ms = session.seen_ms.max(now_ms)).is_some()
+    }
+
+    /// Those that are not over and whose keys hold, the newest first.
+    pub(super) fn all(&self, now_ms: u64, holds: impl Fn(KeyHash) -> bool) -> Vec<Session> {
+        let all = self.0.borrow();
+        let current = all.iter().rev().filter(|session| session.ends_ms() > now_ms && holds(session.key));
+        current.cloned().collect()
+    }
+
+    /// Ends the session of that name. Whether there was one.
+    pub(super) fn end(&self, id: &str) -> bool {
+        let mut all = self.0.borrow_mut();
+        let before = all.len();
+        all.retain(|session| session.id != id);
+        all.len() < before
+    }
+
+    /// Ends all but that one.
+    pub(super) fn end_others(&self, id: &str) {
+        self.0.borrow_mut().retain(|session| session.id == id);
+    }
+}
+
+/// So many random bytes as hexadecimal digits.
+///
+/// # Errors
+/// Where the system gives none.
+pub(super) fn random_hex<const BYTES: usize>() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> KeyHash {
+        KeyHash::of(text.as_bytes())
+    }
+
+    #[test]
+    fn a_session_ends_when_it_is_left_alone_and_in_any_case() {
+        let sessions = Sessions::default();
+        let token = sessions.begin(key("a"), "ops", 1_000).unwrap();
+        let idle = SESSION_IDLE_MAX.as_millis() as u64;
+        assert!(sessions.find(b"other", 1_000).is_none());
+        let mut now_ms = 1_000;
+        while sessions.find(token.as_bytes(), now_ms).is_some() {
+            now_ms += idle - 1;
+        }
+        let lasted = now_ms - 1_000;
+        let most = SESSION_TIME_MAX.as_millis() as u64;
+        assert!((most..most + idle).contains(&lasted), "{lasted}");
+        let token = sessions.begin(key("a"), "ops", 1_000).unwrap();
+        assert!(sessions.find(token.as_bytes(), 1_000 + idle).is_none());
+    }
+
+    #[test]
+    fn sessions_can_be_ended_by_name() {
+        let sessions = Sessions::default();
+        let tokens = ["a", "b", "c"].map(|name| sessions.begin(key(name), name, 5).unwrap());
+        let find = |number: usize| sessions.find(tokens[number].as_bytes(), 6);
+        let first = find(0).unwrap();
+        assert!(first.is_shown(first.csrf.as_bytes()) && !first.is_shown(find(1).unwrap().csrf.as_bytes()));
+        assert!(!first.is_shown(b""));
+        assert!(sessions.end(&find(1).unwrap().id) && find(1).is_none() && !sessions.end("none"));
+        let holds = |of: KeyHash| !of.is(key("c"));
+        assert_eq!(sessions.all(6, holds).iter().map(|session| &*session.app).collect::<Vec<_>>(), ["a"]);
+        assert!(sessions.renew(&first.id, 7) && !sessions.renew("none", 7));
+        sessions.end_others(&first.id);
+        assert!(find(0).is_some() && find(2).is_none());
+    }
+
+    #[test]
+    fn there_are_never_more_than_can_be_kept() {
+        let sessions = Sessions::default();
+        let first = sessions.begin(key("a"), "ops", 1).unwrap();
+        let second = sessions.begin(key("a"), "ops", 2).unwrap();
+        assert!(sessions.find(first.as_bytes(), 10).is_some());
+        for _ in 2..=SESSIONS_MAX {
+            sessions.begin(key("a"), "ops", 10).unwrap();
+        }
+        assert!(sessions.find(first.as_bytes(), 11).is_some() && sessions.find(second.as_bytes(), 11).is_none());
+        assert_eq!(sessions.all(11, |_| true).len(), SESSIONS_MAX);
+    }
+}

@@ -1,0 +1,223 @@
+//! Signing in with an admin key, and out: the form, the cookie, and where people come from and go to.
+
+use std::rc::Rc;
+
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, StatusCode};
+
+use super::super::domains::host_of;
+use super::super::home::is_foreign;
+use super::super::page::escaped;
+use super::super::problem::Problem;
+use super::super::query::{Params, percent_encoded};
+use super::super::shims::form::read_form;
+use super::super::{Answer, Context, empty, with};
+use super::{Admitted, Console, page};
+use crate::apps::Role;
+use crate::stats::unix_ms;
+
+/// Where everybody begins.
+const HOME: &str = "/admin/";
+
+/// What cookies are called; behind it stands the port, since browsers share cookies among the ports of a host.
+const COOKIE: &str = "carom-console";
+
+/// The same where TLS is spoken, by a balancer in front of us: a browser takes it over TLS from this host alone.
+const SECURE_COOKIE: &str = "__Host-carom-console";
+
+/// What a proxy that speaks TLS says.
+const PROTOCOL_FIELD: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Said where nobody has a key yet, and not only this machine reaches the listener.
+const NO_KEYS: &str =
+    "There are no API keys yet. Make one on the server, with “carom app add ops --role admin”, and sign in with it.";
+
+/// The tokens that a request brings. A host may have set several cookies of that name, for other ports.
+pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let cookies = headers.get_all(header::COOKIE).iter().flat_map(|field| field.as_bytes().split(|&byte| byte == b';'));
+    cookies.filter_map(|cookie| {
+        let cookie = cookie.trim_ascii();
+        let at = cookie.iter().position(|&byte| byte == b'=')?;
+        let (name, value) = (&cookie[..at], &cookie[at + 1..]);
+        (name.starts_with(COOKIE.as_bytes()) || name == SECURE_COOKIE.as_bytes()).then_some(value)
+    })
+}
+
+/// Sends a browser that asked for a page to the form, and back afterwards.
+pub(super) fn lead_there<B>(request: &Request<B>) -> Answer {
+    let path = request.uri().path_and_query().map_or(HOME, |path| path.as_str());
+    go_to(&format!("/admin/sign-in?next={}", percent_encoded(path)))
+}
+
+fn go_to(path: &str) -> Answer {
+    with(with(empty(StatusCode::SEE_OTHER), header::LOCATION, path), header::CACHE_CONTROL, "no-store")
+}
+
+/// Where to go on after signing in: a page of the console, and nothing that leads elsewhere.
+fn next_of(asked: &str) -> &str {
+    let is_plain = asked.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    let is_page = asked == "/admin" || asked.starts_with("/admin/") && !asked.starts_with("/admin/sign-in");
+    if is_plain && is_page { asked } else { HOME }
+}
+
+/// Whether the browser speaks TLS, to something in front of us.
+fn is_over_tls<B>(request: &Request<B>) -> bool {
+    let field = |name: &HeaderName| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+    field(&header::ORIGIN).starts_with(b"https://") || field(&PROTOCOL_FIELD).eq_ignore_ascii_case(b"https")
+}
+
+/// The name of the cookie of a session.
+fn cookie_name<B>(request: &Request<B>) -> String {
+    if is_over_tls(request) {
+        return SECURE_COOKIE.to_owned();
+    }
+    let host = host_of(request);
+    let port = host.rsplit(|&byte| byte == b':').next().filter(|port| port.iter().all(u8::is_ascii_digit));
+    let port = port.and_then(|port| std::str::from_utf8(port).ok()).filter(|port| !port.is_empty());
+    port.map_or_else(|| COOKIE.to_owned(), |port| format!("{COOKIE}-{port}"))
+}
+
+/// A cookie that no script reads and that no other site's page sends along.
+fn cookie(name: &str, token: &str) -> String {
+    let secure = if name == SECURE_COOKIE { "; Secure" } else { "" };
+    format!("{name}={token}; Path=/; HttpOnly; SameSite=Strict{secure}")
+}
+
+impl Context {
+    /// `GET /admin/sign-in`
+    pub(super) fn show_sign_in(&self, console: &Console, request: &Request<Incoming>) -> Answer {
+        let params = Params::of(request.uri().query());
+        let next = next_of(params.text("next").unwrap_or_default());
+        match self.admit(console, request) {
+            Ok(_) => go_to(next),
+            Err(_) => self.draw_sign_in(StatusCode::OK, next, None),
+        }
+    }
+
+    fn draw_sign_in(&self, status: StatusCode, next: &str, wrong: Option<&str>) -> Answer {
+        let title = escaped(self.pages().title());
+        let hint =
+            if self.desk.keys().is_empty() { format!("<p class=\"notice\">{NO_KEYS}</p>") } else { String::new() };
+        let (state, error) = match wrong {
+            Some(wrong) => (
+                " aria-invalid=\"true\" aria-describedby=\"key-error\"",
+                format!("<p class=\"error\" id=\"key-error\" role=\"alert\">{}</p>", escaped(wrong)),
+            ),
+            None => ("", String::new()),
+        };
+        let html = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"robots\" content=\"noindex\">\n\
+             <title>Sign in - {title}</title>\n<link rel=\"stylesheet\" href=\"/admin/assets/console.css\">\n</head>\n\
+             <body class=\"sign-in\">\n<main>\n<h1>{title}</h1>\n{hint}\
+             <form method=\"post\" action=\"/admin/sign-in\">\n<input type=\"hidden\" name=\"next\" value=\"{}\">\n\
+             <p class=\"field\"><label for=\"key\">API key with the role admin</label>\n\
+             <input id=\"key\" name=\"key\" type=\"password\" autocomplete=\"current-password\" spellcheck=\"false\" autofocus required{state}></p>\n\
+             {error}<p><button class=\"button\">Sign in</button></p>\n</form>\n</main>\n</body>\n</html>\n",
+            escaped(next),
+        );
+        page(status, html)
+    }
+
+    /// `POST /admin/sign-in`
+    pub(super) async fn sign_in(&self, console: &Rc<Console>, request: Request<Incoming>) -> Answer {
+        if is_foreign(&request) {
+            return Problem::forbidden("This form was sent by a page of somebody else.").into_answer();
+        }
+        let name = cookie_name(&request);
+        let (form, source) = match read_form(request).await {
+            Ok(read) => read,
+            Err(problem) => return problem.into_answer(),
+        };
+        let next = next_of(form.get("next"));
+        let key = form.get("key").trim();
+        if self.desk.keys().is_empty() {
+            let is_open = self.site.trusts_admin && !self.desk.keys().is_unsure();
+            return if is_open { go_to(next) } else { self.draw_sign_in(StatusCode::UNAUTHORIZED, next, None) };
+        }
+        let known = self.identify(Some(key.as_bytes()), source, None);
+        let known = known.and_then(|context| context.caller.needs_all(Role::Admin).map(|()| context));
+        let context = match known {
+            Ok(context) => context,
+            Err(problem) => {
+                let wrong = match problem.status() {
+                    StatusCode::UNAUTHORIZED => "This key does not exist, or holds no more.".to_owned(),
+                    _ => problem.detail(),
+                };
+                return self.draw_sign_in(problem.status(), next, Some(&wrong));
+            }
+        };
+        let app = context.caller.name().map(|name| name.as_str().to_owned()).unwrap_or_default();
+        let hash = context.caller.key().expect("whoever was found among the keys has shown one");
+        match console.sessions.begin(hash, &app, unix_ms()) {
+            Ok(token) => {
+                tracing::info!(app, key = hash.id(), "signed in at the console");
+                with(go_to(next), header::SET_COOKIE, &cookie(&name, &token))
+            }
+            Err(_) => {
+                Problem::unavailable("The system gives no random bytes, which a session is made of.").into_answer()
+            }
+        }
+    }
+}
+
+impl Admitted {
+    /// `DELETE /admin/session`
+    pub(super) fn sign_out<B>(&self, console: &Console, request: &Request<B>) -> Answer {
+        if let Some(session) = &self.session {
+            console.sessions.end(&session.id);
+        }
+        let over = format!("{}; Max-Age=0", cookie(&cookie_name(request), ""));
+        with(empty(StatusCode::NO_CONTENT), header::SET_COOKIE, &over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_led_elsewhere_after_signing_in() {
+        assert_eq!(next_of("/admin/links?searchTerm=a%20b"), "/admin/links?searchTerm=a%20b");
+        for elsewhere in [
+            "",
+            "/",
+            "//evil.example/admin/",
+            "https://evil.example/admin/",
+            "/admin\\evil",
+            "/admin/\r\nA: b",
+            "/adminx",
+            "/admin/sign-in",
+        ] {
+            assert_eq!(next_of(elsewhere), HOME, "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn cookies_are_found_among_others() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, HeaderValue::from_static("a=b; carom-console-8081=one;carom-console=two"));
+        headers.append(
+            header::COOKIE,
+            HeaderValue::from_static("__Host-carom-console=three; xcarom-console=no; carom-console"),
+        );
+        assert_eq!(tokens(&headers).collect::<Vec<_>>(), [&b"one"[..], b"two", b"three"]);
+    }
+
+    #[test]
+    fn a_cookie_is_for_tls_where_that_is_spoken() {
+        let of = |fields: &[(&str, &str)]| {
+            let request = Request::builder().uri("/").header("host", "ops.example:8081");
+            cookie_name(
+                &fields.iter().fold(request, |request, (name, value)| request.header(*name, *value)).body(()).unwrap(),
+            )
+        };
+        assert_eq!(of(&[]), "carom-console-8081");
+        assert_eq!(of(&[("origin", "http://ops.example:8081")]), "carom-console-8081");
+        assert_eq!(of(&[("origin", "https://ops.example:8081")]), SECURE_COOKIE);
+        assert_eq!(of(&[("x-forwarded-proto", "https")]), SECURE_COOKIE);
+        assert!(cookie(SECURE_COOKIE, "x").ends_with("; Path=/; HttpOnly; SameSite=Strict; Secure"));
+        assert!(!cookie("carom-console", "x").contains("Secure"));
+    }
+}

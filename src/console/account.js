@@ -1,0 +1,62 @@
+// Who is signed in: the corner of the header, and the dialog with all sessions.
+
+import { del, get } from "./api.js";
+import { openDialog } from "./dialog.js";
+import { actionButton, badge, button, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
+import { relative, time } from "./format.js";
+import { toast, toastError } from "./toast.js";
+
+/** Draws the corner of the header. */
+export function showAccount(host, session) {
+  if (session.open) {
+    fill(host, badge("No keys: open to all", "warn"));
+    return;
+  }
+  const who = button(outside(session.app), () => showSessions(), { kind: "quiet", "aria-haspopup": "dialog", title: `Signed in with the key ${session.keyId}` });
+  fill(host, who, actionButton("Sign out", signOut, { kind: "quiet" }));
+}
+
+/** What is said while there is no key at all. */
+export function openNotice() {
+  return h("p", { class: "notice warn" }, "There are no API keys: whoever reaches this listener may do everything. ",
+    pageLink("/admin/apps", "Make a key under Apps and keys"), " to close it.");
+}
+
+async function signOut() {
+  try {
+    await del("/admin/session");
+    location.assign("/admin/sign-in");
+  } catch (error) {
+    toastError(error, "You are still signed in.");
+  }
+}
+
+function showSessions() {
+  const host = h("div", { class: "sessions" });
+  openDialog("Sessions", [h("p", { class: "soft" }, "Who is signed in to this console, and since when."), host], { wide: true });
+  const reload = () => loadInto(host, () => get("/admin/session"), ({ sessions, ends }) => sessionList(sessions, ends, reload), { lines: 5 });
+  reload();
+}
+
+function sessionList(sessions, ends, reload) {
+  const end = (path, said) => async () => {
+    try {
+      await del(path);
+      toast(said);
+      await reload();
+    } catch (error) {
+      toastError(error, "Nothing was ended.");
+    }
+  };
+  const rows = sessions.map((one) => row(
+    [outside(one.app), " ", h("code", null, one.keyId)], time(one.since), relative(one.lastSeen),
+    one.current ? badge("This one", "good") : actionButton("End", end(`/admin/sessions/${encodeURIComponent(one.id)}`, "The session is ended."), { "aria-label": `End the session of ${one.app} since ${one.since}` })));
+  const columns = [{ title: "App and key" }, { title: "Since" }, { title: "Last seen" }, { title: "End", hidden: true }];
+  const others = sessions.length > 1;
+  return [
+    regionTable("Sessions", columns, rows).element,
+    h("p", { class: "soft" }, "This session ends ", relative(ends), "."),
+    others ? h("p", null, actionButton("End all others", end("/admin/sessions", "All other sessions are ended."), { kind: "danger" }))
+      : emptyState("No other sessions", "Nobody else is signed in with a key."),
+  ];
+}

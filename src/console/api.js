@@ -1,0 +1,157 @@
+// Requests to the node, under the session of the console.
+
+const TIMEOUT_SECONDS = 30;
+/** Some paths are pages as well: who does not ask for HTML gets the data. */
+const ACCEPTED = "application/json, application/x-ndjson, application/problem+json";
+
+let csrf = "";
+
+/** The token that every change must carry; the session tells it. */
+export function setCsrf(token) {
+  csrf = token;
+}
+
+/** The headers of a request that changes something, for those that are not sent by `request`. */
+export function changeHeaders() {
+  return { "X-CSRF-Token": csrf };
+}
+
+/** What the node, or the way to it, said no with. */
+export class ApiError extends Error {
+  constructor(status, problem) {
+    super(problem.detail ?? problem.title ?? `The node answered ${status}.`);
+    this.name = "ApiError";
+    this.status = status;
+    this.title = problem.title ?? "That did not work";
+    this.detail = problem.detail ?? this.message;
+    this.type = problem.type ?? "about:blank";
+    this.fields = problem.invalidElements ?? [];
+    this.retryAfter = problem.retryAfter ?? null;
+    this.problem = problem;
+  }
+
+  /** What is wrong with each field: `[[field, reason], …]`. */
+  get reasons() {
+    if (this.problem.customSlug !== undefined) {
+      return [["customSlug", this.detail]];
+    }
+    return splitReasons(this.fields, this.detail);
+  }
+}
+
+/** The node says "field reason; field reason" in the order of its fields; a reason may hold a semicolon itself. */
+function splitReasons(fields, detail) {
+  let rest = detail;
+  return fields.map((field, index) => {
+    const own = rest.startsWith(`${field} `) ? rest.slice(field.length + 1) : rest;
+    const next = fields[index + 1] === undefined ? -1 : own.indexOf(`; ${fields[index + 1]} `);
+    rest = next < 0 ? rest : own.slice(next + 2);
+    return [field, next < 0 ? own : own.slice(0, next)];
+  });
+}
+
+/** The problem object of an answer, or what can be said without one. */
+export async function errorOf(response) {
+  const text = await response.text().catch(() => "");
+  try {
+    return new ApiError(response.status, JSON.parse(text));
+  } catch {
+    return new ApiError(response.status, { title: "Unexpected answer", detail: `The node answered ${response.status} ${response.statusText}. Try again; if it stays, look at the log of the node.` });
+  }
+}
+
+/** To the sign-in page, and from there back to here. Never resolves: the page is left. */
+export function signIn() {
+  location.assign(`/admin/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
+  return new Promise(() => {});
+}
+
+/** A path with query parameters; lists are repeated, and what is empty is left out. */
+export function withQuery(path, query = {}) {
+  const params = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== null && one !== "" && one !== false) {
+        params.append(name, one);
+      }
+    }
+  }
+  const text = params.toString();
+  return text === "" ? path : `${path}?${text}`;
+}
+
+/** The path of a link in the API. */
+export function linkPath(link, rest = "") {
+  return withQuery(`/rest/v3/short-urls/${encodeURIComponent(link.shortCode)}${rest}`, { domain: link.domain });
+}
+
+/**
+ * Sends a request and gives its answer; throws an ApiError unless it is a good one. `timeout` is in seconds, 0 for none, and
+ * ends with the head of the answer: a body may take its time. `signal` ends the body, too.
+ */
+export async function send(method, path, { body, headers = {}, signal, timeout = TIMEOUT_SECONDS } = {}) {
+  const late = new AbortController();
+  const timer = timeout > 0 ? setTimeout(() => late.abort(), timeout * 1000) : undefined;
+  const changes = method === "GET" || method === "HEAD" ? {} : changeHeaders();
+  const ends = AbortSignal.any([late.signal, ...(signal ? [signal] : [])]);
+  try {
+    const response = await fetch(path, { method, body, headers: { Accept: ACCEPTED, ...changes, ...headers }, signal: ends });
+    if (response.status === 401) {
+      return signIn();
+    }
+    if (!response.ok) {
+      throw await errorOf(response);
+    }
+    return response;
+  } catch (error) {
+    throw explained(error, late.signal.aborted, timeout);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function explained(error, isLate, timeout) {
+  if (error instanceof ApiError) {
+    return error;
+  }
+  if (isLate) {
+    return new ApiError(0, { title: "No answer in time", detail: `The node did not answer within ${timeout} seconds. It may be busy, or the way to it is slow. Try again.` });
+  }
+  return error.name === "AbortError" ? error : unreachable();
+}
+
+/** What is said where no answer came at all. */
+export function unreachable() {
+  return new ApiError(0, { title: "The node cannot be reached", detail: "Check that it runs and that you can reach its admin listener, then try again." });
+}
+
+/** A JSON request: `options` are those of `send`, plus `query`, and `body` as a value. */
+export async function request(method, path, { query, body, ...options } = {}) {
+  const json = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  const response = await send(method, withQuery(path, query), { ...options, ...json });
+  const text = await response.text();
+  return text === "" ? null : JSON.parse(text);
+}
+
+export const get = (path, options) => request("GET", path, options);
+export const post = (path, body, options) => request("POST", path, { body, ...options });
+export const patch = (path, body, options) => request("PATCH", path, { body, ...options });
+export const del = (path, options) => request("DELETE", path, options);
+
+/** The lines of a streamed NDJSON answer, parsed, in batches as they come. */
+export async function* lineBatches(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    const lines = (rest + (value ?? "")).split("\n");
+    rest = done ? "" : lines.pop();
+    const batch = lines.filter((line) => line.trim() !== "").map((line) => JSON.parse(line));
+    if (batch.length > 0) {
+      yield batch;
+    }
+    if (done) {
+      return;
+    }
+  }
+}

@@ -1,0 +1,53 @@
+// The start of the console: the session, the header, the navigation, the live status, and then the view that the address names.
+
+import { showAccount, openNotice } from "./account.js";
+import { get, setCsrf } from "./api.js";
+import { errorState, fill, h, pageHead, setText } from "./dom.js";
+import { onLive, startLive } from "./live.js";
+import { finishDeletes } from "./deletes.js";
+import { navigation, startRouter } from "./router.js";
+
+const STATES = { connecting: "Connecting…", live: "Live", lost: "Connection lost, trying again" };
+
+async function start() {
+  const main = document.getElementById("main");
+  try {
+    const session = await get("/admin/session");
+    setCsrf(session.csrf);
+    drawShell(session);
+    startLive();
+    onLive(showLive());
+    finishDeletes();
+    await startRouter(session);
+  } catch (error) {
+    fill(main, pageHead("Console"), errorState(error, () => location.reload()));
+  }
+}
+
+function drawShell(session) {
+  setText(document.getElementById("service"), session.title);
+  showAccount(document.getElementById("account"), session);
+  const links = navigation().map(([path, title]) => h("li", null, h("a", { href: path }, title)));
+  fill(document.getElementById("nav"), links);
+  links[0].firstChild.append(h("span", { class: "alarm-count", id: "alarm-count", hidden: true }));
+  document.querySelector(".side").append(h("p", { class: "version" }, `carom ${session.version}`));
+  if (session.open) {
+    document.getElementById("main").before(openNotice());
+  }
+}
+
+/** The state of the connection, and how many alarms stand. */
+function showLive() {
+  const live = document.getElementById("live");
+  const alarms = document.getElementById("alarm-count");
+  return ({ state, status }) => {
+    live.dataset.state = state;
+    setText(live, STATES[state]);
+    const standing = status?.alarms.filter((alarm) => alarm.cleared === null).length ?? 0;
+    alarms.hidden = standing === 0;
+    setText(alarms, standing);
+    alarms.setAttribute("aria-label", standing === 1 ? "1 alarm" : `${standing} alarms`);
+  };
+}
+
+start();

@@ -1,0 +1,72 @@
+// Fields of forms: a label, a control, a hint and the place of an error, tied together for screen readers.
+
+import { h, outside, setText, uniqueId } from "./dom.js";
+
+/**
+ * A field: `{ name, element, input, value(), setError(text) }`.
+ * `type` is one of input's types, or "textarea", "select" (with `options`: texts or `[value, text]`), "checkbox".
+ */
+export function field({ name, label, hint, type = "text", options = [], value = "", required = false, read, ...props }) {
+  const id = uniqueId("field");
+  const [hintId, errorId] = [`${id}-hint`, `${id}-error`];
+  const error = h("p", { class: "error", id: errorId, hidden: true });
+  const input = control(type, options, value, {
+    id, name, "aria-describedby": hint ? `${hintId} ${errorId}` : errorId, "aria-required": required ? "true" : null, ...props,
+  });
+  const setError = (text) => {
+    setText(error, text ?? "");
+    error.hidden = !text;
+    if (text) {
+      input.setAttribute("aria-invalid", "true");
+    } else {
+      input.removeAttribute("aria-invalid");
+    }
+  };
+  const caption = h("label", { for: id }, label);
+  const about = hint && h("small", { id: hintId }, hint);
+  const element = type === "checkbox"
+    ? h("div", { class: "field check" }, input, h("div", null, caption, about, error))
+    : h("div", { class: "field" }, caption, input, about, error);
+  const plain = () => (type === "checkbox" ? input.checked : input.value);
+  return { name, element, input, value: () => (read ? read(plain()) : plain()), setError };
+}
+
+function control(type, options, value, props) {
+  if (type === "textarea") {
+    return h("textarea", { rows: 3, value, ...props });
+  }
+  if (type === "select") {
+    const choices = options.map((option) => (Array.isArray(option) ? option : [option, option]));
+    const select = h("select", props, choices.map(([choice, text]) => h("option", { value: choice }, outside(text))));
+    select.value = value;
+    return select;
+  }
+  if (type === "checkbox") {
+    return h("input", { type, checked: value === true, ...props });
+  }
+  return h("input", { type, value, ...props });
+}
+
+/** Fields that are folded until somebody wants them. */
+export function fieldGroup(title, fields, open = false) {
+  return { fields, element: h("details", { class: "group", open }, h("summary", null, title), h("div", { class: "fields" }, fields.map((one) => one.element))) };
+}
+
+/** The value of a `datetime-local` field for an instant, in the viewer's zone. */
+export function toLocalInput(iso) {
+  if (!iso) {
+    return "";
+  }
+  const at = new Date(iso);
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
+/** The instant of a `datetime-local` field, or null where it is empty. */
+export function fromLocalInput(text) {
+  return text ? new Date(text).toISOString() : null;
+}
+
+/** Tags as they are typed: separated by commas. */
+export function splitTags(text) {
+  return [...new Set(text.split(",").map((tag) => tag.trim()).filter((tag) => tag !== ""))];
+}

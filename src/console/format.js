@@ -1,0 +1,141 @@
+// Numbers, sizes and times for people.
+
+import { h, setText } from "./dom.js";
+
+const THIN = "\u202f";
+const NONE = "–";
+const MINUTE = 60;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+const grouped = (digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits });
+const [whole, tenths, hundredths] = [0, 1, 2].map(grouped);
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+/** A number with thin spaces between its thousands; a dash where there is none. */
+export function number(value, digits = 0) {
+  if (value === null || value === undefined || Number.isNaN(value)) {
+    return NONE;
+  }
+  const format = [whole, tenths, hundredths][digits] ?? grouped(digits);
+  return format.format(value).replaceAll(",", THIN);
+}
+
+/** A number in few characters, as on an axis: 1.2K, 3M. */
+export function short(value) {
+  return value === null || value === undefined ? NONE : compact.format(value);
+}
+
+/** A number with its noun: "1 link", "2 links". */
+export function count(value, one, many = `${one}s`) {
+  return `${number(value)} ${value === 1 ? one : many}`;
+}
+
+export function percent(part, all) {
+  return all > 0 ? `${number((part / all) * 100, part / all < 0.1 ? 1 : 0)}${THIN}%` : NONE;
+}
+
+/** How long: the two largest units. */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) {
+    return NONE;
+  }
+  if (seconds < 1) {
+    return `${number(seconds * 1000)} ms`;
+  }
+  if (seconds >= 400 * DAY) {
+    return `${number(seconds / (365.25 * DAY), seconds < 10 * 365 * DAY ? 1 : 0)} years`;
+  }
+  const units = [["d", DAY], ["h", HOUR], ["min", MINUTE], ["s", 1]];
+  let rest = Math.floor(seconds);
+  const parts = [];
+  for (const [name, size] of units) {
+    const times = Math.floor(rest / size);
+    rest -= times * size;
+    if (times > 0 || parts.length > 0) {
+      parts.push(times > 0 ? `${number(times)} ${name}` : "");
+    }
+  }
+  return parts.slice(0, 2).filter((part) => part !== "").join(" ");
+}
+
+/** A latency: µs, ms or s with about three digits. */
+export function micros(value) {
+  if (value === null || value === undefined) {
+    return NONE;
+  }
+  const [scaled, unit] = value < 1_000 ? [value, "µs"] : value < 1_000_000 ? [value / 1_000, "ms"] : [value / 1_000_000, "s"];
+  return `${number(scaled, scaled < 10 ? 2 : scaled < 100 ? 1 : 0)} ${unit}`;
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) {
+    return NONE;
+  }
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  const step = value < 1 ? 0 : Math.min(Math.floor(Math.log2(value) / 10), units.length - 1);
+  const scaled = value / 1024 ** step;
+  return `${number(scaled, step > 0 && scaled < 100 ? 1 : 0)} ${units[step]}`;
+}
+
+const dayAndTime = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+const timeOfDay = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const utcDay = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric", timeZone: "UTC" });
+
+function utc(at) {
+  return `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
+
+function timeElement(iso, text) {
+  const at = new Date(iso);
+  if (Number.isNaN(at.getTime())) {
+    return h("span", null, iso ?? NONE);
+  }
+  return h("time", { datetime: iso, title: utc(at) }, text(at));
+}
+
+/** An instant in the viewer's zone, with the UTC on hover. */
+export function time(iso) {
+  return iso ? timeElement(iso, (at) => dayAndTime.format(at)) : h("span", null, NONE);
+}
+
+/** An instant by the time since or until it ("4 min ago"), with both times on hover. */
+export function relative(iso) {
+  if (!iso) {
+    return h("span", null, NONE);
+  }
+  const element = timeElement(iso, (at) => ago(at.getTime()));
+  element.title = `${dayAndTime.format(new Date(iso))} (${element.title})`;
+  return element;
+}
+
+/** Sets the instant of such an element anew. */
+export function updateRelative(element) {
+  setText(element, ago(new Date(element.dateTime).getTime()));
+}
+
+/** How long ago, or in how long. */
+export function ago(ms, now = Date.now()) {
+  const seconds = Math.round((now - ms) / 1000);
+  const size = Math.abs(seconds);
+  if (size < 5) {
+    return "now";
+  }
+  const about = size >= DAY ? Math.round(size / DAY) * DAY : size >= HOUR ? Math.round(size / HOUR) * HOUR : size >= MINUTE ? Math.round(size / MINUTE) * MINUTE : size;
+  return seconds > 0 ? `${duration(about)} ago` : `in ${duration(about)}`;
+}
+
+/** The time of day of an instant in milliseconds. */
+export function clock(ms) {
+  return timeOfDay.format(ms);
+}
+
+/** The day of an instant in milliseconds, in UTC, as the node counts days. */
+export function day(ms) {
+  return utcDay.format(ms);
+}
+
+/** Day and time of an instant in milliseconds, in the viewer's zone. */
+export function instant(ms) {
+  return dayAndTime.format(ms);
+}

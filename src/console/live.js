@@ -1,0 +1,102 @@
+// The live status of the node: one event stream for the whole console, shared by all who listen.
+
+import { get } from "./api.js";
+
+const PATH = "/admin/events";
+const SILENCE_MS = 8_000;
+const WAITS_MS = [1_000, 2_000, 4_000, 8_000, 15_000];
+
+/**
+ * Follows a stream of server-sent events. `onEvent(name, data)` gets each one, `onState` "connecting", "live" or "lost".
+ * A browser holds few connections to one host, so a page that nobody sees gives its own back.
+ */
+export function events(path, names, { onEvent, onState }) {
+  let source = null;
+  let timer;
+  let failures = 0;
+  const hush = () => {
+    clearTimeout(timer);
+    source?.close();
+    source = null;
+  };
+  const lose = () => {
+    hush();
+    onState("lost");
+    timer = setTimeout(retry, WAITS_MS[Math.min(failures, WAITS_MS.length - 1)]);
+    failures += 1;
+  };
+  const retry = async () => {
+    // An event stream does not tell why it ended: the session does, and leads to the sign-in page if it is over.
+    try {
+      await get("/admin/session");
+      open();
+    } catch {
+      lose();
+    }
+  };
+  const heard = (event) => {
+    failures = 0;
+    clearTimeout(timer);
+    timer = setTimeout(lose, SILENCE_MS);
+    onState("live");
+    onEvent(event.type, JSON.parse(event.data));
+  };
+  const open = () => {
+    hush();
+    if (document.hidden) {
+      return;
+    }
+    source = new EventSource(path);
+    names.forEach((name) => source.addEventListener(name, heard));
+    source.addEventListener("error", lose);
+    timer = setTimeout(lose, SILENCE_MS);
+  };
+  const seen = () => {
+    if (document.hidden) {
+      hush();
+    } else {
+      onState("connecting");
+      open();
+    }
+  };
+  document.addEventListener("visibilitychange", seen);
+  onState("connecting");
+  open();
+  return {
+    close() {
+      hush();
+      document.removeEventListener("visibilitychange", seen);
+    },
+  };
+}
+
+const listeners = new Set();
+let last = null;
+let state = "connecting";
+
+function tell(listener) {
+  listener({ state, status: last });
+}
+
+/** Begins to follow the status. */
+export function startLive() {
+  events(PATH, ["status"], {
+    onEvent(_name, status) {
+      last = status;
+      listeners.forEach(tell);
+    },
+    onState(now) {
+      if (now !== state) {
+        state = now;
+        listeners.forEach(tell);
+      }
+    },
+  });
+}
+
+/** Calls `listener({ state, status })` now and with each second; `status` is null until the first came. Returns what ends that. */
+export function onLive(listener) {
+  listeners.add(listener);
+  tell(listener);
+  return () => listeners.delete(listener);
+}

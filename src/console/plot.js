@@ -1,0 +1,142 @@
+// Plots: uPlot in the colours of the page, as wide as what is around them.
+
+import uPlot from "./uplot.js";
+import { fill, h, setText } from "./dom.js";
+import * as format from "./format.js";
+
+const COLOURS = ["--plot-1", "--plot-2", "--plot-3", "--plot-4"];
+const AXIS_FONT = "11px system-ui, sans-serif";
+const HEIGHT = 180;
+
+const plots = new Set();
+// Colours are read anew with each drawing.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.forEach((plot) => plot.redraw(false)));
+
+/** The colour of a variable, which is written with six hexadecimal digits; `alpha` has two of them. */
+function colour(name, alpha = "") {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim() + alpha;
+}
+
+/**
+ * A plot of lines over time. `series`: `[{ label, colour?, fill? }]`; `label` names the plot for those who do not see it.
+ * `value` formats a value, `when` an instant in milliseconds. Returns `{ element, set(xs, lists), destroy() }`, where `xs` are milliseconds and a value may be null.
+ */
+export function linePlot(host, options) {
+  return draw(host, options, (line, name) => ({
+    width: 1.5,
+    stroke: () => colour(name),
+    fill: line.fill ? () => colour(name, "26") : undefined,
+    points: { show: false },
+  }));
+}
+
+/** The same with bars, one for each x, such as counts by day. Of more than one series the first ones stand in front. */
+export function barPlot(host, options) {
+  const bars = uPlot.paths.bars({ size: [0.75, 24], align: 0 });
+  return draw(host, { ...options, isBars: true }, (_line, name) => ({
+    width: 0,
+    fill: () => colour(name),
+    stroke: () => colour(name),
+    paths: bars,
+    points: { show: false },
+  }));
+}
+
+function draw(host, options, style) {
+  const { series, label, height = HEIGHT, value = format.number, when = format.clock, legend = true } = options;
+  const picture = h("div", { class: "plot-picture", role: "img", "aria-label": label, style: { height: `${height}px` } });
+  const key = legendOf(series, value, when);
+  const element = h("div", { class: "plot" }, legend && key.element, picture);
+  fill(host, element);
+  const plot = new uPlot(uplotOptions(options, height, style, (at) => key.show(plot, at)), [[], ...series.map(() => [])], picture);
+  plots.add(plot);
+  const observer = new ResizeObserver(([{ contentRect }]) => {
+    if (contentRect.width > 0) {
+      plot.setSize({ width: Math.floor(contentRect.width), height });
+    }
+  });
+  observer.observe(picture);
+  return {
+    element,
+    set(xs, lists) {
+      plot.setData([xs.map((ms) => ms / 1000), ...lists]);
+      key.show(plot, plot.cursor.idx);
+      picture.setAttribute("aria-label", describe(label, series, lists, value));
+    },
+    destroy() {
+      observer.disconnect();
+      plots.delete(plot);
+      plot.destroy();
+    },
+  };
+}
+
+function uplotOptions({ series, value = format.number, utc = false, axes = true, isBars = false, max }, height, style, onCursor) {
+  const axis = {
+    stroke: () => colour("--soft"),
+    font: AXIS_FONT,
+    grid: { stroke: () => colour("--grid"), width: 1 },
+    ticks: { show: false },
+  };
+  return {
+    width: 300,
+    height,
+    legend: { show: false },
+    tzDate: utc ? (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") : undefined,
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 7, fill: (plot, index) => plot.series[index].stroke(plot, index) } },
+    hooks: { setCursor: [(plot) => onCursor(plot.cursor.idx)] },
+    scales: {
+      x: { time: true, range: isBars ? widened : undefined },
+      y: { range: (_plot, _low, high) => [0, max ?? Math.max(high ?? 0, 1) * 1.1] },
+    },
+    axes: [
+      { ...axis, show: axes, space: 70, size: 28, values: TIME_VALUES },
+      { ...axis, show: axes, size: 56, space: 34, values: (_plot, splits) => splits.map((split) => (value === format.number ? format.short(split) : value(split))) },
+    ],
+    padding: axes ? [8, 8, 0, 0] : [2, 0, 2, 0],
+    series: [{}, ...series.map((line, index) => ({ label: line.label, spanGaps: false, ...style(line, line.colour ?? COLOURS[index % COLOURS.length]) }))],
+  };
+}
+
+/** Times of an axis by a clock of 24 hours and days before months: step, text, and what is said when the day or year changes. */
+const TIME_VALUES = [
+  [3600 * 24 * 365, "{YYYY}", null, null, null, null, null, null, 1],
+  [3600 * 24 * 28, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [3600 * 24, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [3600, "{HH}:{mm}", "\n{D} {MMM}", null, "\n{D} {MMM}", null, null, null, 1],
+  [60, "{HH}:{mm}", null, null, null, null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1],
+];
+
+/** Room for the first and the last bar. */
+function widened(plot, low, high) {
+  const xs = plot.data[0];
+  const half = xs.length > 1 ? Math.min(...xs.slice(1).map((x, index) => x - xs[index])) / 2 : 43_200;
+  return [low - half, high + half];
+}
+
+/** A line above the plot: what each colour is, with its value where the pointer is, or the last one. */
+function legendOf(series, value, when) {
+  const at = h("span", { class: "plot-when" });
+  const values = series.map(() => h("b"));
+  const keys = series.map((line, index) => {
+    const swatch = h("i", { class: "swatch", style: { "background-color": `var(${line.colour ?? COLOURS[index % COLOURS.length]})` } });
+    return h("span", { class: "plot-key" }, swatch, line.label, " ", values[index]);
+  });
+  const element = h("div", { class: "plot-legend", "aria-hidden": "true" }, keys, at);
+  const show = (plot, index) => {
+    const last = plot.data[0].length - 1;
+    const chosen = index ?? last;
+    values.forEach((node, line) => setText(node, last < 0 ? "" : value(plot.data[line + 1][chosen])));
+    setText(at, index === null || index === undefined || last < 0 ? "" : when(plot.data[0][index] * 1000));
+  };
+  return { element, show };
+}
+
+function describe(label, series, lists, value) {
+  const said = series.map((line, index) => {
+    const known = lists[index].filter((one) => one !== null && one !== undefined);
+    return known.length === 0 ? `${line.label}: nothing yet` : `${line.label}: last ${value(known.at(-1))}, most ${value(known.reduce((most, one) => Math.max(most, one), 0))}`;
+  });
+  return `${label}. ${said.join("; ")}.`;
+}

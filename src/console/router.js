@@ -1,0 +1,152 @@
+// Routes: a path leads to a view, which is loaded when it is first wanted.
+
+import { errorState, fill, h, loadingState, pageHead } from "./dom.js";
+
+/**
+ * Views are modules with `show(main, context)`, which builds its DOM into `main` and may return a function that cleans up,
+ * or `{ leave, update }`, where `update()` is called when only the query has changed by going back or forward.
+ */
+const ROUTES = [
+  { path: /^\/admin\/?$/, nav: "/admin/", title: "Now", load: () => import("./view-now.js") },
+  { path: /^\/admin\/links$/, nav: "/admin/links", title: "Links", load: () => import("./view-links.js") },
+  { path: /^\/admin\/links\/(?<code>[^/]+)$/, parent: "/admin/links", title: "Link", load: () => import("./view-link.js") },
+  { path: /^\/admin\/import$/, nav: "/admin/import", title: "Import", load: () => import("./view-import.js") },
+  { path: /^\/admin\/usage$/, nav: "/admin/usage", title: "Usage", load: () => import("./view-usage.js") },
+  { path: /^\/admin\/apps$/, nav: "/admin/apps", title: "Apps and keys", load: () => import("./view-apps.js") },
+  { path: /^\/admin\/domains$/, nav: "/admin/domains", title: "Domains", load: () => import("./view-domains.js") },
+  { path: /^\/admin\/lists$/, nav: "/admin/lists", title: "Host lists", load: () => import("./view-lists.js") },
+  { path: /^\/admin\/fleet$/, nav: "/admin/fleet", title: "Fleet", load: () => import("./view-fleet.js") },
+  { path: /^\/admin\/settings$/, nav: "/admin/settings", title: "Settings", load: () => import("./view-settings.js") },
+];
+
+let service = "carom";
+let session = null;
+let shown = null;
+
+/** The routes that stand in the navigation: `[path, title]`. */
+export function navigation() {
+  return ROUTES.filter((route) => route.nav).map((route) => [route.nav, route.title]);
+}
+
+/** Begins to route: shows what the address says, and follows links and the history. */
+export function startRouter(signedIn) {
+  session = signedIn;
+  service = signedIn.title;
+  document.addEventListener("click", follow);
+  window.addEventListener("popstate", () => route({ isBack: true }));
+  return route({ isFirst: true });
+}
+
+/** Goes to a path of the console. */
+export function go(path, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", path);
+  return route({});
+}
+
+/** Writes another query into the address, without showing anything anew. */
+export function setQuery(params, { replace = false } = {}) {
+  const text = params.toString();
+  const path = text === "" ? location.pathname : `${location.pathname}?${text}`;
+  if (path !== location.pathname + location.search) {
+    history[replace ? "replaceState" : "pushState"](null, "", path);
+  }
+}
+
+/** Plain clicks on links within the console are answered here, all others by the browser. */
+function follow(event) {
+  const link = event.target.closest?.("a[href]");
+  const isPlain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+  if (!link || !isPlain || event.defaultPrevented || link.target !== "" || link.hasAttribute("download")) {
+    return;
+  }
+  const url = new URL(link.href);
+  const isOurs = url.origin === location.origin && ROUTES.some((route) => route.path.test(url.pathname));
+  if (isOurs && url.hash === "") {
+    event.preventDefault();
+    go(url.pathname + url.search);
+  }
+}
+
+async function route({ isFirst = false, isBack = false }) {
+  const path = location.pathname;
+  if (isBack && shown?.path === path && shown.update) {
+    shown.update();
+    return;
+  }
+  shown?.left.abort();
+  shown?.leave?.();
+  const found = ROUTES.find((one) => one.path.test(path));
+  const page = { path, left: new AbortController() };
+  shown = page;
+  const main = document.getElementById("main");
+  markCurrent(found);
+  setTitle(found?.title ?? "Not found");
+  window.scrollTo(0, 0);
+  if (!found) {
+    fill(main, pageHead("Not found"), h("p", null, "The console has no such page. Choose one from the navigation."));
+    return;
+  }
+  await showView(found, page, main, isFirst);
+}
+
+async function showView(found, page, main, isFirst) {
+  fill(main, pageHead(found.title), loadingState(8));
+  try {
+    const view = await found.load();
+    if (shown !== page) {
+      return;
+    }
+    fill(main);
+    const built = view.show(main, contextOf(found, page));
+    // A view builds its heading before it waits for anything, so that the focus has somewhere to go.
+    if (!isFirst) {
+      main.querySelector("h1")?.focus({ preventScroll: true });
+    }
+    take(page, await built);
+  } catch (error) {
+    if (shown === page && error.name !== "AbortError") {
+      fill(main, pageHead(found.title), errorState(error, () => location.reload()));
+    }
+  }
+}
+
+/** A view that was left while it was being built is cleaned up at once. */
+function take(page, built) {
+  const { leave, update } = typeof built === "function" ? { leave: built } : built ?? {};
+  if (shown === page) {
+    Object.assign(page, { leave, update });
+  } else {
+    leave?.();
+  }
+}
+
+function contextOf(found, page) {
+  const groups = found.path.exec(page.path).groups ?? {};
+  return {
+    session,
+    params: Object.fromEntries(Object.entries(groups).map(([name, value]) => [name, decodeURIComponent(value)])),
+    get query() {
+      return new URLSearchParams(location.search);
+    },
+    signal: page.left.signal,
+    go,
+    setQuery,
+    setTitle,
+  };
+}
+
+function setTitle(title) {
+  document.title = `${title} · ${service} console`;
+}
+
+function markCurrent(found) {
+  const current = found?.nav ?? found?.parent;
+  for (const link of document.querySelectorAll("#nav a")) {
+    if (link.getAttribute("href") === current) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else {
+      link.removeAttribute("aria-current");
+    }
+  }
+}

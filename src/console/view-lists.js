@@ -1,0 +1,5 @@
+import { pageHead } from "./dom.js";
+
+export async function show(main) {
+  main.append(pageHead("Host lists"));
+}
