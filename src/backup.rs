@@ -37,11 +37,13 @@ pub enum Section {
     Fleet,
     /// Visits that are not in the store yet: pieces of files, each under the number of its file and its own.
     VisitLogs,
+    /// Who changed what of links. Backups from before have none.
+    History,
 }
 
 impl Section {
     /// All of them, in their order.
-    pub const ALL: [Section; 10] = [
+    pub const ALL: [Section; 11] = [
         Section::Meta,
         Section::Links,
         Section::Urls,
@@ -52,12 +54,8 @@ impl Section {
         Section::Visits,
         Section::Fleet,
         Section::VisitLogs,
+        Section::History,
     ];
-
-    /// Those that are in the store.
-    pub fn of_store() -> impl Iterator<Item = Section> {
-        Section::ALL.into_iter().filter(|section| *section != Section::VisitLogs)
-    }
 
     /// What it is called.
     pub const fn name(self) -> &'static str {
@@ -72,6 +70,7 @@ impl Section {
             Section::Visits => "visits",
             Section::Fleet => "fleet",
             Section::VisitLogs => "visit logs",
+            Section::History => "history",
         }
     }
 }

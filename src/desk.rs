@@ -268,6 +268,11 @@ impl Desk {
         self.me
     }
 
+    /// Whether it is that of the admin listener, the last one.
+    pub fn is_of_admin(&self) -> bool {
+        self.me.index() + 1 == self.counters.cores.len()
+    }
+
     /// Counters, queues and mailboxes that all cores share.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -359,10 +364,10 @@ impl Desk {
 
     /// Asks a core for some of its codes, where this is none: nobody fills a segment for the admin listener. Whether some came.
     async fn borrow_codes(&self, deadline: Instant) -> bool {
-        let cores = self.counters.cores.len() - 1;
-        if self.me.index() < cores {
+        if !self.is_of_admin() {
             return false;
         }
+        let cores = self.counters.cores.len() - 1;
         let lender = self.next_lender.get() % cores;
         self.next_lender.set(lender + 1);
         let place = self.expect_reply_within(deadline.saturating_duration_since(Instant::now()));

@@ -22,6 +22,7 @@ pub mod exit;
 pub mod fleet;
 pub mod forwarded;
 pub mod guard;
+pub mod history;
 pub mod hosts;
 pub mod labels;
 pub mod limits;

@@ -199,6 +199,12 @@ pub const SESSION_TIME_MAX: Duration = Duration::from_secs(12 * 3_600);
 /// Pages of the console that are told at once what goes on: each asks every core for its latencies once a second.
 pub const WATCHERS_MAX: usize = 64;
 
+/// Changes of one link that are kept, the last ones.
+pub const EDITS_KEPT: usize = 64;
+
+/// For how long they are kept: as long as somebody may ask who it was last year at this time.
+pub const EDITS_KEPT_FOR: Duration = Duration::from_secs(400 * 86_400);
+
 /// Codes that a core lends at once to the admin listener, and keeps for itself at least: some for a person who makes links by
 /// hand, and a message for each 64 lines of an import.
 pub const CODES_LENT: usize = 64;

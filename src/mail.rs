@@ -3,6 +3,8 @@
 //! Redirects between cores do not come this way (see `core::mesh`); this is the slow road for everything that may
 //! allocate. A mailbox is a channel and a doorbell: a core sleeps in its ring and must be rung, a thread just receives.
 
+mod apps;
+
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
@@ -12,14 +14,16 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
-use crate::apps::key::Key;
-use crate::apps::registry::{Grant, Keyring, Refusal, Registry};
+pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
+
+use crate::apps::Scope;
+use crate::apps::registry::Keyring;
 use crate::apps::usage::App;
-use crate::apps::{AppName, Scope};
 use crate::fleet::follow::Position;
 use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
+use crate::history::{Author, Edit};
 use crate::hosts::Hosts;
 use crate::limits::ALLOWANCE_QUEUE_LEN;
 use crate::link::{Due, Link, Reuse, Version};
@@ -61,6 +65,8 @@ pub enum StoreRequest {
         patch: Box<Patch>,
         /// Whose links whoever asks may change: another one is not there.
         by: Scope,
+        /// Who that is.
+        author: Author,
         /// Whom to tell.
         ticket: Ticket,
     },
@@ -70,6 +76,8 @@ pub enum StoreRequest {
         code: Code,
         /// Whose links whoever asks may delete: another one is not there.
         by: Scope,
+        /// Who that is.
+        author: Author,
         /// Whom to tell.
         ticket: Ticket,
     },
@@ -77,6 +85,13 @@ pub enum StoreRequest {
     ReadVisits {
         /// What they are counted for.
         subject: Subject,
+        /// Whom to tell.
+        ticket: Ticket,
+    },
+    /// Read what was done to the links of a code.
+    ReadEdits {
+        /// The code.
+        code: Code,
         /// Whom to tell.
         ticket: Ticket,
     },
@@ -361,6 +376,8 @@ pub enum StoreAnswer {
     Found(Arc<Link>, Counts),
     /// The visits that were asked for.
     Visits(Box<History>),
+    /// What was done to the links of a code, the last first.
+    Edits(Vec<Edit>),
     /// The list that was asked for.
     Listed(Box<ListAnswer>),
     /// There is a record, but it cannot be decoded.
@@ -371,82 +388,6 @@ pub enum StoreAnswer {
     NeedsRedis,
     /// What became of a change of apps or keys.
     Apps(Box<AppsAnswer>),
-}
-
-/// A change of apps or keys that is asked for.
-#[derive(Debug)]
-pub struct AppsOrder {
-    /// Which.
-    pub request: AppsRequest,
-    /// Whom to tell.
-    pub ticket: Ticket,
-}
-
-/// A change of apps or keys.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AppsRequest {
-    /// A new key, of an app that there may be already.
-    Add(Grant),
-    /// The keys of an app, or one of them, are to hold no more.
-    Revoke {
-        /// Whose.
-        app: AppName,
-        /// Which; `None`: all.
-        id: Option<String>,
-    },
-    /// A key is to be followed by another one.
-    Rotate {
-        /// Whose.
-        app: AppName,
-        /// Which; `None`: the only one.
-        id: Option<String>,
-        /// For how long the old one still holds.
-        grace: Duration,
-    },
-}
-
-/// What became of an [`AppsRequest`].
-#[derive(Clone, PartialEq, Eq)]
-pub enum AppsAnswer {
-    /// A new key. Nobody will be able to tell it again.
-    Key {
-        /// Its text.
-        key: String,
-        /// What it is called.
-        id: String,
-        /// What the one is called that it follows, if it does.
-        follows: Option<String>,
-    },
-    /// What the keys are called that hold no more.
-    Revoked(Vec<String>),
-    /// That cannot be done, and why.
-    Refused(Refusal),
-    /// It may not have been done.
-    Failed(String),
-}
-
-impl std::fmt::Debug for AppsAnswer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // One of them holds a secret.
-        f.write_str("AppsAnswer")
-    }
-}
-
-impl AppsRequest {
-    /// Does it.
-    pub fn apply(self, registry: &mut Registry, now_ms: u64) -> AppsAnswer {
-        let key = |key: Key, follows| AppsAnswer::Key { id: key.hash().id(), key: key.as_str().to_owned(), follows };
-        match self {
-            AppsRequest::Add(grant) => registry.add(grant, now_ms).map(|added| key(added, None)),
-            AppsRequest::Revoke { app, id } => registry.revoke(&app, id.as_deref(), now_ms).map(AppsAnswer::Revoked),
-            AppsRequest::Rotate { app, id, grace } => {
-                let until_ms = now_ms.saturating_add(grace.as_millis() as u64);
-                let rotated = registry.rotate(&app, id.as_deref(), now_ms, until_ms);
-                rotated.map(|(new, old)| key(new, Some(old)))
-            }
-        }
-        .unwrap_or_else(AppsAnswer::Refused)
-    }
 }
 
 /// A change that is durable and must now become visible.

@@ -369,7 +369,7 @@ impl Node {
             has_form: settings.pages.has_form,
             trusts_admin: config::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
             admin_hosts: listeners::names_of_admin(settings),
-            settings: settings.shown(),
+            settings: serde_json::json!(settings.shown()),
         });
         let sources = std::mem::take(&mut replenisher.sources);
         let watched = core_stats.iter().take(cores.get()).cloned().collect();

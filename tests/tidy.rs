@@ -29,6 +29,7 @@ const LEAVES: &[&str] = &[
     "guard",
     "visits",
     "limits",
+    "history",
     "hosts",
     "labels",
     "link",
@@ -216,7 +217,11 @@ fn leftovers(_: &str, text: &str) -> Vec<String> {
     LEFTOVERS.iter().filter(|word| has_word(&code, word)).map(|word| format!("holds `{word}`")).collect()
 }
 
-fn unfinished(_: &str, text: &str) -> Vec<String> {
+fn unfinished(path: &str, text: &str) -> Vec<String> {
+    // A library of others, kept as it is.
+    if path == "src/console/uplot.js" {
+        return vec![];
+    }
     UNFINISHED.iter().filter(|word| has_word(text, word)).map(|word| format!("holds {word}")).collect()
 }
 

@@ -16,6 +16,7 @@ use crate::apps::usage::{App, Quota};
 use crate::apps::{AppName, KeyDomains, Role, Scope, is_app_version};
 use crate::domains::DomainName;
 use crate::guard::Source;
+use crate::history::{Author, Way};
 use crate::stats::unix_ms;
 
 /// Where a key is looked for.
@@ -203,6 +204,12 @@ impl Context {
 }
 
 impl Context {
+    /// Who changes what the caller changes.
+    pub(super) fn author(&self) -> Author {
+        let way = if self.desk.is_of_admin() { Way::Admin } else { Way::Api };
+        Author { app: self.caller.name().cloned(), key: self.caller.key.map(KeyHash::id), way }
+    }
+
     /// Whether the caller is still who it was when its request began: such as make or tell many links may take hours.
     pub(super) fn still_holds(&self) -> bool {
         let keys = self.desk.keys();

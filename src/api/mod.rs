@@ -19,7 +19,6 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
 use self::auth::Caller;
-use crate::config::ShownSetting;
 use crate::desk::Desk;
 use crate::limits::{BODY_LEN_MAX, ConnectionLimits};
 use crate::long_url::Authority;
@@ -84,7 +83,7 @@ pub struct Site {
     /// Names by which people reach the admin listener, in small letters.
     pub admin_hosts: Vec<String>,
     /// The settings that hold, as they may be shown.
-    pub settings: Vec<ShownSetting>,
+    pub settings: serde_json::Value,
 }
 
 /// What a handler works with.

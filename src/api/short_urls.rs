@@ -226,8 +226,8 @@ impl Context {
         let patch =
             self.bounded(|bounds| patch::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
         let patch = Box::new(patch);
-        let by = self.caller.scope();
-        match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, by, ticket }).await {
+        let (by, author) = (self.caller.scope(), self.author());
+        match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
             StoreAnswer::Contrary => Err(Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])),
             StoreAnswer::Refused(reason) => Err(unsure(reason)),
@@ -246,8 +246,8 @@ impl Context {
             Ok(parsed) => parsed,
             Err(problem) => return problem.into_answer(),
         };
-        let by = self.caller.scope();
-        match self.desk.store(|ticket| StoreRequest::Delete { code: parsed, by, ticket }).await {
+        let (by, author) = (self.caller.scope(), self.author());
+        match self.desk.store(|ticket| StoreRequest::Delete { code: parsed, by, author, ticket }).await {
             StoreAnswer::Deleted => empty(StatusCode::NO_CONTENT),
             other => failed(&other, code).into_answer(),
         }

@@ -49,7 +49,11 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
         Ok(seen) => seen,
         Err(error) => return writer.break_off(&format!("visits: {error}")),
     };
-    for section in Section::of_store() {
+    for section in Section::ALL {
+        if section == Section::VisitLogs {
+            write_logs(&mut writer, &logs)?;
+            continue;
+        }
         let mut written = Ok(());
         let read = view.dump(section, |key, value| {
             written = writer.add(section, key, value);
@@ -64,14 +68,19 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
             return writer.break_off("the node ends");
         }
     }
-    for (seq, bytes) in &logs {
+    writer.end()?;
+    Ok(())
+}
+
+/// Writes logs of visits, each in pieces.
+fn write_logs(writer: &mut FrameWriter<impl Write>, logs: &[(u32, Vec<u8>)]) -> io::Result<()> {
+    for (seq, bytes) in logs {
         // One without anything in it is there, too: whoever restores it finds no gap.
         let pieces = bytes.chunks(LOG_PIECE_LEN).chain(bytes.is_empty().then_some(&[][..]));
         for (number, piece) in pieces.enumerate() {
             writer.add(Section::VisitLogs, &[seq.to_be_bytes(), (number as u32).to_be_bytes()].concat(), piece)?;
         }
     }
-    writer.end()?;
     Ok(())
 }
 

@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeLength, GeneratedCode};
 
 use super::fleet::expiry::FleetExpiry;
-use crate::limits::{EXPIRE_BATCH, EXPIRY_COUNT_MAX, RECYCLE_BATCH, RECYCLE_LEN, RECYCLE_WHILE_BELOW};
+use crate::limits::{EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, RECYCLE_BATCH, RECYCLE_LEN, RECYCLE_WHILE_BELOW};
 use crate::link::Due;
 use crate::mail::{Order, Swept, WriterQueue};
-use crate::stats::{NodeStats, unix_ms};
+use crate::stats::{NodeStats, unix_ms, unix_nanos};
 use crate::store::links::{Links, Of};
 
 /// Between two looks at the index while nothing is due.
@@ -50,6 +50,12 @@ const GATHER_TIME_MAX: Duration = Duration::from_secs(3_600);
 
 /// How often it is looked whether there are enough graves, at most.
 const GRAVES_EVERY: Duration = Duration::from_secs(10);
+
+/// How often some of the history of links is looked at.
+const EDITS_EVERY: Duration = Duration::from_secs(10);
+
+/// Entries of it that are looked at then: a millisecond or two.
+const EDITS_LOOKED_AT: usize = 2_000;
 
 /// How many batches a second there are at most, while the rate is high.
 const BATCHES_PER_SECOND: u32 = 100;
@@ -109,6 +115,8 @@ pub fn start(setup: ExpirySetup) -> io::Result<Expiry> {
         counted: None,
         graves_behind: None,
         graves_looked: None,
+        edits_behind: Vec::new(),
+        edits_looked: None,
     };
     let thread = std::thread::Builder::new().name("expire".to_owned()).spawn(move || sweeper.run())?;
     Ok(Expiry { stop, thread })
@@ -141,6 +149,10 @@ struct Sweeper {
     graves_behind: Option<Due>,
     /// When it was looked for graves.
     graves_looked: Option<Instant>,
+    /// The entry of the history that was looked at last.
+    edits_behind: Vec<u8>,
+    /// When it was looked for old ones.
+    edits_looked: Option<Instant>,
 }
 
 impl Sweeper {
@@ -163,6 +175,7 @@ impl Sweeper {
             return REST;
         }
         self.recycle();
+        self.forget_edits();
         let Some(keep) = self.setup.keep else { return LOOK_EVERY };
         self.look_back();
         let now_ms = unix_ms();
@@ -192,6 +205,23 @@ impl Sweeper {
                 (Duration::from_secs(1) * count / per_second).saturating_sub(begin.elapsed())
             }
             Removed::NotNow => REST,
+        }
+    }
+
+    /// Forgets what was done to links long ago, some of it at a time.
+    fn forget_edits(&mut self) {
+        if self.edits_looked.is_some_and(|at| at.elapsed() < EDITS_EVERY) {
+            return;
+        }
+        self.edits_looked = Some(Instant::now());
+        let until_nanos = unix_nanos().saturating_sub(EDITS_KEPT_FOR.as_nanos() as u64);
+        match self.setup.links.forget_edits(&self.edits_behind, EDITS_LOOKED_AT, until_nanos) {
+            Ok(last) => self.edits_behind = last.unwrap_or_default(),
+            Err(error) => {
+                self.setup.stats.store_errors.add_shared(1);
+                tracing::error!(%error, "old changes of links could not be forgotten");
+                self.edits_behind.clear();
+            }
         }
     }
 

@@ -23,6 +23,7 @@ use crate::fleet::follow::Position;
 use crate::fleet::outbox::Outbox;
 use crate::fleet::rules::{self, Verdict};
 use crate::fleet::{Echo, Partition, State};
+use crate::history::{Author, Edit};
 use crate::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
 use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket, Told};
 use crate::patch::{Contrary, Patch};
@@ -63,6 +64,7 @@ pub struct Plan<'o> {
     compare: HashMap<Partition, bool>,
     sweep: ends::Sweep,
     outcomes: Vec<Outcome>,
+    edits: Vec<(Code, Edit)>,
     conflicts: Vec<Conflict>,
     /// Whether somebody is told that something is durable.
     acknowledges: bool,
@@ -83,6 +85,7 @@ impl<'o> Plan<'o> {
             compare: HashMap::new(),
             sweep: ends::Sweep::default(),
             outcomes: Vec::new(),
+            edits: Vec::new(),
             conflicts: Vec::new(),
             acknowledges: false,
         }
@@ -129,23 +132,30 @@ impl<'o> Plan<'o> {
                     self.create(link, ticket, ground, &before);
                 }
             }
-            Order::Client(StoreRequest::Change { code, patch, by, ticket }, ground) => {
+            Order::Client(StoreRequest::Change { code, patch, by, author, ticket }, ground) => {
                 let before = self.stored(&code, look_up);
                 if is_within(&by, &before, &ground) {
                     self.change(code, &patch, ticket, ground, &before);
+                    self.note_edit(code, &before, &author);
                 } else {
                     self.hide(code, ticket, ground, &before);
                 }
             }
-            Order::Client(StoreRequest::Delete { code, by, ticket }, ground) => {
+            Order::Client(StoreRequest::Delete { code, by, author, ticket }, ground) => {
                 let before = self.stored(&code, look_up);
                 if is_within(&by, &before, &ground) {
                     self.delete(code, ticket, ground, &before);
+                    self.note_edit(code, &before, &author);
                 } else {
                     self.hide(code, ticket, ground, &before);
                 }
             }
-            Order::Client(StoreRequest::Read { ticket, .. } | StoreRequest::ReadVisits { ticket, .. }, _) => {
+            Order::Client(
+                StoreRequest::Read { ticket, .. }
+                | StoreRequest::ReadVisits { ticket, .. }
+                | StoreRequest::ReadEdits { ticket, .. },
+                _,
+            ) => {
                 // Reads have their own queue. One that comes here all the same gets an answer.
                 self.answer(ticket, StoreAnswer::Refused("reads are not served by the writer"));
             }
@@ -193,7 +203,8 @@ impl<'o> Plan<'o> {
     /// What to write, and what to tell whom in the order of the orders.
     pub fn finish(mut self) -> (Writes, Vec<Outcome>) {
         let (urls, ends) = (self.url_writes(), self.end_writes());
-        let mut writes = Writes { urls, ends, outbox: self.outbox.take_writes(), ..Writes::default() };
+        let (outbox, edits) = (self.outbox.take_writes(), self.edits);
+        let mut writes = Writes { urls, ends, outbox, edits, ..Writes::default() };
         for (code, Looked { before, after, is_new, ended, .. }) in self.codes {
             if is_new {
                 if ended && before.state().is_none_or(State::is_link) {
@@ -490,9 +501,22 @@ impl<'o> Plan<'o> {
         if !self.outbox.is_undelivered(&code) {
             let before = self.stored(&code, look_up);
             if rules::adopts(before.state(), &state) {
+                // The node that has ended a link knows who it was; and where time has done it, nobody was.
+                let is_changed = state.is_link();
                 self.adopt_over(code, state, &before);
+                if is_changed {
+                    self.note_edit(code, &before, &Author::FLEET);
+                }
             }
         }
+    }
+
+    /// Notes what became of a link that was there before, if anything did.
+    fn note_edit(&mut self, code: Code, before: &Stored, author: &Author) {
+        let after = self.codes.get(&code).map(|looked| &looked.after);
+        let edit = link_of(before)
+            .and_then(|before| Edit::between(before, after.and_then(link_of).map(|link| &**link), self.now_ms, author));
+        self.edits.extend(edit.map(|edit| (code, edit)));
     }
 
     fn adopt_over(&mut self, code: Code, state: State, before: &Stored) {

@@ -34,6 +34,11 @@ pub fn start(
         StoreRequest::ReadVisits { subject, ticket } => {
             post.answer(ticket, answer_visits(&links, &stats, &visits, subject));
         }
+        StoreRequest::ReadEdits { code, ticket } => {
+            stats.store_selects.add_shared(1);
+            let edits = links.edits_of(&code).map(StoreAnswer::Edits);
+            post.answer(ticket, edits.unwrap_or_else(|error| unreadable(&stats, &error)));
+        }
         StoreRequest::Create { ticket, .. }
         | StoreRequest::Change { ticket, .. }
         | StoreRequest::Delete { ticket, .. } => {
@@ -105,7 +110,7 @@ const UNREADABLE: &str = "the store cannot be read at present";
 
 fn unreadable(stats: &NodeStats, error: &StoreError) -> StoreAnswer {
     stats.store_errors.add_shared(1);
-    tracing::error!(%error, "visits could not be read");
+    tracing::error!(%error, "what is known of a link could not be read");
     StoreAnswer::Refused(UNREADABLE)
 }
 

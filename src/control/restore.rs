@@ -100,7 +100,14 @@ pub fn restore(
 ) -> Result<Counts, RestoreError> {
     let mut stream = Stream { reader: FrameReader::begin(input)?, waiting: Vec::new(), is_over: false };
     let store = NewStore::begin(dir)?;
-    for section in Section::of_store() {
+    for section in Section::ALL {
+        if section == Section::VisitLogs {
+            while let Some((key, piece)) = stream.next_of(section)? {
+                let seq = key.first_chunk().copied().map_or(0, u32::from_be_bytes);
+                put_log(data_dir, seq, &piece).map_err(|error| StoreError::Failed(error.to_string()))?;
+            }
+            continue;
+        }
         let mut last: Vec<u8> = Vec::new();
         store.fill(section, || -> Result<Option<StoredRecord>, RestoreError> {
             let mut next = stream.next_of(section)?;
@@ -123,10 +130,6 @@ pub fn restore(
             }
             Ok(next)
         })?;
-    }
-    while let Some((key, piece)) = stream.next_of(Section::VisitLogs)? {
-        let seq = key.first_chunk().copied().map_or(0, u32::from_be_bytes);
-        put_log(data_dir, seq, &piece).map_err(|error| StoreError::Failed(error.to_string()))?;
     }
     if let Some(section) = stream.peek()? {
         let what = format!("records of {section} stand behind those of later sections");

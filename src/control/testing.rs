@@ -13,6 +13,7 @@ use super::catalog::Catalog;
 use super::fetchers::FetcherSetup;
 use super::writer::WriterSetup;
 use crate::apps::Scope;
+use crate::history::Author;
 use crate::link::{Link, Reuse};
 use crate::mail::{AllowanceQueue, Ground, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
 use crate::stats::NodeStats;
@@ -116,6 +117,11 @@ pub(crate) fn create(link: Link, token: u64) -> Order {
 /// The request to delete a link.
 pub(crate) fn delete(code: &str, token: u64) -> Order {
     let code = carom_shards::Code::parse(code.as_bytes()).unwrap();
-    let request = StoreRequest::Delete { code, by: Scope::ALL, ticket: Ticket { core: CoreId(0), token } };
+    let request = StoreRequest::Delete {
+        code,
+        by: Scope::ALL,
+        author: Author::default(),
+        ticket: Ticket { core: CoreId(0), token },
+    };
     Order::Client(request, Ground::Alone)
 }

@@ -172,7 +172,7 @@ impl Desk {
     /// Puts a request into the queue of who serves it.
     pub(super) fn send(&self, request: StoreRequest) -> Result<(), &'static str> {
         match &request {
-            StoreRequest::Read { .. } | StoreRequest::ReadVisits { .. } => {
+            StoreRequest::Read { .. } | StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. } => {
                 self.counters.reader.try_send(request).map_err(|error| super::refusal(&error))
             }
             _ => {

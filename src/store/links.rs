@@ -1,8 +1,8 @@
 //! The links on disk: the one module that names fjall.
 //!
-//! Nine keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `ends`
+//! Ten keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `ends`
 //! says which links end when, `dates` and `tags` are what lists are made of, `allowances` holds how often limited links may
-//! still be followed, `visits` how often links were, `meta` holds the format, the fingerprint of the secret key and, for
+//! still be followed, `visits` how often links were, `history` who changed what of them, `meta` holds the format, the fingerprint of the secret key and, for
 //! each length of code, the mark that no counter may fall below; `fleet` what a node of several must remember of the
 //! others: the outbox, and its place in each stream. A commit is visible to readers at once and durable after
 //! [`Links::sync`]. What a record means is not known here (see [`crate::record`]); who may write is the caller's business:
@@ -13,6 +13,7 @@ pub mod catalog;
 pub mod dump;
 mod ends;
 mod fleet;
+mod history;
 mod indexes;
 mod urls;
 mod visits;
@@ -173,6 +174,7 @@ pub struct Links {
     urls: Keyspace,
     allowances: Keyspace,
     visits: Keyspace,
+    history: Keyspace,
     ends: Keyspace,
     dates: Keyspace,
     tags: Keyspace,
@@ -215,12 +217,26 @@ impl Links {
         let (dates, tags) = (db.keyspace("dates", catalog::options)?, db.keyspace("tags", catalog::options)?);
         let allowances = db.keyspace("allowances", KeyspaceCreateOptions::default)?;
         let visits = db.keyspace("visits", visits::options)?;
+        let history = db.keyspace("history", KeyspaceCreateOptions::default)?;
         let meta = db.keyspace("meta", KeyspaceCreateOptions::default)?;
         let fleet = db.keyspace("fleet", KeyspaceCreateOptions::default)?;
         let first_end_ms = Arc::new(AtomicU64::new(u64::MAX));
         let commits = Arc::default();
-        let store =
-            Links { db, links, urls, ends, dates, tags, allowances, visits, meta, fleet, commits, first_end_ms };
+        let store = Links {
+            db,
+            links,
+            urls,
+            ends,
+            dates,
+            tags,
+            allowances,
+            visits,
+            history,
+            meta,
+            fleet,
+            commits,
+            first_end_ms,
+        };
         store.check_meta(fingerprint)?;
         Ok((store, repairs))
     }

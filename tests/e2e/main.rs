@@ -19,6 +19,7 @@ mod block;
 mod browser;
 mod bulk;
 mod changes;
+mod console;
 mod copies;
 mod crash;
 mod crowd;

@@ -8,6 +8,7 @@ use carom::fleet::follow::Position;
 use carom::fleet::outbox::Delivery;
 use carom::fleet::rules::Verdict;
 use carom::fleet::{Partition, State, lease, rules};
+use carom::history::Author;
 use carom::labels::Labels;
 use carom::link::{Link, Origin, Reuse, Version};
 use carom::mail::{Delivered, Ground, Order, StoreRequest, Ticket};
@@ -283,8 +284,12 @@ impl World {
         };
         note!(self, "request {token}: node {node} deletes code {index}: {}", brief(&heard));
         let ground = self.ground(index, None, heard);
-        let request =
-            StoreRequest::Delete { code: code_at(index), by: Scope::ALL, ticket: Ticket { core: CoreId(0), token } };
+        let request = StoreRequest::Delete {
+            code: code_at(index),
+            by: Scope::ALL,
+            author: Author::default(),
+            ticket: Ticket { core: CoreId(0), token },
+        };
         self.nodes[node].gateway.push_back(Order::Client(request, ground));
         true
     }
@@ -338,7 +343,13 @@ impl World {
         note!(self, "request {token}: node {node} changes code {index}, number {number}: {}", brief(&heard));
         let ground = self.ground(index, asked, heard);
         let ticket = Ticket { core: CoreId(0), token };
-        let request = StoreRequest::Change { code: code_at(index), patch: Box::new(patch), by: Scope::ALL, ticket };
+        let request = StoreRequest::Change {
+            code: code_at(index),
+            patch: Box::new(patch),
+            by: Scope::ALL,
+            author: Author::default(),
+            ticket,
+        };
         self.nodes[node].gateway.push_back(Order::Client(request, ground));
         true
     }

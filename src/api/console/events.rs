@@ -46,7 +46,7 @@ impl Drop for Watcher {
 }
 
 impl Admitted {
-    /// `GET /admin/events`
+    /// `GET /admin/api/events`
     pub(super) fn events(self, console: &Rc<Console>) -> Answer {
         let Some(watcher) = console.watchers.join() else {
             return Problem::unavailable("Too many pages of the console are open. Close one of them.").into_answer();

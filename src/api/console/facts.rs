@@ -12,12 +12,12 @@ use crate::hosts::{Hosts, host_of};
 use crate::long_url::LongUrl;
 
 impl Context {
-    /// `GET /admin/settings`
+    /// `GET /admin/api/settings`
     pub(super) fn settings_in_force(&self) -> Answer {
         json_answer(StatusCode::OK, &json!({"settings": self.site.settings}))
     }
 
-    /// `POST /admin/check-url`
+    /// `POST /admin/api/check-url`
     pub(super) async fn check_url(&self, request: Request<Incoming>) -> Answer {
         match self.try_check_url(request).await {
             Ok(told) => json_answer(StatusCode::OK, &told),

@@ -89,9 +89,9 @@ impl Context {
     pub(super) async fn console(&self, console: &Rc<Console>, segments: &[&str], request: Request<Incoming>) -> Answer {
         let allowed = match segments {
             ["sign-in"] => "GET, HEAD, POST",
-            ["session"] => "GET, HEAD, DELETE",
-            ["sessions"] | ["sessions", _] => "DELETE",
-            ["check-url"] => "POST",
+            ["api", "session"] => "GET, HEAD, DELETE",
+            ["api", "sessions"] | ["api", "sessions", _] => "DELETE",
+            ["api", "check-url"] => "POST",
             _ => "GET, HEAD",
         };
         let method = request.method().clone();
@@ -102,12 +102,10 @@ impl Context {
             ["assets", name] => assets::asset(name, request.headers()),
             ["sign-in"] if method == Method::POST => self.sign_in(console, request).await,
             ["sign-in"] => self.show_sign_in(console, &request),
-            ["session" | "sessions" | "events" | "usage" | "settings" | "check-url", ..] | ["history", _] => {
-                match self.admit(console, &request) {
-                    Ok(admitted) => admitted.answer(console, segments, request).await,
-                    Err(problem) => problem.into_answer(),
-                }
-            }
+            ["api", rest @ ..] => match self.admit(console, &request) {
+                Ok(admitted) => admitted.answer(console, rest, request).await,
+                Err(problem) => problem.into_answer(),
+            },
             _ => match self.admit(console, &request) {
                 Ok(_) => page(StatusCode::OK, assets::SHELL.to_owned()),
                 Err(_) => sign_in::lead_there(&request),
@@ -147,7 +145,7 @@ impl Admitted {
         self.context.still_holds() && self.session.as_ref().is_none_or(is_there)
     }
 
-    /// `GET /admin/session`
+    /// `GET /admin/api/session`
     fn describe(&self, console: &Console) -> Answer {
         let now_ms = unix_ms();
         let keys = self.context.desk.keys();

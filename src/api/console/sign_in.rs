@@ -163,7 +163,7 @@ impl Context {
 }
 
 impl Admitted {
-    /// `DELETE /admin/session`
+    /// `DELETE /admin/api/session`
     pub(super) fn sign_out<B>(&self, console: &Console, request: &Request<B>) -> Answer {
         if let Some(session) = &self.session {
             console.sessions.end(&session.id);

@@ -31,7 +31,7 @@ const TOP: usize = 25;
 const ROWS_MAX: usize = 100;
 
 impl Context {
-    /// `GET /admin/usage`
+    /// `GET /admin/api/usage`
     pub(super) async fn usage(&self, query: Option<&str>) -> Answer {
         match self.try_usage(query).await {
             Ok(told) => json_answer(StatusCode::OK, &told),

@@ -11,6 +11,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, DomainId};
 use proptest::prelude::*;
 
+use super::counted::count;
 use super::counting::count_part;
 use super::list::Finder;
 use super::visits::Visits;
@@ -22,7 +23,7 @@ use crate::domains::DomainName;
 use crate::labels::Tags;
 use crate::limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use crate::link::{Link, Origin};
-use crate::listing::{Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
+use crate::listing::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
 use crate::record;
 use crate::store::links::catalog::{Entry, Marks, Shelf};
 use crate::store::links::{Links, StoreError};
@@ -127,6 +128,10 @@ impl Shelves {
             .filter(|link| filter.since_ms.is_none_or(|ms| link.created_ms >= ms))
             .filter(|link| filter.until_ms.is_none_or(|ms| link.created_ms <= ms))
             .filter(|link| !(filter.without_over && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50)))
+            .filter(|link| {
+                let has_ended = !link.policy.archived && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50);
+                filter.condition.is_none() || has_ended
+            })
             .collect();
         found.sort_by_key(|link| Place::new(link.created_ms, link.code).to_bytes());
         let visits = |link: &Link| ByCode::of(&link.code).total;
@@ -228,8 +233,9 @@ fn any_filter() -> impl Strategy<Value = Filter> {
         domains.map_or(scope.clone(), |domains| scope.within(domains.into_iter().map(domain_id)))
     });
     let within = (proptest::option::of(0..60u64), proptest::option::of(0..60u64));
-    (term, tags, any::<bool>(), within, any::<bool>(), scope).prop_map(
-        |(term, tags, all_tags, (since_ms, until_ms), without_over, scope)| Filter {
+    let ended = proptest::option::weighted(0.2, Just(Condition::Ended));
+    (term, tags, any::<bool>(), within, any::<bool>(), scope, ended).prop_map(
+        |(term, tags, all_tags, (since_ms, until_ms), without_over, scope, condition)| Filter {
             scope,
             term,
             all_tags: all_tags && tags.len() > 1,
@@ -238,6 +244,7 @@ fn any_filter() -> impl Strategy<Value = Filter> {
             until_ms,
             without_used_up: false,
             without_over,
+            condition,
         },
     )
 }
@@ -288,6 +295,11 @@ proptest! {
         prop_assert_eq!(view.keys(Shelf::Tags, b"", b"").count() as u64, tags);
         let order = Order { field: OrderField::DateCreated, descending: true };
         let len = |filter: &Filter| shelves.expected(filter, order).len() as u64;
+        for (filter, ..) in &asked {
+            if let Some(counted) = count(&shelves.catalog, filter).unwrap() {
+                prop_assert_eq!(len(filter), counted, "{:?}", filter);
+            }
+        }
         for (tag, count) in of_tags {
             prop_assert_eq!(len(&Filter { tags: vec![tag.to_string()], ..Filter::default() }), count);
         }

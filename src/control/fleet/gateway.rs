@@ -151,7 +151,9 @@ impl Gateway {
                 let ticket = self.redis.put_state(code, deadline);
                 self.asked.insert(ticket, Asked { request, deadline, change: None });
             }
-            StoreRequest::ReadVisits { .. } => return self.go_alone(request, "it is not for Redis"),
+            StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. } => {
+                return self.go_alone(request, "it is not for Redis");
+            }
         }
         Ok(())
     }
@@ -210,7 +212,9 @@ impl Gateway {
                 }
                 Err(_) => self.go_alone(request, "it is not known which link there is to delete"),
             },
-            (None, StoreRequest::Create { .. } | StoreRequest::ReadVisits { .. }) => Ok(()),
+            (None, StoreRequest::Create { .. } | StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. }) => {
+                Ok(())
+            }
         }
     }
 

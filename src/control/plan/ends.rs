@@ -127,6 +127,7 @@ mod tests {
     use crate::control::plan::Writes;
     use crate::control::plan::tests::link;
     use crate::fleet::outbox::Outbox;
+    use crate::history::Author;
     use crate::link::Reuse;
     use crate::mail::{Ground, Order, StoreAnswer, StoreRequest, Ticket};
     use crate::patch::Patch;
@@ -230,11 +231,17 @@ mod tests {
 
     fn extend(text: &str, end_ms: Option<u64>) -> Order {
         let patch = Box::new(Patch { valid_until_ms: Some(end_ms), ..Patch::default() });
-        Order::Client(StoreRequest::Change { code: code(text), patch, by: Scope::ALL, ticket: TICKET }, Ground::Alone)
+        Order::Client(
+            StoreRequest::Change { code: code(text), patch, by: Scope::ALL, author: Author::default(), ticket: TICKET },
+            Ground::Alone,
+        )
     }
 
     fn delete(text: &str) -> Order {
-        Order::Client(StoreRequest::Delete { code: code(text), by: Scope::ALL, ticket: TICKET }, Ground::Alone)
+        Order::Client(
+            StoreRequest::Delete { code: code(text), by: Scope::ALL, author: Author::default(), ticket: TICKET },
+            Ground::Alone,
+        )
     }
 
     fn create(link: Link) -> Order {

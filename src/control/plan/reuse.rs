@@ -128,6 +128,7 @@ mod tests {
     use crate::apps::Scope;
     use crate::control::plan::tests::link;
     use crate::fleet::outbox::Outbox;
+    use crate::history::Author;
     use crate::link::Version;
     use crate::mail::{Order, StoreRequest};
     use carom_shards::{CoreId, Policy};
@@ -211,7 +212,12 @@ mod tests {
     fn delete(code: &str) -> Order {
         let code = Code::parse(code.as_bytes()).unwrap();
         Order::Client(
-            StoreRequest::Delete { code, by: Scope::ALL, ticket: Ticket { core: CoreId(0), token: 99 } },
+            StoreRequest::Delete {
+                code,
+                by: Scope::ALL,
+                author: Author::default(),
+                ticket: Ticket { core: CoreId(0), token: 99 },
+            },
             Ground::Alone,
         )
     }

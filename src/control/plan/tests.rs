@@ -4,6 +4,7 @@ use super::*;
 use crate::apps::Scope;
 use crate::fleet::EntryId;
 use crate::fleet::outbox::Delivery;
+use crate::history::Author;
 use crate::labels::Labels;
 use crate::link::Reuse;
 use carom_shards::{CoreId, Policy};
@@ -45,7 +46,10 @@ fn create(code: &str, origin: Origin, token: u64) -> Order {
 
 fn delete(code: &str, token: u64) -> Order {
     let code = Code::parse(code.as_bytes()).unwrap();
-    Order::Client(StoreRequest::Delete { code, by: Scope::ALL, ticket: ticket(token) }, Ground::Alone)
+    Order::Client(
+        StoreRequest::Delete { code, by: Scope::ALL, author: Author::default(), ticket: ticket(token) },
+        Ground::Alone,
+    )
 }
 
 fn create_on(ground: Ground, of: &State) -> Order {
@@ -54,7 +58,10 @@ fn create_on(ground: Ground, of: &State) -> Order {
 }
 
 fn delete_on(ground: Ground) -> Order {
-    Order::Client(StoreRequest::Delete { code: code(), by: Scope::ALL, ticket: ticket(1) }, ground)
+    Order::Client(
+        StoreRequest::Delete { code: code(), by: Scope::ALL, author: Author::default(), ticket: ticket(1) },
+        ground,
+    )
 }
 
 fn echo(seq: u64) -> Echo {

@@ -6,6 +6,7 @@ use crate::control::catalog::Relisted;
 use crate::fleet::follow::Position;
 use crate::fleet::outbox::OutboxWrites;
 use crate::fleet::{Partition, State};
+use crate::history::Edit;
 use crate::link::{Due, UrlEntry, Version};
 use crate::mail::{Change, StoreAnswer, Ticket};
 use crate::store::links::Of;
@@ -105,6 +106,8 @@ pub struct Writes {
     pub limited: Vec<(Code, bool)>,
     /// Codes whose link has ended, and its visits with it.
     pub ended: Vec<Code>,
+    /// What was done to links, for those who ask later.
+    pub edits: Vec<(Code, Edit)>,
 }
 
 impl Writes {

@@ -5,7 +5,7 @@ use std::path::Path;
 use fjall::{Database, KeyspaceCreateOptions, PersistMode, Readable};
 
 use super::catalog::{self, View};
-use super::{Index, Links, StoreError, StoredRecord, ends, link_options, urls, visits};
+use super::{Index, Links, StoreError, StoredRecord, ends, history, link_options, urls, visits};
 use crate::backup::Section;
 
 /// How a keyspace is made.
@@ -19,7 +19,7 @@ fn options_of(section: Section) -> Option<Options> {
         Section::Ends => ends::options,
         Section::Dates | Section::Tags => catalog::options,
         Section::Visits => visits::options,
-        Section::Meta | Section::Allowances | Section::Fleet => KeyspaceCreateOptions::default,
+        Section::Meta | Section::Allowances | Section::Fleet | Section::History => KeyspaceCreateOptions::default,
         Section::VisitLogs => return None,
     })
 }
@@ -36,6 +36,7 @@ impl Links {
             Section::Allowances => &self.allowances,
             Section::Visits => &self.visits,
             Section::Fleet => &self.fleet,
+            Section::History => &self.history,
             Section::VisitLogs => return None,
         })
     }
@@ -124,6 +125,7 @@ pub fn is_sound(section: Section, key: &[u8], value: &[u8]) -> bool {
         }
         Section::Allowances => super::allowances::is_sound(key, value),
         Section::Visits => visits::is_sound(key, value),
+        Section::History => history::is_sound(key, value),
         // What a node remembers of others is read anew from them where it is not what was written.
         _ => true,
     }

@@ -1,0 +1,149 @@
+//! What was done to a link, when and by whom: what people ask for when a link leads elsewhere than it did yesterday. No I/O.
+
+use serde_json::{Map, Value, json};
+
+use crate::apps::AppName;
+use crate::dates;
+use crate::link::Link;
+
+/// By which way a change has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Way {
+    /// The API.
+    #[default]
+    Api,
+    /// The console, or another request to the admin listener.
+    Admin,
+    /// Another node of the fleet, which knows more.
+    Fleet,
+}
+
+impl Way {
+    const fn name(self) -> &'static str {
+        match self {
+            Way::Api => "api",
+            Way::Admin => "admin",
+            Way::Fleet => "fleet",
+        }
+    }
+}
+
+/// Who changes a link.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Author {
+    /// Whose key it was, where there are keys.
+    pub app: Option<AppName>,
+    /// What people call the key.
+    pub key: Option<String>,
+    /// By which way.
+    pub way: Way,
+}
+
+impl Author {
+    /// Another node of the fleet.
+    pub const FLEET: Author = Author { app: None, key: None, way: Way::Fleet };
+}
+
+/// A change of a link, or its end, as it is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Edit(Value);
+
+impl Edit {
+    /// What becomes of a link; `None` where that is nothing which anybody sees.
+    pub fn between(before: &Link, after: Option<&Link>, at_ms: u64, author: &Author) -> Option<Edit> {
+        let (what, changes) = match after {
+            Some(after) => ("changed", changes(&fields(before), &fields(after))),
+            // What it was at the end.
+            None => ("deleted", changes(&fields(before), &Map::new())),
+        };
+        (!changes.is_empty()).then(|| {
+            Edit(json!({
+                "at": dates::format(at_ms),
+                "app": author.app.as_ref().map(AppName::as_str),
+                "keyId": author.key,
+                "through": author.way.name(),
+                "what": what,
+                "changes": changes,
+            }))
+        })
+    }
+
+    /// Its stored form.
+    pub fn encode(&self) -> Vec<u8> {
+        self.0.to_string().into_bytes()
+    }
+
+    /// Reads what was written; `None` for what was not.
+    pub fn decode(bytes: &[u8]) -> Option<Edit> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        value.is_object().then_some(Edit(value))
+    }
+
+    /// As the console tells it.
+    pub fn into_json(self) -> Value {
+        self.0
+    }
+}
+
+/// What people can change of a link, by the names of the API.
+fn fields(link: &Link) -> Map<String, Value> {
+    let (policy, labels) = (&link.policy, &link.labels);
+    let fields = json!({
+        "longUrl": link.target,
+        "title": labels.title,
+        "tags": labels.tags.iter().collect::<Vec<_>>(),
+        "validSince": policy.valid_since_ms.map(dates::format),
+        "validUntil": policy.valid_until_ms.map(dates::format),
+        "maxVisits": policy.max_visits,
+        "redirectStatus": policy.status.number(),
+        "cacheSeconds": policy.cache_seconds,
+        "forwardQuery": policy.forward_query,
+        "crawlable": labels.crawlable,
+        "archived": policy.archived,
+    });
+    if let Value::Object(fields) = fields { fields } else { Map::new() }
+}
+
+/// The fields that differ.
+fn changes(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Value> {
+    let of = |(name, from): (&String, &Value)| {
+        let to = after.get(name).cloned().unwrap_or_default();
+        (*from != to).then(|| json!({"field": name, "from": from, "to": to}))
+    };
+    before.iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::any_link;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn edits_are_read_back_and_nothing_is_no_edit(link in any_link(), other in any_link()) {
+            prop_assert_eq!(Edit::between(&link, Some(&link), 5, &Author::FLEET), None);
+            let edit = Edit::between(&link, None, 5, &Author::default()).unwrap();
+            prop_assert_eq!(Edit::decode(&edit.encode()), Some(edit));
+            let changed = Edit::between(&link, Some(&other), 5, &Author::default());
+            prop_assert_eq!(changed.is_some(), fields(&link) != fields(&other));
+        }
+    }
+
+    #[test]
+    fn an_edit_says_who_when_and_what() {
+        let link = crate::control::plan::tests::link("abc", crate::link::Origin::Issued);
+        let mut changed = link.clone();
+        changed.target = "https://other.example/".to_owned();
+        let author = Author { app: AppName::parse("ops").ok(), key: Some("12ab".to_owned()), way: Way::Admin };
+        let edit = Edit::between(&link, Some(&changed), 0, &author).unwrap().into_json();
+        assert_eq!(
+            edit,
+            json!({
+                "at": "1970-01-01T00:00:00+00:00", "app": "ops", "keyId": "12ab", "through": "admin", "what": "changed",
+                "changes": [{"field": "longUrl", "from": link.target, "to": "https://other.example/"}],
+            })
+        );
+        assert_eq!((Edit::decode(b"[]"), Edit::decode(b"{")), (None, None));
+    }
+}

@@ -1,0 +1,125 @@
+//! What was done to links, as it is stored: under the code, by the instant in nanoseconds since 1970 UTC. What an entry says is not
+//! known here.
+
+use std::ops::Bound;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use fjall::Slice;
+
+use super::{Batch, Links, StoreError};
+use crate::history::Edit;
+use crate::limits::EDITS_KEPT;
+
+/// Stands between a code and the rest of a key.
+const END: u8 = 0;
+
+/// Bytes of an instant.
+const INSTANT_LEN: usize = 8;
+
+fn prefix(code: &Code) -> Vec<u8> {
+    [code.key(&mut [0; CODE_KEY_LEN_MAX]), &[END]].concat()
+}
+
+/// The instant in a key; `None` where it is of none.
+fn instant_of(key: &[u8]) -> Option<u64> {
+    let (rest, instant) = key.split_last_chunk::<INSTANT_LEN>()?;
+    let code = rest.strip_suffix(&[END])?;
+    Code::from_key(code).ok().map(|_| u64::from_be_bytes(*instant))
+}
+
+/// Whether an entry is what is written.
+pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
+    instant_of(key).is_some() && Edit::decode(value).is_some()
+}
+
+impl Links {
+    /// Adds what was done to the link of a code. Of very many changes the oldest go.
+    ///
+    /// # Errors
+    /// Where it cannot be read what is there.
+    pub fn add_edit(&self, batch: &mut Batch, code: &Code, nanos: u64, edit: &Edit) -> Result<(), StoreError> {
+        let prefix = prefix(code);
+        let mut keys = Vec::new();
+        for guard in self.history.prefix(&prefix) {
+            keys.push(guard.key()?);
+        }
+        let too_many = (keys.len() + 1).saturating_sub(EDITS_KEPT);
+        keys.drain(..too_many).for_each(|key| batch.inner.remove(&self.history, key));
+        let key = [&prefix[..], &nanos.to_be_bytes()].concat();
+        batch.inner.insert(&self.history, key, edit.encode());
+        Ok(())
+    }
+
+    /// What was done to the links of a code, the last first.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn edits_of(&self, code: &Code) -> Result<Vec<Edit>, StoreError> {
+        let mut edits = Vec::new();
+        for guard in self.history.prefix(prefix(code)).rev() {
+            let (key, value) = guard.into_inner()?;
+            let edit = Edit::decode(&value).filter(|_| instant_of(&key).is_some());
+            edits.push(edit.ok_or_else(|| StoreError::Damaged(format!("history: {}", key.escape_ascii())))?);
+        }
+        Ok(edits)
+    }
+
+    /// Forgets what was done before an instant, among so many entries behind a key. Returns the last key that was looked at; `None`
+    /// at the end.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn forget_edits(&self, behind: &[u8], count: usize, until_nanos: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut batch = self.batch();
+        let mut last = None;
+        for guard in self.history.range::<&[u8], _>((Bound::Excluded(behind), Bound::Unbounded)).take(count) {
+            let key = guard.key()?;
+            last = Some(key.to_vec());
+            if instant_of(&key).is_none_or(|nanos| nanos < until_nanos) {
+                batch.inner.remove(&self.history, Slice::from(&*key));
+            }
+        }
+        if !batch.is_empty() {
+            self.commit(batch)?;
+        }
+        Ok(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::plan::tests::link;
+    use crate::history::Author;
+    use crate::link::Origin;
+
+    #[test]
+    fn edits_are_kept_in_order_and_not_for_good() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let edit = |ms| Edit::between(&link("ab", Origin::Issued), None, ms, &Author::default()).unwrap();
+        let add = |code: &str, nanos: u64| {
+            let mut batch = links.batch();
+            let code = Code::parse(code.as_bytes()).unwrap();
+            links.add_edit(&mut batch, &code, nanos, &edit(nanos * 1_000)).unwrap();
+            links.commit(batch).unwrap();
+        };
+        let of = |code: &str| links.edits_of(&Code::parse(code.as_bytes()).unwrap()).unwrap();
+        let most = EDITS_KEPT as u64;
+        (0..most + 5).for_each(|nanos| add("ab", nanos));
+        add("abc", 1);
+        assert_eq!((of("ab").len(), of("abc").len(), of("a").len()), (EDITS_KEPT, 1, 0));
+        assert_eq!(of("ab")[0], edit((most + 4) * 1_000));
+        let (mut behind, mut steps) = (Vec::new(), 0);
+        while let Some(last) = links.forget_edits(&behind, 7, most).unwrap() {
+            (behind, steps) = (last, steps + 1);
+        }
+        assert_eq!((of("ab").len(), of("abc").len(), steps), (5, 0, (EDITS_KEPT + 1).div_ceil(7)));
+        assert!(
+            is_sound(b"ab\0\0\0\0\0\0\0\0\x01", b"{}")
+                && !is_sound(b"ab", b"{}")
+                && !is_sound(b"ab\0\0\0\0\0\0\0\0\x01", b"x")
+        );
+    }
+}
