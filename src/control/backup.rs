@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::priority::let_cores_go_first;
 use super::visits::copies::view_with_logs;
 use crate::backup::Section;
 use crate::backup::frames::FrameWriter;
@@ -35,9 +36,6 @@ const BUFFER_LEN: usize = 512 * 1024;
 
 /// Bytes of a log of visits that are one record.
 const LOG_PIECE_LEN: usize = 128 * 1024;
-
-/// How much less than the cores the thread counts that reads (nice(2)).
-const NICENESS: i32 = 15;
 
 /// Writes the store as it is now.
 ///
@@ -149,10 +147,7 @@ pub fn start(links: Links, data_dir: &Path) -> io::Result<Attendant> {
 
 /// Answers one after the other.
 fn attend(shared: &Shared, links: &Links, data_dir: &Path) {
-    let thread = rustix::thread::gettid();
-    if let Err(error) = rustix::process::setpriority_process(Some(thread), NICENESS) {
-        tracing::debug!(%error, "backups are made with the priority of everything else");
-    }
+    let_cores_go_first();
     while !shared.is_over() {
         let answered = shared.listener.accept().and_then(|(stream, _)| {
             *shared.client() = Some(stream.try_clone()?);

@@ -43,18 +43,24 @@ pub struct FetcherSetup {
 pub fn start(setup: FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>>)> {
     #[cfg(feature = "faults")]
     let is_deaf = super::faults::Faults::from_env().deaf_fetchers;
-    pool::start("store-fetch", FETCHERS, FETCH_QUEUE_LEN, move |look_up: LookUp| {
-        #[cfg(feature = "faults")]
-        if is_deaf {
-            return;
-        }
-        if look_up.since.elapsed() < FETCH_TIME_MAX {
-            setup.fetch(look_up);
-        } else {
-            // The client has been told; others still wait.
-            setup.tell(&look_up, LookedUp::Unknown);
-        }
-    })
+    pool::start(
+        "store-fetch",
+        FETCHERS,
+        FETCH_QUEUE_LEN,
+        || (),
+        move |look_up: LookUp| {
+            #[cfg(feature = "faults")]
+            if is_deaf {
+                return;
+            }
+            if look_up.since.elapsed() < FETCH_TIME_MAX {
+                setup.fetch(look_up);
+            } else {
+                // The client has been told; others still wait.
+                setup.tell(&look_up, LookedUp::Unknown);
+            }
+        },
+    )
 }
 
 impl FetcherSetup {

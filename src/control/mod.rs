@@ -27,6 +27,7 @@ pub mod ndjson;
 pub mod pages;
 pub mod plan;
 mod pool;
+mod priority;
 pub mod progress;
 pub mod pulse;
 pub mod readers;

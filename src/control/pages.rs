@@ -12,6 +12,7 @@ use carom_shards::Code;
 
 use super::catalog::sift::Sift;
 use super::catalog::visits::Visits;
+use super::priority::let_cores_go_first;
 use super::{export, pool};
 use crate::limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
 use crate::mail::{Page, PageQueue, PageRequest, Post, ToCore};
@@ -30,11 +31,17 @@ pub fn start(
     visits: Arc<dyn Visits>,
 ) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {
     let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
-    pool::start("store-pages", 1, EXPORT_QUEUE_LEN, move |PageRequest { behind, filter, ticket }: PageRequest| {
-        let mut sift = Sift::new(&filter, &*visits, unix_ms());
-        let page = page(&links, &stats, &behind, &mut sift, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
-        post.to(ticket.core).post(ToCore::Page { token: ticket.token, page });
-    })
+    pool::start(
+        "store-pages",
+        1,
+        EXPORT_QUEUE_LEN,
+        let_cores_go_first,
+        move |PageRequest { behind, filter, ticket }: PageRequest| {
+            let mut sift = Sift::new(&filter, &*visits, unix_ms());
+            let page = page(&links, &stats, &behind, &mut sift, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
+            post.to(ticket.core).post(ToCore::Page { token: ticket.token, page });
+        },
+    )
 }
 
 /// What stands behind a key: about so many bytes of lines, of so many records at most. Of damaged records only those are told

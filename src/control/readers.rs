@@ -29,22 +29,28 @@ pub fn start(
     visits: &Visits,
 ) -> io::Result<(ReaderQueue, Vec<JoinHandle<()>>)> {
     let (links, post, stats, visits) = (links.clone(), post.clone(), Arc::clone(stats), visits.clone());
-    pool::start("store-read", READERS, READ_QUEUE_LEN, move |request| match request {
-        StoreRequest::Read { code, ticket } => post.answer(ticket, answer(&links, &stats, &visits, code)),
-        StoreRequest::ReadVisits { subject, ticket } => {
-            post.answer(ticket, answer_visits(&links, &stats, &visits, subject));
-        }
-        StoreRequest::ReadEdits { code, ticket } => {
-            stats.store_selects.add_shared(1);
-            let edits = links.edits_of(&code).map(StoreAnswer::Edits);
-            post.answer(ticket, edits.unwrap_or_else(|error| unreadable(&stats, &error)));
-        }
-        StoreRequest::Create { ticket, .. }
-        | StoreRequest::Change { ticket, .. }
-        | StoreRequest::Delete { ticket, .. } => {
-            post.answer(ticket, StoreAnswer::Refused("writes are not served by the readers"));
-        }
-    })
+    pool::start(
+        "store-read",
+        READERS,
+        READ_QUEUE_LEN,
+        || (),
+        move |request| match request {
+            StoreRequest::Read { code, ticket } => post.answer(ticket, answer(&links, &stats, &visits, code)),
+            StoreRequest::ReadVisits { subject, ticket } => {
+                post.answer(ticket, answer_visits(&links, &stats, &visits, subject));
+            }
+            StoreRequest::ReadEdits { code, ticket } => {
+                stats.store_selects.add_shared(1);
+                let edits = links.edits_of(&code).map(StoreAnswer::Edits);
+                post.answer(ticket, edits.unwrap_or_else(|error| unreadable(&stats, &error)));
+            }
+            StoreRequest::Create { ticket, .. }
+            | StoreRequest::Change { ticket, .. }
+            | StoreRequest::Delete { ticket, .. } => {
+                post.answer(ticket, StoreAnswer::Refused("writes are not served by the readers"));
+            }
+        },
+    )
 }
 
 /// What the store has under a code.

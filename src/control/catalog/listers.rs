@@ -18,6 +18,7 @@ use super::tags;
 use super::visits::Visits;
 use super::walk::Run;
 use crate::control::pool;
+use crate::control::priority::let_cores_go_first;
 use crate::limits::{
     LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
     SEARCHERS,
@@ -49,12 +50,19 @@ pub struct ListerSetup {
 pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>)> {
     let lister = Lister { setup: setup.clone(), robots: Arc::default() };
     let also = lister.clone();
-    let (pages, mut threads) = pool::start("list", LISTERS, LIST_QUEUE_LEN, move |(request, ticket)| {
-        lister.setup.post.answer(ticket, lister.answer(&request));
-    })?;
-    let (searches, more) = pool::start("search", SEARCHERS, SEARCH_QUEUE_LEN, move |(request, ticket)| {
-        also.setup.post.answer(ticket, also.answer(&request));
-    })?;
+    let (pages, mut threads) = pool::start(
+        "list",
+        LISTERS,
+        LIST_QUEUE_LEN,
+        || (),
+        move |(request, ticket)| {
+            lister.setup.post.answer(ticket, lister.answer(&request));
+        },
+    )?;
+    let (searches, more) =
+        pool::start("search", SEARCHERS, SEARCH_QUEUE_LEN, let_cores_go_first, move |(request, ticket)| {
+            also.setup.post.answer(ticket, also.answer(&request));
+        })?;
     threads.extend(more);
     Ok((ListQueues { pages, searches }, threads))
 }
