@@ -109,6 +109,8 @@ pub struct Filter {
     pub scope: Scope,
     /// In small letters; it is in the long URL, the code, the title or a tag. Never empty.
     pub term: Option<String>,
+    /// Links that whoever searches may mean by name: they come before all others, and only once.
+    pub named: Vec<Code>,
     /// Tags, in the form in which they are kept, each once.
     pub tags: Vec<String>,
     /// Whether a link must have all of them, and not just one.

@@ -1,5 +1,6 @@
 //! `GET /rest/v3/short-urls`, and `robots.txt`: what a list of links may be asked for, and the answer in Shlink's shape.
 
+use carom_shards::Code;
 use hyper::{Request, StatusCode};
 use serde::Serialize;
 
@@ -64,7 +65,8 @@ impl Pagination {
 impl Context {
     /// `GET /rest/v3/short-urls`
     pub(super) async fn list(&self, query: Option<&str>) -> Answer {
-        let query = match read(query, &self.caller.scope(), |name, scope| self.narrowed(scope, name)) {
+        let narrowed = |name: &str, scope| self.narrowed(scope, name);
+        let query = match read(query, &self.caller.scope(), narrowed, |term| self.codes_called(term)) {
             Ok(query) => query,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
@@ -162,13 +164,25 @@ struct Asked {
     per_page: usize,
 }
 
-fn read(query: Option<&str>, scope: &Scope, narrowed: impl Fn(&str, Scope) -> Scope) -> Result<Asked, Vec<Invalid>> {
+fn read(
+    query: Option<&str>,
+    scope: &Scope,
+    narrowed: impl Fn(&str, Scope) -> Scope,
+    named: impl Fn(&str) -> Vec<Code>,
+) -> Result<Asked, Vec<Invalid>> {
     let mut params = Params::of(query);
     let page = params.number("page", 1, u64::MAX).unwrap_or(1);
     let per_page =
         params.number("itemsPerPage", 1, LIST_PER_PAGE_MAX as u64).map_or(LIST_PER_PAGE, |count| count as usize);
     let order = params.read("orderBy", order).unwrap_or(Order { field: OrderField::DateCreated, descending: true });
     let (filter, has_any) = filter_within(&mut params, scope, narrowed);
+    // Who wants another order wants nothing before it.
+    let named = params
+        .text("searchTerm")
+        .filter(|_| params.text("orderBy").is_none())
+        .map(|term| named(term.trim()))
+        .unwrap_or_default();
+    let filter = Filter { named, ..filter };
     let mut asked = ListQuery { filter, order, page, per_page, cursor: None };
     let key = asked.key();
     asked.cursor = params.read("cursor", |text| {
@@ -213,6 +227,7 @@ fn filter(params: &mut Params) -> Filter {
         scope: Scope::ALL,
         condition,
         term: term.flatten(),
+        named: Vec::new(),
         // How one tag must be there makes no difference.
         all_tags: all_tags.unwrap_or(false) && tags.len() > 1,
         tags,
@@ -266,7 +281,8 @@ mod tests {
     fn asked(query: &str) -> Result<Asked, Vec<String>> {
         let domains = some_domains();
         let named = |name: &str| domains.named(name).map(|place| domains.id_at(place));
-        read(Some(query), &Scope::ALL, |name, scope| scope.within(named(name)))
+        let called = |term: &str| Code::parse(term.as_bytes()).into_iter().collect();
+        read(Some(query), &Scope::ALL, |name, scope| scope.within(named(name)), called)
             .map_err(|wrong| wrong.into_iter().map(|one| one.field).collect())
     }
 
@@ -288,6 +304,7 @@ mod tests {
         let filter = Filter {
             scope: Scope::ALL.within([Some(go.id())]),
             term: Some("fü x".to_owned()),
+            named: Vec::new(),
             tags: vec!["a-c".to_owned(), "b".to_owned()],
             all_tags: true,
             since_ms: Some(1_767_323_045_000),
@@ -301,6 +318,13 @@ mod tests {
         assert_eq!(list("orderBy=visits").order, Order { field: OrderField::Visits, descending: false });
         assert!(asked("domain=other.test").ok().unwrap().asked.is_none());
         assert!(asked("domain=DEFAULT").ok().unwrap().asked.is_some());
+    }
+
+    #[test]
+    fn who_searches_for_a_code_means_that_link_unless_another_order_is_wanted() {
+        let named = |query: &str| list(query).filter.named.iter().map(Code::to_string).collect::<Vec<_>>();
+        assert_eq!(named("searchTerm=+aBc+"), ["aBc"]);
+        assert!(named("searchTerm=aBc&orderBy=dateCreated-DESC").is_empty() && named("searchTerm=a+b").is_empty());
     }
 
     #[test]

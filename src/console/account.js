@@ -18,13 +18,13 @@ export function showAccount(host, session) {
 
 /** What is said while there is no key at all. */
 export function openNotice() {
-  return h("p", { class: "notice warn" }, "There are no API keys: whoever reaches this listener may do everything. ",
+  return h("aside", { class: "notice warn", "aria-label": "Nobody needs a key" }, "There are no API keys: whoever reaches this listener may do everything. ",
     pageLink("/admin/apps", "Make a key under Apps and keys"), " to close it.");
 }
 
 async function signOut() {
   try {
-    await del("/admin/session");
+    await del("/admin/api/session");
     location.assign("/admin/sign-in");
   } catch (error) {
     toastError(error, "You are still signed in.");
@@ -34,7 +34,7 @@ async function signOut() {
 function showSessions() {
   const host = h("div", { class: "sessions" });
   openDialog("Sessions", [h("p", { class: "soft" }, "Who is signed in to this console, and since when."), host], { wide: true });
-  const reload = () => loadInto(host, () => get("/admin/session"), ({ sessions, ends }) => sessionList(sessions, ends, reload), { lines: 5 });
+  const reload = () => loadInto(host, () => get("/admin/api/session"), ({ sessions, ends }) => sessionList(sessions, ends, reload), { lines: 5 });
   reload();
 }
 
@@ -50,13 +50,13 @@ function sessionList(sessions, ends, reload) {
   };
   const rows = sessions.map((one) => row(
     [outside(one.app), " ", h("code", null, one.keyId)], time(one.since), relative(one.lastSeen),
-    one.current ? badge("This one", "good") : actionButton("End", end(`/admin/sessions/${encodeURIComponent(one.id)}`, "The session is ended."), { "aria-label": `End the session of ${one.app} since ${one.since}` })));
+    one.current ? badge("This one", "good") : actionButton("End", end(`/admin/api/sessions/${encodeURIComponent(one.id)}`, "The session is ended."), { "aria-label": `End the session of ${one.app} since ${one.since}` })));
   const columns = [{ title: "App and key" }, { title: "Since" }, { title: "Last seen" }, { title: "End", hidden: true }];
   const others = sessions.length > 1;
   return [
     regionTable("Sessions", columns, rows).element,
     h("p", { class: "soft" }, "This session ends ", relative(ends), "."),
-    others ? h("p", null, actionButton("End all others", end("/admin/sessions", "All other sessions are ended."), { kind: "danger" }))
+    others ? h("p", null, actionButton("End all others", end("/admin/api/sessions", "All other sessions are ended."), { kind: "danger" }))
       : emptyState("No other sessions", "Nobody else is signed in with a key."),
   ];
 }

@@ -12,7 +12,7 @@ const STATES = { connecting: "Connecting…", live: "Live", lost: "Connection lo
 async function start() {
   const main = document.getElementById("main");
   try {
-    const session = await get("/admin/session");
+    const session = await get("/admin/api/session");
     setCsrf(session.csrf);
     drawShell(session);
     startLive();

@@ -66,10 +66,10 @@ function forget(entries) {
 }
 
 function offerUndo(entries) {
-  const what = entries.length === 1 ? "Deleted." : `${entries.length} links deleted.`;
   const seconds = WAIT_MS / 1000;
-  toast(`${what} They lead nowhere now, and are gone for good in ${seconds} s; the console does that when you close this page, too, as soon as it is opened again.`.replace(/^Deleted\. They lead nowhere now, and are/, "Deleted. It leads nowhere now, and is"), {
-    seconds, action: { label: `Undo (${seconds} s)`, run: () => undo(entries) },
+  const what = entries.length === 1 ? "Deleted: the link leads nowhere now" : `Deleted: ${entries.length} links lead nowhere now`;
+  toast(`${what}, and for ${seconds} s you can bring ${entries.length === 1 ? "it" : "them"} back. If you close the console before, it deletes when it is next opened.`, {
+    seconds, action: { label: "Undo", run: () => undo(entries) },
   });
 }
 

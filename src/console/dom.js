@@ -107,18 +107,18 @@ export function pageLink(path, text, props) {
 
 /** A button that copies a text and says so for a moment. */
 export function copyButton(text, label = "Copy") {
-  const face = h("span", { "aria-hidden": "true" }, "⧉");
+  const face = h("span", { "aria-hidden": "true" }, "Copy");
   const said = h("span", { class: "visually-hidden", role: "status" });
   const copy = async () => {
     const copied = await copyText(text);
-    face.textContent = copied ? "✓" : "✗";
+    face.textContent = copied ? "Copied" : "Failed";
     said.textContent = copied ? "Copied." : "Not copied: select the text and copy it by hand.";
     setTimeout(() => {
-      face.textContent = "⧉";
+      face.textContent = "Copy";
       said.textContent = "";
     }, 1500);
   };
-  return h("span", { class: "copy" }, button(face, copy, { kind: "icon", "aria-label": `${label} ${text}`, title: label }), said);
+  return h("span", { class: "copy" }, button(face, copy, { kind: "small", "aria-label": `${label} ${text}`, title: label }), said);
 }
 
 async function copyText(text) {

@@ -80,6 +80,7 @@ export function bytes(value) {
 
 const dayAndTime = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
 const timeOfDay = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const localDay = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric" });
 const utcDay = new Intl.DateTimeFormat("en-GB", { year: "numeric", month: "short", day: "numeric", timeZone: "UTC" });
 
 function utc(at) {
@@ -97,6 +98,16 @@ function timeElement(iso, text) {
 /** An instant in the viewer's zone, with the UTC on hover. */
 export function time(iso) {
   return iso ? timeElement(iso, (at) => dayAndTime.format(at)) : h("span", null, NONE);
+}
+
+/** The day of an instant in the viewer's zone, with the time and the UTC on hover. */
+export function date(iso) {
+  const element = time(iso);
+  if (element.dateTime) {
+    element.title = `${element.textContent} (${element.title})`;
+    setText(element, localDay.format(new Date(iso)));
+  }
+  return element;
 }
 
 /** An instant by the time since or until it ("4 min ago"), with both times on hover. */

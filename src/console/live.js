@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 
-const PATH = "/admin/events";
+const PATH = "/admin/api/events";
 const SILENCE_MS = 8_000;
 const WAITS_MS = [1_000, 2_000, 4_000, 8_000, 15_000];
 
@@ -28,7 +28,7 @@ export function events(path, names, { onEvent, onState }) {
   const retry = async () => {
     // An event stream does not tell why it ended: the session does, and leads to the sign-in page if it is over.
     try {
-      await get("/admin/session");
+      await get("/admin/api/session");
       open();
     } catch {
       lose();

@@ -87,7 +87,7 @@ function uplotOptions({ series, value = format.number, utc = false, axes = true,
     hooks: { setCursor: [(plot) => onCursor(plot.cursor.idx)] },
     scales: {
       x: { time: true, range: isBars ? widened : undefined },
-      y: { range: (_plot, _low, high) => [0, max ?? Math.max(high ?? 0, 1) * 1.1] },
+      y: { range: (_plot, _low, high) => [0, max?.() ?? Math.max(high ?? 0, 1) * 1.1] },
     },
     axes: [
       { ...axis, show: axes, space: 70, size: 28, values: TIME_VALUES },

@@ -1,5 +1,50 @@
-import { pageHead } from "./dom.js";
+// Usage: how often links were followed in a period, how many were made, and by whom.
 
-export async function show(main) {
-  main.append(pageHead("Usage"));
+import { get } from "./api.js";
+import { actionButton, h, outside, pageHead } from "./dom.js";
+import { reloader } from "./parts.js";
+import { apiQuery, periodOf, periodPicker } from "./period.js";
+import { byAppCard, byDomainCard, madeCard, referrersCard, topLinksCard, totals, visitsCard } from "./usage-cards.js";
+
+export async function show(main, context) {
+  const host = h("div", { class: "stack" });
+  let plots = [];
+  const clear = () => {
+    plots.forEach((plot) => plot.destroy());
+    plots = [];
+  };
+  let period = periodOf(context.query);
+  const load = reloader(host, {
+    signal: context.signal,
+    lines: 14,
+    fetch: (signal) => get("/admin/api/usage", { query: apiQuery(period), signal }),
+    render(usage) {
+      clear();
+      return content(usage, period, (plot) => plots.push(plot));
+    },
+  });
+  const update = () => {
+    period = periodOf(context.query);
+    picker.set(period);
+    return load();
+  };
+  const picker = periodPicker((params) => {
+    context.setQuery(params);
+    update();
+  });
+  main.append(pageHead("Usage", actionButton("Refresh", update)), picker.element, host);
+  update();
+  return { leave: clear, update };
+}
+
+function content(usage, period, keep) {
+  return [
+    usage.notes.map((note) => h("p", { class: "notice" }, outside(note))),
+    totals(usage),
+    visitsCard(usage.visits, period, keep),
+    madeCard(usage.links, period, keep),
+    h("div", { class: "cards" }, topLinksCard(usage.topLinks), referrersCard(usage.visits)),
+    h("div", { class: "cards" }, byAppCard(usage.links.byApp), byDomainCard(usage.links.byDomain)),
+    h("p", { class: "soft" }, "Days begin at midnight UTC, as the node counts them."),
+  ];
 }

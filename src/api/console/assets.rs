@@ -14,6 +14,7 @@ pub(super) const SHELL: &str = include_str!("../../console/index.html");
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
+const PICTURE: &str = "image/svg+xml";
 
 /// A file that pages load.
 struct Asset {
@@ -32,19 +33,36 @@ macro_rules! assets {
 const ASSETS: &[Asset] = assets! {
     SCRIPT "account.js",
     SCRIPT "api.js",
+    SCRIPT "app-dialogs.js",
     SCRIPT "app.js",
+    SCRIPT "choices.js",
     STYLE "console.css",
+    SCRIPT "csv.js",
     SCRIPT "deletes.js",
     SCRIPT "dialog.js",
     SCRIPT "dom.js",
     SCRIPT "field.js",
     SCRIPT "format.js",
+    PICTURE "icon.svg",
+    SCRIPT "import-rows.js",
+    SCRIPT "import-run.js",
+    SCRIPT "link-actions.js",
+    SCRIPT "link-cards.js",
+    SCRIPT "link-form.js",
+    SCRIPT "link-page.js",
+    SCRIPT "links-query.js",
+    SCRIPT "links-table.js",
     SCRIPT "live.js",
+    STYLE "parts.css",
+    SCRIPT "parts.js",
+    SCRIPT "period.js",
     SCRIPT "plot.js",
+    SCRIPT "roles.js",
     SCRIPT "router.js",
     SCRIPT "toast.js",
     STYLE "uplot.css",
     SCRIPT "uplot.js",
+    SCRIPT "usage-cards.js",
     SCRIPT "view-apps.js",
     SCRIPT "view-domains.js",
     SCRIPT "view-fleet.js",
@@ -88,7 +106,7 @@ mod tests {
         let mut files: Vec<String> = std::fs::read_dir(dir)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name.ends_with(".js") || name.ends_with(".css"))
+            .filter(|name| [".js", ".css", ".svg"].iter().any(|kind| name.ends_with(kind)))
             .collect();
         let mut served: Vec<&str> = ASSETS.iter().map(|asset| asset.name).collect();
         files.sort();

@@ -109,7 +109,7 @@ impl Context {
         let html = format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"robots\" content=\"noindex\">\n\
-             <title>Sign in - {title}</title>\n<link rel=\"stylesheet\" href=\"/admin/assets/console.css\">\n</head>\n\
+             <title>Sign in - {title}</title>\n<link rel=\"icon\" href=\"/admin/assets/icon.svg\">\n<link rel=\"stylesheet\" href=\"/admin/assets/console.css\">\n</head>\n\
              <body class=\"sign-in\">\n<main>\n<h1>{title}</h1>\n{hint}\
              <form method=\"post\" action=\"/admin/sign-in\">\n<input type=\"hidden\" name=\"next\" value=\"{}\">\n\
              <p class=\"field\"><label for=\"key\">API key with the role admin</label>\n\

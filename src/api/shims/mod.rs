@@ -25,6 +25,24 @@ impl Context {
         self.make(create.map_err(|invalid| Problem::invalid(&invalid))?).await
     }
 
+    /// The codes that somebody may mean by a term: of the domain that it names, or of all domains of the service.
+    pub(super) fn codes_called(&self, term: &str) -> Vec<Code> {
+        let domains = self.domains();
+        let Ok(code) = Code::parse(code_in(term).as_bytes()) else { return Vec::new() };
+        match host_in(term).map(|host| domains.of_host(host.as_bytes())) {
+            Some(Some(place)) => vec![code.within(domains.id_at(place))],
+            // A URL of somebody else.
+            Some(None) => Vec::new(),
+            None => {
+                let places = domains.all().iter().filter_map(|domain| domains.place_of(&domain.name));
+                let mut codes: Vec<Code> = places.map(|place| code.within(domains.id_at(place))).collect();
+                codes.sort_unstable();
+                codes.dedup();
+                codes
+            }
+        }
+    }
+
     /// The link that a caller calls by its code, by a short URL, or by one without its scheme. A host that is no domain of the
     /// service says nothing.
     async fn find_called(&self, name: &str) -> Result<(Arc<Link>, Counts), Problem> {

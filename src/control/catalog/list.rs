@@ -83,7 +83,12 @@ impl Finder<'_> {
                 if let Some(Cursor { behind: Behind::Place(place), .. }) = self.query.cursor {
                     runs = runs.into_iter().map(|run| run.behind(place, descending)).collect();
                 }
-                let walked = self.walk_by_age(&runs, &view, self.wanted(), descending)?;
+                // A cursor stands behind them.
+                let named = if self.query.cursor.is_none() { self.named(&view)? } else { Vec::new() };
+                let mut walked = self.walk_by_age(&runs, &view, self.wanted_behind(named.len()), descending)?;
+                walked.matched += named.len() as u64;
+                let offset = usize::try_from(self.offset()).unwrap_or(usize::MAX);
+                walked.links.splice(0..0, named.into_iter().skip(offset));
                 Ok(self.page_of(walked, !filter.sifts() && runs.len() == 1))
             }
         }
@@ -97,8 +102,39 @@ impl Finder<'_> {
             candidates,
             wanted,
             |listed| Behind::Place(listed.place),
-            |listed, wanted| sift.look_at_listed(view, listed, wanted),
+            |listed, wanted| match self.names().contains(&listed.place.code) {
+                // It came first.
+                true => Ok(Sifted::Other),
+                false => sift.look_at_listed(view, listed, wanted),
+            },
         )
+    }
+
+    /// What comes first. A page must have room for more than that.
+    fn names(&self) -> &[Code] {
+        let names = &self.query.filter.named[..];
+        if names.len() < self.query.per_page { names } else { &[] }
+    }
+
+    /// The links that are meant by name, as far as everything else is true of them.
+    fn named(&self, view: &View) -> Result<Vec<Arc<Link>>, StoreError> {
+        let filter = Filter { term: None, ..self.query.filter.clone() };
+        let mut sift = Sift::new(&filter, self.visits, self.now_ms);
+        let mut links = Vec::new();
+        for code in self.names() {
+            let Some(stored) = view.get(code)? else { continue };
+            if let Sifted::Link(link) = sift.look_at(*code, &stored, true, None) {
+                links.push(link);
+            }
+        }
+        Ok(links)
+    }
+
+    /// What is to be collected where so many others come first, all of them on the first page.
+    fn wanted_behind(&self, named: usize) -> Wanted {
+        let wanted = self.wanted();
+        let here = if wanted.skip == 0 { named } else { 0 };
+        Wanted { skip: wanted.skip.saturating_sub(named as u64), count: wanted.count - here, ..wanted }
     }
 
     /// A page of a run that has only links that are asked for.

@@ -238,6 +238,7 @@ fn any_filter() -> impl Strategy<Value = Filter> {
         |(term, tags, all_tags, (since_ms, until_ms), without_over, scope, condition)| Filter {
             scope,
             term,
+            named: Vec::new(),
             all_tags: all_tags && tags.len() > 1,
             tags: tags.into_iter().map(str::to_owned).collect(),
             since_ms,
@@ -334,6 +335,32 @@ fn many(count: usize) -> Shelves {
     });
     shelves.commit(made);
     shelves
+}
+
+#[test]
+fn links_that_are_meant_by_name_come_first_and_once() {
+    let shelves = many(50);
+    let named = vec![Code::parse(b"c000003").unwrap(), Code::parse(b"none").unwrap()];
+    let filter = Filter { term: Some("c0000".to_owned()), named, ..Filter::default() };
+    let first = ListQuery { per_page: 20, ..query(filter.clone(), OrderField::DateCreated) };
+    let (mut by_number, mut by_cursor, mut cursor) = (Vec::new(), Vec::new(), None);
+    for page in 1..=3 {
+        let of_number = shelves.page(&ListQuery { page, ..first.clone() });
+        assert_eq!((of_number.total, of_number.next.is_some()), (50, page < 3));
+        by_number.extend(codes(&of_number));
+        let of_cursor = shelves.page(&ListQuery { cursor: cursor.take(), ..first.clone() });
+        assert_eq!(of_cursor.total, 50);
+        by_cursor.extend(codes(&of_cursor));
+        cursor = of_cursor.next;
+    }
+    let newest = (0..50).rev().filter(|number| *number != 3).map(|number| format!("c{number:06}"));
+    let expected: Vec<String> = std::iter::once("c000003".to_owned()).chain(newest).collect();
+    let text = |codes: &[Code]| codes.iter().map(Code::to_string).collect::<Vec<_>>();
+    assert_eq!((text(&by_number), text(&by_cursor)), (expected.clone(), expected));
+    // A name alone is not enough where something else is asked for as well.
+    let odd = Filter { tags: vec!["even".to_owned()], ..filter };
+    let even = shelves.page(&ListQuery { per_page: 20, ..query(odd, OrderField::DateCreated) });
+    assert_eq!((even.total, codes(&even)[0].to_string()), (25, "c000048".to_owned()));
 }
 
 fn query(filter: Filter, field: OrderField) -> ListQuery {

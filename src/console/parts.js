@@ -1,0 +1,148 @@
+// What the views of usage, apps, domains, lists, fleet and settings share.
+
+import { copyButton, errorState, fill, h, loadingState, outside, pageLink } from "./dom.js";
+import * as format from "./format.js";
+import { onLive } from "./live.js";
+
+// A view that imports this module is shown when its rules are there, so that nothing jumps.
+await loadStyles("/admin/assets/parts.css");
+
+function loadStyles(href) {
+  if (document.querySelector(`link[href="${href}"]`)) {
+    return Promise.resolve();
+  }
+  const link = h("link", { rel: "stylesheet", href });
+  const settled = new Promise((resolve) => ["load", "error"].forEach((type) => link.addEventListener(type, resolve)));
+  document.head.append(link);
+  return settled;
+}
+
+/** The name of a setting, which leads to it. */
+export function settingLink(name) {
+  return pageLink(`/admin/settings?filter=${encodeURIComponent(name)}`, h("code", null, name));
+}
+
+/** Lines for a file, with a button that copies them. */
+export function snippet(label, text) {
+  return h("div", { class: "snippet" },
+    h("pre", { tabindex: "0", role: "region", "aria-label": label }, h("code", null, text)), copyButton(text));
+}
+
+/** Large numbers side by side: `[[label, value, hint], …]`. */
+export function tiles(all) {
+  return h("dl", { class: "tiles" }, all.map(([label, value, hint]) =>
+    h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value, hint && h("small", null, hint)))));
+}
+
+/** A number, or a dash that says on hover why there is none. */
+export function numberOr(value, why) {
+  return value === null || value === undefined
+    ? h("span", { title: why }, format.number(null), h("span", { class: "visually-hidden" }, ` ${why}`))
+    : format.number(value);
+}
+
+/** A bar as long as its share of the largest one. */
+export function bar(value, largest) {
+  const share = largest > 0 ? Math.max(0, Math.min(1, (value ?? 0) / largest)) : 0;
+  return h("span", { class: "bar", "aria-hidden": "true" }, h("span", { style: { width: `${share * 100}%` } }));
+}
+
+/** The name of a domain; links call the default one null, keys call it DEFAULT. */
+export function domainName(name) {
+  return name === null || name === "DEFAULT" ? h("span", { class: "soft" }, "default domain") : outside(name);
+}
+
+/**
+ * Makes what loads a host: with a skeleton at first, later with the old content dimmed until the new is there, so that
+ * nothing jumps. An answer that came too late is dropped. `fetch(signal)` gets the data, `render(data)` what is shown.
+ */
+export function reloader(host, { signal, fetch, render, lines = 6 }) {
+  let current = null;
+  let isFilled = false;
+  host.tabIndex = -1;
+  const show = (...content) => {
+    // What had the focus is gone; the next Tab goes on from here, not from the top of the page.
+    const hadFocus = host.contains(document.activeElement);
+    fill(host, ...content);
+    if (hadFocus) {
+      host.focus({ preventScroll: true });
+    }
+  };
+  const load = async () => {
+    current?.abort();
+    const own = new AbortController();
+    current = own;
+    host.setAttribute("aria-busy", "true");
+    if (!isFilled) {
+      show(loadingState(lines));
+    }
+    try {
+      const data = await fetch(AbortSignal.any([signal, own.signal]));
+      if (current === own) {
+        show(render(data));
+        isFilled = true;
+      }
+    } catch (error) {
+      if (current === own && error.name !== "AbortError") {
+        show(errorState(error, load));
+        isFilled = false;
+      }
+    } finally {
+      if (current === own) {
+        host.removeAttribute("aria-busy");
+      }
+    }
+  };
+  return load;
+}
+
+const NO_STATUS = { title: "The status does not arrive", detail: "The console goes on trying by itself. If it stays so, look whether the node runs." };
+
+/**
+ * Keeps a host in step with the live status. `build(status)` gives `{ content, update }`; it is called anew only when
+ * `shapeOf(status)` is another, and `update(status)` each second. Returns what ends that.
+ */
+export function followStatus(host, shapeOf, build) {
+  let shape = null;
+  let update = null;
+  return onLive(({ state, status }) => {
+    const wanted = status === null ? state : JSON.stringify(shapeOf(status));
+    if (wanted !== shape) {
+      shape = wanted;
+      const built = status === null ? { content: state === "lost" ? errorState(NO_STATUS) : loadingState(6) } : build(status);
+      fill(host, built.content);
+      update = built.update;
+    }
+    if (status !== null) {
+      update?.(status);
+    }
+  });
+}
+
+/** The alarms that stand and whose name begins so. */
+export function alarmNotes(status, prefixes) {
+  const standing = status.alarms.filter((alarm) => alarm.cleared === null && prefixes.some((prefix) => alarm.name.startsWith(prefix)));
+  return standing.map((alarm) => h("p", { class: "notice bad" }, h("code", null, alarm.name), " ", outside(alarm.text)));
+}
+
+/** A field that filters what is below it as one types; "/" goes to it, Escape empties it. */
+export function filterField({ label, placeholder, value, onInput, signal }) {
+  const input = h("input", { type: "search", class: "filter", "aria-label": label, placeholder, value, "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false" });
+  input.addEventListener("input", () => onInput(input.value));
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && input.value !== "") {
+      event.preventDefault();
+      input.value = "";
+      onInput("");
+    }
+  });
+  document.addEventListener("keydown", (event) => {
+    const isTyping = event.target.closest?.("input, select, textarea, dialog, [contenteditable]");
+    if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      input.focus();
+      input.select();
+    }
+  }, { signal });
+  return input;
+}

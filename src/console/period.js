@@ -1,0 +1,91 @@
+// A period of days, as the node counts them: in UTC.
+
+import { fill, h } from "./dom.js";
+
+export const DAY_MS = 86_400_000;
+export const HOUR_MS = 3_600_000;
+
+const PRESETS = [["today", "Today", 1], ["7d", "7 days", 7], ["30d", "30 days", 30], ["90d", "90 days", 90], ["365d", "1 year", 365]];
+const USUAL = "30d";
+const FIRST_DAY = "1970-01-01";
+// Longer ones would be tables that nobody reads.
+const DAYS_MAX = 3_660;
+
+const dayOf = (ms) => new Date(ms).toISOString().slice(0, 10);
+const startOf = (day) => Date.parse(`${day}T00:00:00Z`);
+
+/** A day as `2026-11-22`, which is in the calendar. */
+function isDay(text) {
+  return /^\d{4}-\d{2}-\d{2}$/.test(text ?? "") && !Number.isNaN(startOf(text)) && dayOf(startOf(text)) === text;
+}
+
+/** Why two texts are no first and last day, or null. */
+function wrongDays(from, to) {
+  if (!isDay(from) || !isDay(to) || from < FIRST_DAY) {
+    return "Choose a first and a last day.";
+  }
+  if (from > to) {
+    return "The first day is after the last one.";
+  }
+  return startOf(to) - startOf(from) > DAYS_MAX * DAY_MS ? "Choose at most ten years." : null;
+}
+
+/** The period that a query names, or else the usual one: `{ name, from, to, days }`; `from` and `to` are its first and last day. */
+export function periodOf(query) {
+  const [from, to] = [query.get("from"), query.get("to")];
+  if (wrongDays(from, to) === null) {
+    return { name: "own", from, to, days: (startOf(to) - startOf(from)) / DAY_MS + 1 };
+  }
+  const wanted = query.get("period") ?? USUAL;
+  const [name, , days] = PRESETS.find(([known]) => known === wanted) ?? PRESETS.find(([known]) => known === USUAL);
+  const today = Date.now();
+  return { name, from: dayOf(today - (days - 1) * DAY_MS), to: dayOf(today), days };
+}
+
+/** The query of an API call about a period. */
+export function apiQuery({ from, to }) {
+  return { startDate: `${from}T00:00:00Z`, endDate: `${to}T23:59:59Z` };
+}
+
+/** The starts of all steps of a period that have begun, in milliseconds. */
+export function stepsOf({ from, to }, step) {
+  const end = Math.min(startOf(to) + DAY_MS, Date.now());
+  const steps = [];
+  for (let at = startOf(from); at < end; at += step) {
+    steps.push(at);
+  }
+  return steps;
+}
+
+/** Controls that choose a period: `{ element, set(period) }`. `onChange(params)` gets the query of what was chosen. */
+export function periodPicker(onChange) {
+  const buttons = PRESETS.map(([name, text]) =>
+    h("button", { type: "button", class: "button", "data-period": name, onclick: () => onChange(new URLSearchParams({ period: name })) }, text));
+  const [from, to] = ["First day", "Last day"].map((label) => h("input", { type: "date", "aria-label": label, min: FIRST_DAY, required: true }));
+  const wrong = h("p", { class: "error", role: "alert", hidden: true });
+  const say = (text) => {
+    wrong.hidden = text === null;
+    fill(wrong, text);
+  };
+  const chosen = () => {
+    const why = wrongDays(from.value, to.value);
+    // While a year is typed its first digits are a year as well, and no mistake yet.
+    const isTyping = from.value < FIRST_DAY || to.value < FIRST_DAY;
+    say(isTyping ? null : why);
+    if (why === null) {
+      onChange(new URLSearchParams({ from: from.value, to: to.value }));
+    }
+  };
+  [from, to].forEach((input) => input.addEventListener("change", chosen));
+  const element = h("div", { class: "period" },
+    h("div", { class: "segments", role: "group", "aria-label": "Period" }, buttons),
+    h("div", { class: "line" }, from, h("span", { class: "soft" }, "to"), to), wrong);
+  return {
+    element,
+    set(period) {
+      buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.period === period.name)));
+      [from.value, to.value] = [period.from, period.to];
+      say(null);
+    },
+  };
+}
