@@ -32,7 +32,7 @@ function drawShell(session) {
   links[0].firstChild.append(h("span", { class: "alarm-count", id: "alarm-count", hidden: true }));
   document.querySelector(".side").append(h("p", { class: "version" }, `carom ${session.version}`));
   if (session.open) {
-    document.getElementById("main").before(openNotice());
+    document.querySelector(".top").append(openNotice());
   }
 }
 

@@ -1,78 +1,102 @@
-// CSV (RFC 4180) read and written: quotes, commas and line breaks within cells, any line ends, a byte order mark.
+// CSV as of RFC 4180: cells in quotes may hold commas, quotes (doubled) and ends of lines. Lines end with LF, CRLF or CR.
 
-/** The rows of a text, each with the number of its first line, from 1. Empty lines are left out. */
-export function* parseCsv(text) {
-  let at = text.startsWith("\ufeff") ? 1 : 0;
+/** Texts that a spreadsheet would take for a formula. They get an apostrophe in front, which reading takes away again. */
+const FORMULA = /^[=+\-@\t\r]/;
+const GUARDED = /^'(?=[=+\-@\t\r])/;
+
+/** One line of CSV, with its end. */
+export function csvLine(cells) {
+  return `${cells.map(csvCell).join(",")}\r\n`;
+}
+
+function csvCell(value) {
+  const text = String(value);
+  const safe = FORMULA.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/**
+ * Reads CSV that comes in pieces. `push(text)` and `end()` give the records that are whole by then: `{ line, cells, error }`,
+ * where `line` is that on which a record begins, from 1, and `error` says what is wrong with it. Empty lines are no records.
+ */
+export function csvReader() {
+  let state = "start";
+  let cell = "";
+  let cells = [];
   let line = 1;
-  while (at < text.length) {
-    const begin = line;
-    const cells = [];
-    for (let ended = false; !ended;) {
-      const cell = readCell(text, at);
-      line += cell.lines;
-      cells.push(cell.text);
-      at = cell.end;
-      ended = text[at] !== ",";
-      at += 1;
+  let begins = 1;
+  let error = null;
+  let afterCr = false;
+  let isFirst = true;
+  let records = [];
+
+  const endCell = () => {
+    cells.push(cell.replace(GUARDED, ""));
+    cell = "";
+    state = "start";
+  };
+  const endRecord = () => {
+    endCell();
+    if (cells.length > 1 || cells[0] !== "" || error) {
+      records.push({ line: begins, cells, error });
     }
-    if (text[at - 1] === "\r" && text[at] === "\n") {
-      at += 1;
+    [cells, error, begins] = [[], null, line];
+  };
+  const inQuotes = (char) => {
+    if (char === '"') {
+      state = "quote";
+    } else {
+      cell += char;
+      line += char === "\n" ? 1 : 0;
     }
-    line += 1;
-    if (cells.length > 1 || cells[0] !== "") {
-      yield { line: begin, cells };
+  };
+  const outsideQuotes = (char) => {
+    if (char === '"' && state === "start") {
+      state = "quoted";
+    } else if (char === '"' && state === "quote") {
+      cell += char;
+      state = "quoted";
+    } else if (char === ",") {
+      endCell();
+    } else if (char === "\n" || char === "\r") {
+      line += 1;
+      endRecord();
+    } else {
+      error = state === "quote" ? "There is text behind a closing quote." : error;
+      cell += char;
+      state = "plain";
     }
-  }
-}
-
-/** A cell, where it ends, and how many lines end within it. */
-function readCell(text, at) {
-  if (text[at] !== "\"") {
-    const end = nextOf(text, at);
-    return { text: text.slice(at, end), end, lines: 0 };
-  }
-  let end = at + 1;
-  let read = "";
-  for (;;) {
-    const quote = text.indexOf("\"", end);
-    if (quote < 0) {
-      read += text.slice(end);
-      end = text.length;
-      break;
+  };
+  const take = (char) => {
+    const isPaired = afterCr && char === "\n";
+    afterCr = char === "\r" && state !== "quoted";
+    if (isPaired) {
+      return;
     }
-    read += text.slice(end, quote);
-    end = quote + 1;
-    if (text[end] !== "\"") {
-      break;
-    }
-    read += "\"";
-    end += 1;
-  }
-  // Whatever stands between the quote and the comma belongs to nothing; it is kept so that nothing is lost unseen.
-  const rest = nextOf(text, end);
-  return { text: read + text.slice(end, rest), end: rest, lines: read.split(/\r\n|\r|\n/).length - 1 };
+    (state === "quoted" ? inQuotes : outsideQuotes)(char);
+  };
+  const taken = () => {
+    const whole = records;
+    records = [];
+    return whole;
+  };
+  return {
+    push(text) {
+      const from = isFirst && text.startsWith("\ufeff") ? 1 : 0;
+      isFirst = isFirst && text === "";
+      for (let index = from; index < text.length; index += 1) {
+        take(text[index]);
+      }
+      return taken();
+    },
+    end() {
+      if (state === "quoted") {
+        error = "A quote is not closed.";
+      }
+      if (cell !== "" || cells.length > 0 || error) {
+        endRecord();
+      }
+      return taken();
+    },
+  };
 }
-
-/** Where the next comma or line end stands. */
-function nextOf(text, at) {
-  const found = /[,\r\n]/g;
-  found.lastIndex = at;
-  return found.exec(text)?.index ?? text.length;
-}
-
-/** A cell as it is written. One that a spreadsheet would calculate gets an apostrophe before it. */
-export function csvCell(value) {
-  const text = value === null || value === undefined ? "" : Array.isArray(value) ? value.join("|") : String(value);
-  const plain = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(plain) ? `"${plain.replaceAll("\"", "\"\"")}"` : plain;
-}
-
-/** A line of cells. */
-export function csvLine(values) {
-  return `${values.map(csvCell).join(",")}\r\n`;
-}
-
-const COLUMNS = ["shortCode", "longUrl", "title", "tags", "domain", "app", "dateCreated", "validSince", "validUntil", "maxVisits", "redirectStatus", "archived"];
-
-/** Links of an export as lines, with the head that names the cells. */
-export const toCsv = { head: csvLine(COLUMNS), line: (link) => csvLine(COLUMNS.map((name) => link[name])) };

@@ -1,20 +1,16 @@
 // Deletes that can still be undone. A link is archived at once, so that it leads nowhere, and deleted when the time is over.
 // What waits is kept in local storage: a page that is closed leaves the rest to the next page of the console that is opened.
 
-import { ApiError, del, linkPath, patch } from "./api.js";
-import { toast, toastError } from "./toast.js";
+import { del, linkPath, patch } from "./api.js";
+import { count } from "./format.js";
+import { keyOf } from "./link-parts.js";
+import { forMany, tellFailed } from "./many.js";
+import { toast } from "./toast.js";
 
 const KEY = "carom.console.deletes";
-const LOCK = "carom.console.deletes";
 const WAIT_MS = 20_000;
 
-const listeners = new Set();
-
-/** Calls `listener(link)` with each link that was deleted for good, or brought back. Returns what ends that. */
-export function onDelete(listener) {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
-}
+let timer;
 
 function waiting() {
   try {
@@ -25,94 +21,85 @@ function waiting() {
   }
 }
 
-function keep(entries) {
-  localStorage.setItem(KEY, JSON.stringify(entries));
+/** Takes entries out of what waits, and puts others in. Each time from the storage: other pages write it, too. */
+function change(out, into = []) {
+  const gone = new Set(out.map(keyOf));
+  localStorage.setItem(KEY, JSON.stringify([...waiting().filter((entry) => !gone.has(keyOf(entry))), ...into]));
 }
 
-const isSame = (a, b) => a.shortCode === b.shortCode && a.domain === b.domain;
+function later(entries) {
+  const due = entries.map((entry) => ({ ...entry, at: Date.now() + WAIT_MS }));
+  change(entries, due);
+  schedule();
+}
 
-/** Archives a link now and deletes it when nobody has undone that. Throws what the node says to the first. */
-export async function deleteLater(links) {
-  const entries = links.map(({ shortCode, domain, archived }) => ({ shortCode, domain, archived, at: Date.now() + WAIT_MS }));
-  // Kept before anything is sent: a page that is closed in between has asked for it all the same.
-  keep([...waiting().filter((old) => !entries.some((entry) => isSame(old, entry))), ...entries]);
-  const failed = await archiveAll(entries);
-  const done = entries.filter((entry) => !failed.has(entry));
+/** Archives links now, and deletes them when nobody has undone that. `onChange` hears when they are archived, and when brought back. */
+export async function deleteLater(links, onChange) {
+  const entries = links.map(({ shortCode, domain, archived }) => ({ shortCode, domain, archived }));
+  // Before anything is sent: if the page is closed in between, it was asked for all the same.
+  later(entries);
+  const { done, failed } = await forMany(entries, "Deleting", (entry) => patch(linkPath(entry), { archived: true }));
+  const kept = new Set(done);
+  change(entries.filter((entry) => !kept.has(entry)));
+  tellFailed(failed);
   if (done.length > 0) {
-    offerUndo(done);
+    later(done);
+    offerUndo(done, onChange);
   }
-  setTimeout(finishDeletes, WAIT_MS + 200);
-  listeners.forEach((listener) => listener(done));
-  if (failed.size > 0) {
-    throw [...failed.values()][0];
-  }
+  onChange();
 }
 
-async function archiveAll(entries) {
-  const failed = new Map();
-  for (const entry of entries) {
-    try {
-      await patch(linkPath(entry), { archived: true });
-    } catch (error) {
-      failed.set(entry, error);
-      forget([entry]);
-    }
-  }
-  return failed;
-}
-
-function forget(entries) {
-  keep(waiting().filter((old) => !entries.some((entry) => isSame(old, entry))));
-}
-
-function offerUndo(entries) {
+function offerUndo(entries, onChange) {
   const seconds = WAIT_MS / 1000;
-  const what = entries.length === 1 ? "Deleted: the link leads nowhere now" : `Deleted: ${entries.length} links lead nowhere now`;
-  toast(`${what}, and for ${seconds} s you can bring ${entries.length === 1 ? "it" : "them"} back. If you close the console before, it deletes when it is next opened.`, {
-    seconds, action: { label: "Undo", run: () => undo(entries) },
+  const what = entries.length === 1 ? "Deleted." : `${count(entries.length, "link")} deleted.`;
+  toast(`${what} It no longer redirects, and is removed for good in ${seconds} s; if you close the console before, then when it is opened next.`, {
+    seconds, action: { label: `Undo (${seconds} s)`, run: () => undo(entries, onChange) },
   });
 }
 
-async function undo(entries) {
-  forget(entries);
-  for (const entry of entries) {
-    try {
-      await patch(linkPath(entry), { archived: entry.archived });
-    } catch (error) {
-      toastError(error, `${entry.shortCode} could not be brought back.`);
-    }
+async function undo(entries, onChange) {
+  const still = new Set(waiting().map(keyOf));
+  const kept = entries.filter((entry) => still.has(keyOf(entry)));
+  change(kept);
+  const { failed } = await forMany(kept, "Bringing back", (entry) => patch(linkPath(entry), { archived: entry.archived }));
+  tellFailed(failed);
+  if (kept.length < entries.length) {
+    toast(`${count(entries.length - kept.length, "link")} had been removed already.`, { kind: "bad" });
   }
-  listeners.forEach((listener) => listener(entries));
+  onChange();
 }
 
-/** Deletes what has waited long enough, of this page and of those before it; one page of the console at a time. */
-export function finishDeletes() {
-  const run = async () => {
-    const due = waiting().filter((entry) => entry.at <= Date.now());
-    for (const entry of due) {
+function schedule() {
+  clearTimeout(timer);
+  const next = Math.min(...waiting().map((entry) => entry.at));
+  if (Number.isFinite(next)) {
+    timer = setTimeout(finishDeletes, Math.max(next - Date.now(), 500));
+  }
+}
+
+/** Deletes what has waited long enough, of this page and of those before it. */
+export async function finishDeletes() {
+  for (const entry of waiting().filter(({ at }) => at <= Date.now())) {
+    // Another page may have undone or finished it meanwhile.
+    if (waiting().some((one) => keyOf(one) === keyOf(entry) && one.at <= Date.now())) {
       await finish(entry);
     }
-    const next = Math.min(...waiting().map((entry) => entry.at));
-    if (Number.isFinite(next)) {
-      setTimeout(finishDeletes, Math.max(next - Date.now(), 1000));
-    }
-  };
-  return navigator.locks ? navigator.locks.request(LOCK, run) : run();
+  }
+  schedule();
 }
 
 async function finish(entry) {
   try {
     await del(linkPath(entry));
+    change([entry]);
   } catch (error) {
-    // One that is gone already is what was wanted; one that the node refuses stays archived, and is said.
-    if (!(error instanceof ApiError) || (error.status !== 404 && error.status !== 403)) {
-      postpone(entry);
-      return;
+    if (error.status === 404) {
+      change([entry]);
+    } else if (error.status === 403) {
+      change([entry]);
+      toast(`${entry.shortCode} was archived, but not deleted. ${error.detail}`, { kind: "bad", seconds: 0 });
+    } else {
+      later([entry]);
     }
   }
-  forget([entry]);
-}
-
-function postpone(entry) {
-  keep(waiting().map((old) => (isSame(old, entry) ? { ...old, at: Date.now() + WAIT_MS } : old)));
 }

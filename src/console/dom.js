@@ -107,18 +107,18 @@ export function pageLink(path, text, props) {
 
 /** A button that copies a text and says so for a moment. */
 export function copyButton(text, label = "Copy") {
-  const face = h("span", { "aria-hidden": "true" }, "Copy");
+  const face = h("span", { class: "copy-icon", "aria-hidden": "true" });
   const said = h("span", { class: "visually-hidden", role: "status" });
   const copy = async () => {
     const copied = await copyText(text);
-    face.textContent = copied ? "Copied" : "Failed";
+    face.dataset.copied = copied ? "yes" : "no";
     said.textContent = copied ? "Copied." : "Not copied: select the text and copy it by hand.";
     setTimeout(() => {
-      face.textContent = "Copy";
+      delete face.dataset.copied;
       said.textContent = "";
     }, 1500);
   };
-  return h("span", { class: "copy" }, button(face, copy, { kind: "small", "aria-label": `${label} ${text}`, title: label }), said);
+  return h("span", { class: "copy" }, button(face, copy, { kind: "icon", "aria-label": `${label} ${text}`, title: label }), said);
 }
 
 async function copyText(text) {
@@ -149,9 +149,8 @@ export function pageHead(title, ...beside) {
 
 /** A card with a heading. `beside` stands at the other end of the heading's line. */
 export function card(title, { id, beside, className = "" } = {}, ...children) {
-  const heading = uniqueId("card");
-  const head = h("div", { class: "card-head" }, h("h2", { id: heading }, title), beside);
-  return h("section", { class: `card ${className}`.trim(), id, "aria-labelledby": heading }, head, children);
+  const head = h("div", { class: "card-head" }, h("h2", null, title), beside);
+  return h("section", { class: `card ${className}`.trim(), id }, head, children);
 }
 
 /** A table that scrolls within its own region. Columns: `{ title, class, hidden }`; `hidden` titles are for screen readers only. */

@@ -100,13 +100,10 @@ export function time(iso) {
   return iso ? timeElement(iso, (at) => dayAndTime.format(at)) : h("span", null, NONE);
 }
 
-/** The day of an instant in the viewer's zone, with the time and the UTC on hover. */
+/** The day of an instant in the viewer's zone, with the time on hover. */
 export function date(iso) {
-  const element = time(iso);
-  if (element.dateTime) {
-    element.title = `${element.textContent} (${element.title})`;
-    setText(element, localDay.format(new Date(iso)));
-  }
+  const element = timeElement(iso, (at) => localDay.format(at));
+  element.title = `${dayAndTime.format(new Date(iso))} (${element.title})`;
   return element;
 }
 

@@ -1,6 +1,6 @@
 // What a file holds, as links for the API: NDJSON line by line, CSV by the names in its first line.
 
-import { parseCsv } from "./csv.js";
+import { csvReader } from "./csv.js";
 
 const TEXTS = ["longUrl", "customSlug", "domain", "title", "validSince", "validUntil"];
 const NUMBERS = ["maxVisits", "redirectStatus", "cacheSeconds"];
@@ -52,13 +52,13 @@ function ofExport(fields) {
 }
 
 function readCsv(text) {
-  const all = parseCsv(text);
-  const head = all.next().value;
+  const reader = csvReader();
+  const [head, ...records] = [...reader.push(text), ...reader.end()];
   const columns = (head?.cells ?? []).map((title) => ({ title, field: fieldOf(title) }));
-  const rows = [];
-  for (const { line, cells } of all) {
-    rows.push(checked({ line, fields: fieldsOf(columns, cells), text: cells.join(","), extra: cells.length > columns.length }));
-  }
+  const rows = records.map(({ line, cells, error }) => {
+    const told = cells.join(",");
+    return error ? { line, text: told, error } : checked({ line, fields: fieldsOf(columns, cells), text: told, extra: cells.length > columns.length });
+  });
   return { kind: "CSV", columns, rows };
 }
 

@@ -1,100 +1,95 @@
-// The fields of a link, for making one and for changing one: what the API takes, with its names.
+// The dialogs that make and change a link: all fields of the API.
 
 import { get, linkPath, patch, post } from "./api.js";
 import { formDialog } from "./dialog.js";
 import { field, fieldGroup, fromLocalInput, splitTags, toLocalInput } from "./field.js";
-import { toast } from "./toast.js";
+import { toast, toastError } from "./toast.js";
 
-const STATUSES = [["302", "302 Found: browsers ask again each time"], ["301", "301 Moved Permanently"], ["307", "307 Temporary Redirect"], ["308", "308 Permanent Redirect"]];
+const STATUSES = [["302", "302 Found"], ["301", "301 Moved permanently"], ["303", "303 See other"], ["307", "307 Temporary redirect"], ["308", "308 Permanent redirect"]];
+const numberOrNull = (text) => (text.trim() === "" ? null : Number(text));
 
-const orNull = (text) => (text.trim() === "" ? null : text.trim());
-const numberOrNull = (text) => (text === "" ? null : Number(text));
-
-/** Fields that can be changed later, too, with the values of a link or empty. */
+/** The fields that a link has whenever it was made; `link` is what they hold at first. */
 function commonFields(link) {
-  const { meta = {} } = link;
-  return [
-    field({ name: "longUrl", label: "Long URL", type: "textarea", rows: 2, value: link.longUrl ?? "", required: true, inputmode: "url", spellcheck: "false", read: (text) => text.trim() }),
-    field({ name: "title", label: "Title", value: link.title ?? "", read: orNull }),
-    field({ name: "tags", label: "Tags", hint: "With commas between them.", value: (link.tags ?? []).join(", "), read: splitTags }),
-  ].concat(fieldGroup("When it can be followed", [
-    field({ name: "validSince", label: "From", type: "datetime-local", value: toLocalInput(meta.validSince), hint: "In your time zone.", read: fromLocalInput }),
-    field({ name: "validUntil", label: "Until", type: "datetime-local", value: toLocalInput(meta.validUntil), hint: "In your time zone.", read: fromLocalInput }),
-    field({ name: "maxVisits", label: "Most visits", type: "number", min: 1, value: meta.maxVisits ?? "", read: numberOrNull }),
-  ], Boolean(meta.validSince || meta.maxVisits)), fieldGroup("How it redirects", [
-    field({ name: "redirectStatus", label: "Status", type: "select", options: STATUSES, value: String(link.redirectStatus ?? 302), read: Number }),
-    field({ name: "cacheSeconds", label: "Seconds that a browser may keep it", type: "number", min: 0, value: link.cacheSeconds ?? "", hint: "Left empty, the status decides.", read: numberOrNull }),
-    field({ name: "forwardQuery", label: "The query of a request goes along", type: "checkbox", value: link.forwardQuery ?? true }),
-    field({ name: "crawlable", label: "Crawlers may follow it", type: "checkbox", value: link.crawlable ?? false }),
-  ]));
+  const meta = link?.meta ?? {};
+  const main = [
+    field({ name: "longUrl", label: "Target URL", type: "url", required: true, value: link?.longUrl ?? "", placeholder: "https://example.com/…", autocomplete: "off", read: (text) => text.trim() }),
+    field({ name: "title", label: "Title", value: link?.title ?? "", maxlength: 512, autocomplete: "off", hint: "What a person calls it.", read: (text) => text.trim() || null }),
+    field({ name: "tags", label: "Tags", value: (link?.tags ?? []).join(", "), autocomplete: "off", hint: "Separated by commas.", read: splitTags }),
+  ];
+  const times = [
+    field({ name: "validSince", label: "Begins", type: "datetime-local", value: toLocalInput(meta.validSince), hint: "Before, there is no such link. Empty: at once.", read: fromLocalInput }),
+    field({ name: "validUntil", label: "Ends", type: "datetime-local", value: toLocalInput(meta.validUntil), hint: link ? "Empty: never." : "Empty: as the setting links.default_ttl says.", read: fromLocalInput }),
+    field({ name: "maxVisits", label: "Most visits", type: "number", min: 1, value: meta.maxVisits ?? "", hint: "After that many it is gone. Empty: as many as come.", read: numberOrNull }),
+  ];
+  const redirect = [
+    field({ name: "redirectStatus", label: "Status of the redirect", type: "select", options: STATUSES, value: String(link?.redirectStatus ?? 302), read: Number }),
+    field({ name: "cacheSeconds", label: "Clients may cache it for (seconds)", type: "number", min: 0, value: link?.cacheSeconds ?? "", hint: "Empty: not at all. What is cached is not counted, and cannot be changed.", read: numberOrNull }),
+    field({ name: "forwardQuery", label: "Pass the query on to the target", type: "checkbox", value: link?.forwardQuery ?? true }),
+    field({ name: "crawlable", label: "Let crawlers follow it (robots.txt)", type: "checkbox", value: link?.crawlable ?? false }),
+  ];
+  return { main, times, redirect };
 }
 
-/** Asks for a new link and makes it. Resolves to it, or to undefined. */
-export async function createLink(domains) {
-  const others = domains.filter((one) => !one.isDefault).map((one) => one.domain);
-  const own = [
-    field({ name: "customSlug", label: "Own ending", hint: "Letters, digits, - and _; drawn if left empty.", autocapitalize: "none", spellcheck: "false", read: orNull }),
-    others.length > 0 && field({ name: "domain", label: "Domain", type: "select", options: [["", "default domain"], ...others], read: orNull }),
-  ].filter(Boolean);
-  const [longUrl, ...rest] = commonFields({});
-  const link = await formDialog("New link", {
-    fields: [longUrl, ...own, ...rest],
-    action: "Make the link",
-    wide: true,
-    submit: (values) => post("/rest/v3/short-urls", withoutEmpty(values)),
+/** Asks for a new link and makes it; resolves to the link, or to undefined. */
+export async function createDialog() {
+  const domains = await choices();
+  const { main, times, redirect } = commonFields(null);
+  const code = [
+    field({ name: "customSlug", label: "Code of your own", autocomplete: "off", spellcheck: "false", hint: "Letters, digits, - and _. Empty: a code is drawn.", read: (text) => text.trim() || null }),
+    field({ name: "domain", label: "Domain", type: "select", options: domains, read: (name) => name || null }),
+    field({ name: "private", label: "Private: 16 random characters that nobody comes upon", type: "checkbox" }),
+    field({ name: "findIfExists", label: "Take a link that is there already", type: "checkbox", hint: "One with the same target and the same properties." }),
+  ];
+  const made = await formDialog("New link", {
+    fields: [...main, fieldGroup("Code and domain", code), fieldGroup("Time and visits", times), fieldGroup("Redirect", redirect)],
+    action: "Create",
+    submit: (values) => post("/rest/v3/short-urls", values),
   });
-  if (link) {
-    toast(`Made: ${link.shortUrl}`);
+  if (made) {
+    toast(`${made.shortUrl} leads to its target now.`);
   }
-  return link;
+  return made;
 }
 
-/** What was left empty is not sent: then the node decides. */
-function withoutEmpty(values) {
-  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== null));
-}
-
-/** Asks what is to be changed of a link. Resolves to the link as it is then, or to undefined; `undone` is called when somebody takes it back. */
-export async function editLink(link, undone) {
-  const changed = await formDialog(`Edit ${link.shortCode}`, {
-    fields: commonFields(link),
-    wide: true,
-    submit: (values) => {
-      const changes = changesOf(link, values);
-      return Object.keys(changes).length === 0 ? link : patch(linkPath(link), changes);
-    },
-  });
-  if (changed && changed !== link) {
-    offerUndo(link, changed, undone);
+async function choices() {
+  try {
+    const { domains } = await get("/rest/v3/domains");
+    return domains.data.map(({ domain, isDefault }) => [isDefault ? "" : domain, domain]);
+  } catch {
+    // A link on the default domain can be made all the same.
+    return [["", "The default domain"]];
   }
-  return changed;
 }
 
-/** The fields of a link by the names under which they are changed. */
-function valuesOf(link) {
-  const { longUrl, title, tags, redirectStatus, cacheSeconds, forwardQuery, crawlable, archived, meta } = link;
-  return { longUrl, title, tags, redirectStatus, cacheSeconds, forwardQuery, crawlable, archived, ...meta };
+/** The value of a field as it is in a link. */
+function valueIn(link, name) {
+  return ["validSince", "validUntil", "maxVisits"].includes(name) ? link.meta[name] : link[name];
 }
 
-/** What is another value than the link has. Instants are compared as the form shows them, to the minute. */
-function changesOf(link, values) {
-  const before = valuesOf(link);
-  const shown = (name, value) => (name.startsWith("valid") ? toLocalInput(value) : JSON.stringify(value));
-  return Object.fromEntries(Object.entries(values).filter(([name, value]) => shown(name, value) !== shown(name, before[name])));
+/** Asks for changes of a link and makes them, with an undo; `onChange(link)` hears of both. */
+export async function editDialog(link, onChange) {
+  const { main, times, redirect } = commonFields(link);
+  const all = [...main, ...times, ...redirect];
+  const before = new Map(all.map((one) => [one.name, JSON.stringify(one.value())]));
+  const submit = async (values) => {
+    // Only what was changed: fields of the form are coarser than those of the link.
+    const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== before.get(name)));
+    return { changed, link: Object.keys(changed).length > 0 ? await patch(linkPath(link), changed) : null };
+  };
+  const done = await formDialog(`Edit ${link.shortCode}`, { fields: [...main, fieldGroup("Time and visits", times, true), fieldGroup("Redirect", redirect, true)], submit });
+  if (!done?.link) {
+    return;
+  }
+  onChange(done.link);
+  const old = Object.fromEntries(Object.keys(done.changed).map((name) => [name, valueIn(link, name)]));
+  toast(`${link.shortCode} is changed.`, { seconds: 10, action: { label: "Undo", run: () => restore(link, old, onChange) } });
 }
 
-/** Says that a link was changed, and offers to put the old values back. */
-export function offerUndo(before, after, undone, said = "Saved.") {
-  const [old, now] = [valuesOf(before), valuesOf(after)];
-  const back = Object.fromEntries(Object.entries(old).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(now[name])));
-  toast(said, {
-    seconds: 12,
-    action: { label: "Undo", run: async () => undone(await patch(linkPath(before), back)) },
-  });
-}
-
-/** The domains of the service, for the form. A list that cannot be had is no reason to make no link. */
-export async function knownDomains(signal) {
-  const told = await get("/rest/v3/domains", { signal }).catch(() => null);
-  return told?.domains.data ?? [];
+async function restore(link, old, onChange) {
+  try {
+    onChange(await patch(linkPath(link), old));
+    toast(`${link.shortCode} is as it was.`);
+  } catch (error) {
+    toastError(error, "It could not be undone.");
+  }
 }

@@ -1,110 +1,138 @@
-// The table of links: rows that can be chosen, gone through by keyboard, and acted on.
+// The table of links: rows, sorting, selection, and moving between rows by keyboard.
 
-import { badge, button, clipped, copyButton, fill, h, outside, pageLink, regionTable, targetLink } from "./dom.js";
-import * as format from "./format.js";
-import { linkPage } from "./link-page.js";
+import { button, clipped, fill, h, outside, regionTable, row, targetLink } from "./dom.js";
+import { date, number } from "./format.js";
+import { keyOf, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
+import { openMenu } from "./menu.js";
 
-const COLUMNS = [
-  { title: "Choose", hidden: true }, { title: "Short URL" }, { title: "Leads to" }, { title: "Tags" }, { title: "App" },
-  { title: "State" }, { title: "Visits", class: "num" }, { title: "Created" }, { title: "Ends" }, { title: "Actions", hidden: true },
-];
+const SORTED = { shortCode: "Short URL", visits: "Visits", dateCreated: "Created, ends" };
+const SKELETON_ROWS = 12;
 
-/** Tags of a row; how many more there are is told. */
-const SHOWN_TAGS = 2;
+/** The table: `on` has `sort(order)`, `select()`, `menu(link)` (the items of a row's menu). */
+export function linksTable(on) {
+  const selected = new Map();
+  const all = h("input", { type: "checkbox", "aria-label": "Select all links of this page", onchange: () => selectAll(all.checked) });
+  const sorts = Object.fromEntries(Object.entries(SORTED).map(([name, title]) => [name, button(title, () => on.sort(name), { kind: "sort" })]));
+  const columns = [
+    { title: all, class: "col-check" }, { title: sorts.shortCode, class: "col-short" }, { title: "Title and target" },
+    { title: "Tags", class: "col-tags" }, { title: "App", class: "col-app" }, { title: "State", class: "col-state" },
+    { title: sorts.visits, class: "num col-visits" }, { title: sorts.dateCreated, class: "col-dates" }, { title: "Actions", hidden: true, class: "col-menu" },
+  ];
+  const { element, table, body } = regionTable("Links", columns);
+  table.classList.add("links");
+  let rows = [];
+  let anchor = -1;
 
-/** What becomes of who follows a link now, as far as a list knows it: `[text, kind]`. */
-export function stateOf(link, now = Date.now()) {
-  const { validSince, validUntil, maxVisits } = link.meta;
-  if (link.archived) {
-    return ["archived", "warn"];
-  }
-  if (validUntil && Date.parse(validUntil) <= now) {
-    return ["ended", "bad"];
-  }
-  if (maxVisits && link.visitsSummary.total >= maxVisits) {
-    return ["used up", "bad"];
-  }
-  return validSince && Date.parse(validSince) > now ? ["scheduled", ""] : ["active", "good"];
-}
-
-/** The table. `actions`: `{ open(link), edit(link), archive(link), remove(link), choose(links) }`. */
-export function linksTable(actions) {
-  const all = h("input", { type: "checkbox", "aria-label": "Choose all of this page" });
-  const { element, table, body } = regionTable("Links, one a row", COLUMNS);
-  fill(table.tHead.rows[0].cells[0], all);
-  const page = { links: [], rows: [], boxes: [], last: null };
   const told = () => {
-    const chosen = page.links.filter((_, index) => page.boxes[index].checked);
-    all.checked = chosen.length > 0 && chosen.length === page.links.length;
-    all.indeterminate = chosen.length > 0 && !all.checked;
-    page.rows.forEach((row, index) => row.classList.toggle("chosen", page.boxes[index].checked));
-    actions.choose(chosen);
+    const here = rows.filter(({ link }) => selected.has(keyOf(link))).length;
+    all.checked = here > 0 && here === rows.length;
+    all.indeterminate = here > 0 && here < rows.length;
+    on.select([...selected.values()]);
   };
-  all.addEventListener("change", () => {
-    page.boxes.forEach((box) => {
-      box.checked = all.checked;
-    });
+  const mark = ({ link, check, element: line }, isOn) => {
+    check.checked = isOn;
+    line.classList.toggle("selected", isOn);
+    selected[isOn ? "set" : "delete"](keyOf(link), link);
+  };
+  const selectAll = (isOn) => {
+    rows.forEach((one) => mark(one, isOn));
     told();
-  });
-  // With shift, everything from the last one on becomes as this one.
-  body.addEventListener("click", (event) => {
-    const at = page.boxes.indexOf(event.target);
-    if (at >= 0) {
-      const [from, to] = event.shiftKey && page.last !== null ? [Math.min(at, page.last), Math.max(at, page.last)] : [at, at];
-      page.boxes.slice(from, to + 1).forEach((box) => {
-        box.checked = event.target.checked;
-      });
-      page.last = at;
-      told();
+  };
+  const select = (index, isOn, isRange) => {
+    const [from, to] = isRange && anchor >= 0 ? [Math.min(anchor, index), Math.max(anchor, index)] : [index, index];
+    rows.slice(from, to + 1).forEach((one) => mark(one, isOn));
+    anchor = index;
+    told();
+  };
+  const lineOf = (link, index) => {
+    const check = h("input", { type: "checkbox", checked: selected.has(keyOf(link)), "aria-label": `Select ${link.shortCode}` });
+    check.addEventListener("click", (event) => select(index, check.checked, event.shiftKey));
+    const line = linkRow(link, check, on.menu);
+    line.classList.toggle("selected", check.checked);
+    return { link, check, element: line };
+  };
+  const step = (by) => {
+    const now = rows.findIndex((one) => one.element.contains(document.activeElement));
+    const next = rows[now < 0 ? 0 : Math.max(0, Math.min(rows.length - 1, now + by))];
+    next?.element.querySelector("a").focus();
+    next?.element.scrollIntoView({ block: "nearest" });
+  };
+  const toggleCurrent = () => {
+    const now = rows.findIndex((one) => one.element.contains(document.activeElement));
+    if (now >= 0) {
+      select(now, !rows[now].check.checked, false);
     }
-  });
+  };
   return {
     element,
-    set(links) {
-      const built = links.map((link) => linkRow(link, actions));
-      Object.assign(page, { links, rows: built.map((one) => one.row), boxes: built.map((one) => one.box), last: null });
-      fill(body, page.rows);
+    step,
+    toggleCurrent,
+    has: (node) => body.contains(node),
+    clear() {
+      selected.clear();
+      selectAll(false);
+    },
+    setBusy: (isBusy) => table.setAttribute("aria-busy", String(isBusy)),
+    showSkeleton: () => fill(body, skeleton()),
+    showNothing(state) {
+      rows = [];
+      fill(body, h("tr", null, h("td", { colspan: columns.length }, state)));
       told();
     },
-    keys: keysOf(page, actions),
+    setLinks(links) {
+      rows = links.map(lineOf);
+      anchor = -1;
+      fill(body, rows.map((one) => one.element));
+      told();
+    },
+    /** Draws a link anew where it is. */
+    replace(link) {
+      const index = rows.findIndex((one) => keyOf(one.link) === keyOf(link));
+      if (index < 0) {
+        return;
+      }
+      const old = rows[index];
+      const hadFocus = old.element.contains(document.activeElement);
+      if (selected.has(keyOf(link))) {
+        selected.set(keyOf(link), link);
+      }
+      rows[index] = lineOf(link, index);
+      old.element.replaceWith(rows[index].element);
+      if (hadFocus) {
+        rows[index].element.querySelector(".menu-button").focus();
+      }
+    },
+    setSort(sort) {
+      const [field, direction] = sort.split("-");
+      for (const [name, head] of Object.entries(sorts)) {
+        const order = name === field ? (direction === "ASC" ? "ascending" : "descending") : "none";
+        head.closest("th").setAttribute("aria-sort", order);
+      }
+    },
   };
 }
 
-function linkRow(link, actions) {
-  const [state, kind] = stateOf(link);
-  const box = h("input", { type: "checkbox", "aria-label": `Choose ${link.shortCode}` });
-  const name = link.shortUrl.replace(/^https?:\/\//, "");
-  const row = h("tr", { tabindex: "-1" },
-    h("td", null, box),
-    h("td", { class: "short-url" }, pageLink(linkPage(link), outside(name), { class: "mono" }), copyButton(link.shortUrl)),
-    h("td", { class: "fluid" }, link.title && clipped(link.title), targetLink(link.longUrl, { class: "clipped soft small", title: link.longUrl })),
-    h("td", { class: "tags" }, link.tags.slice(0, SHOWN_TAGS).map((tag) => [pageLink(`/admin/links?tags=${encodeURIComponent(tag)}`, outside(tag), { class: "badge" }), " "]),
-      link.tags.length > SHOWN_TAGS && h("span", { class: "soft", title: link.tags.slice(SHOWN_TAGS).join(", ") }, `+${link.tags.length - SHOWN_TAGS}`)),
-    h("td", { class: "app" }, link.app && clipped(link.app)),
-    h("td", null, badge(state, kind)),
-    h("td", { class: "num" }, format.number(link.visitsSummary.total), link.meta.maxVisits && h("small", null, ` of ${format.short(link.meta.maxVisits)}`)),
-    h("td", { class: "nowrap" }, format.date(link.dateCreated)),
-    h("td", { class: "nowrap" }, link.meta.validUntil ? format.date(link.meta.validUntil) : h("span", { class: "soft" }, "never")),
-    h("td", null, h("div", { class: "row-actions" },
-      button("Edit", () => actions.edit(link), { kind: "quiet", "aria-label": `Edit ${link.shortCode}` }),
-      button(link.archived ? "Bring back" : "Archive", () => actions.archive(link), { kind: "quiet", "aria-label": `${link.archived ? "Bring back" : "Archive"} ${link.shortCode}` }),
-      button("Delete", () => actions.remove(link), { kind: "quiet bad-text", "aria-label": `Delete ${link.shortCode}` }))));
-  return { row, box };
+function linkRow(link, check, menuOf) {
+  const menu = button("⋯", () => openMenu(menu, menuOf(link)), { kind: "icon menu-button", "aria-label": `Actions for ${link.shortCode}`, "aria-haspopup": "menu", "aria-expanded": "false" });
+  return row(
+    { content: check, class: "col-check" },
+    { content: shortUrlCell(link) },
+    { content: [link.title && clipped(link.title, "title"), targetLink(link.longUrl, { class: "target", title: link.longUrl })] },
+    tagList(link.tags, 3),
+    link.app === null ? "–" : clipped(link.app),
+    stateBadge(link),
+    { content: number(link.visitsSummary.total), class: "num" },
+    { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft" }, "ends ", date(link.meta.validUntil))], class: "dates" },
+    { content: menu, class: "col-menu" });
 }
 
-/** What keys do while nobody types: j and k or the arrows move between rows, Enter opens, x chooses, e edits. */
-function keysOf(page, actions) {
-  const move = (by) => {
-    const at = page.rows.indexOf(document.activeElement?.closest("tr"));
-    const next = at < 0 ? (by > 0 ? 0 : page.rows.length - 1) : Math.min(Math.max(at + by, 0), page.rows.length - 1);
-    page.rows[next]?.focus();
-    page.rows[next]?.scrollIntoView({ block: "nearest" });
-  };
-  const here = () => page.rows.indexOf(document.activeElement);
-  return {
-    j: () => move(1), ArrowDown: () => move(1), k: () => move(-1), ArrowUp: () => move(-1),
-    Enter: () => here() >= 0 && actions.open(page.links[here()]),
-    x: () => page.boxes[here()]?.click(),
-    e: () => here() >= 0 && actions.edit(page.links[here()]),
-  };
+function skeleton() {
+  return Array.from({ length: SKELETON_ROWS }, () => h("tr", { "aria-hidden": "true" }, h("td", { colspan: 9 }, h("div", { class: "skeleton row-skeleton" }))));
+}
+
+/** The keys of the list, for the dialog that tells them. */
+export const KEYS = [["/", "Search"], ["j or ↓", "Next link"], ["k or ↑", "Link before"], ["Enter", "Open the link's page"], ["x", "Select the link"], ["c", "New link"], ["?", "These keys"]];
+
+export function keyList() {
+  return h("dl", { class: "facts" }, KEYS.map(([key, text]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, outside(text)))));
 }

@@ -4,19 +4,6 @@ import { copyButton, errorState, fill, h, loadingState, outside, pageLink } from
 import * as format from "./format.js";
 import { onLive } from "./live.js";
 
-// A view that imports this module is shown when its rules are there, so that nothing jumps.
-await loadStyles("/admin/assets/parts.css");
-
-function loadStyles(href) {
-  if (document.querySelector(`link[href="${href}"]`)) {
-    return Promise.resolve();
-  }
-  const link = h("link", { rel: "stylesheet", href });
-  const settled = new Promise((resolve) => ["load", "error"].forEach((type) => link.addEventListener(type, resolve)));
-  document.head.append(link);
-  return settled;
-}
-
 /** The name of a setting, which leads to it. */
 export function settingLink(name) {
   return pageLink(`/admin/settings?filter=${encodeURIComponent(name)}`, h("code", null, name));

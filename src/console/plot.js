@@ -19,7 +19,8 @@ function colour(name, alpha = "") {
 
 /**
  * A plot of lines over time. `series`: `[{ label, colour?, fill? }]`; `label` names the plot for those who do not see it.
- * `value` formats a value, `when` an instant in milliseconds. Returns `{ element, set(xs, lists), destroy() }`, where `xs` are milliseconds and a value may be null.
+ * `value` formats a value, `when` an instant in milliseconds; `seconds` is how much time is shown, up to the last x, and
+ * `most()` the largest value there is room for. Returns `{ element, set(xs, lists), destroy() }`, where `xs` are milliseconds and a value may be null.
  */
 export function linePlot(host, options) {
   return draw(host, options, (line, name) => ({
@@ -71,7 +72,7 @@ function draw(host, options, style) {
   };
 }
 
-function uplotOptions({ series, value = format.number, utc = false, axes = true, isBars = false, max }, height, style, onCursor) {
+function uplotOptions({ series, value = format.number, utc = false, axes = true, isBars = false, most, seconds }, height, style, onCursor) {
   const axis = {
     stroke: () => colour("--soft"),
     font: AXIS_FONT,
@@ -86,11 +87,11 @@ function uplotOptions({ series, value = format.number, utc = false, axes = true,
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7, fill: (plot, index) => plot.series[index].stroke(plot, index) } },
     hooks: { setCursor: [(plot) => onCursor(plot.cursor.idx)] },
     scales: {
-      x: { time: true, range: isBars ? widened : undefined },
-      y: { range: (_plot, _low, high) => [0, max?.() ?? Math.max(high ?? 0, 1) * 1.1] },
+      x: { time: true, range: isBars ? widened : seconds ? (_plot, _low, high) => [high - seconds, high] : undefined },
+      y: { range: (_plot, _low, high) => [0, Math.max(most?.() ?? high ?? 0, 1) * 1.1] },
     },
     axes: [
-      { ...axis, show: axes, space: 70, size: 28, values: TIME_VALUES },
+      { ...axis, show: axes, space: 70, size: utc || isBars ? 40 : 28, values: TIME_VALUES },
       { ...axis, show: axes, size: 56, space: 34, values: (_plot, splits) => splits.map((split) => (value === format.number ? format.short(split) : value(split))) },
     ],
     padding: axes ? [8, 8, 0, 0] : [2, 0, 2, 0],
@@ -131,6 +132,12 @@ function legendOf(series, value, when) {
     setText(at, index === null || index === undefined || last < 0 ? "" : when(plot.data[0][index] * 1000));
   };
   return { element, show };
+}
+
+/** The instants of the last seconds, the last of them now. */
+export function secondsBack(length) {
+  const now = Math.floor(Date.now() / 1000) * 1000;
+  return Array.from({ length }, (_, index) => now - (length - 1 - index) * 1000);
 }
 
 function describe(label, series, lists, value) {

@@ -3,7 +3,6 @@
 import { withQuery } from "./api.js";
 import { card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
-import { linkPage } from "./link-page.js";
 import { bar, domainName, numberOr, tiles } from "./parts.js";
 import { DAY_MS, HOUR_MS, stepsOf } from "./period.js";
 import { barPlot } from "./plot.js";
@@ -22,7 +21,7 @@ export function totals({ visits, orphanVisits, links }) {
     ["Of them by bots", numberOr(bots, COUNTING), total > 0 && bots !== null && format.percent(bots, total)],
     ["Visits of unknown codes", numberOr(orphanVisits.summary.total, COUNTING)],
     ["Links made", numberOr(links.created, COUNTING)],
-    ["Links in all", numberOr(links.total, COUNTING), "at any time"],
+    ["Links in all", numberOr(links.total, COUNTING)],
   ]);
 }
 
@@ -103,8 +102,9 @@ export function topLinksCard(topLinks) {
 
 /** The code, which leads to the link's own page, with what it is and where it leads. */
 function linkCell(link) {
+  const path = withQuery(`/admin/links/${encodeURIComponent(link.shortCode)}`, { domain: link.domain });
   return [
-    h("div", { class: "line-tight" }, pageLink(linkPage(link), outside(link.shortCode), { class: "mono" }), link.title && clipped(link.title)),
+    h("div", { class: "line-tight" }, pageLink(path, outside(link.shortCode), { class: "mono" }), link.title && clipped(link.title)),
     clipped(link.longUrl, "soft small"),
   ];
 }
@@ -148,7 +148,7 @@ export function byAppCard(byApp) {
 export function byDomainCard(byDomain) {
   return partsCard("Links by domain", "Domain", byDomain, {
     name: ({ domain }) => domainName(domain),
-    path: ({ domain }) => withQuery("/admin/links", { domain }),
+    path: ({ domain }) => withQuery("/admin/links", { domain: domain ?? "DEFAULT" }),
     empty: "Each domain that has links is shown here.",
   });
 }

@@ -91,7 +91,7 @@ function appCards(page, { text, withEnded }) {
   return [
     found.slice(0, SHOWN_MAX).map((app) => appCard(page, app, withEnded)),
     more > 0 && h("p", { class: "soft" }, `${format.count(more, "more app")}. Filter to see others.`),
-    h("p", { class: "soft" }, "What apps have done is counted on this node since it started. Who names no rate has that of ", settingLink("limits.creates_per_second"), "."),
+    h("p", { class: "soft" }, "What apps have done is counted on this node since it started. A key without a rate of its own has the default, ", settingLink("limits.creates_per_second"), "."),
   ];
 }
 
@@ -103,7 +103,7 @@ function appCard(page, app, withEnded) {
   const actions = h("div", { class: "line" },
     button("Add a key", () => newKey(page, app.app), { "aria-label": `Add a key of ${app.app}` }),
     valid.length > 1 && button("Revoke all", () => revokeApp(page, app), { kind: "danger", "aria-label": `Revoke all keys of ${app.app}` }));
-  return card(outside(app.app), { beside: actions },
+  return card(outside(app.app), { beside: actions, className: "keys" },
     doings(app),
     regionTable(`Keys of ${app.app}`, COLUMNS, shown.map((key) => keyRow(page, app, key))).element,
     !withEnded && past > 0 && h("p", { class: "soft small" }, `${format.count(past, "key")} that ended or ${past === 1 ? "was" : "were"} revoked: not shown.`));
@@ -132,10 +132,10 @@ function keyRow(page, app, key) {
     { content: [h("code", null, key.id), isOwn && [" ", badge("yours", "good")]], class: "nowrap" },
     h("span", { title: roleText(key.role) }, key.role),
     { content: key.domains === null ? "all" : h("ul", { class: "plain" }, key.domains.map((domain) => h("li", null, domainName(domain)))), class: "wrap" },
-    { content: key.createsPerSecond === null ? "as all" : format.number(key.createsPerSecond), class: "num" },
+    { content: key.createsPerSecond === null ? h("span", { class: "soft" }, "default") : format.number(key.createsPerSecond), class: "num" },
     { content: format.relative(key.created), class: "nowrap" },
     { content: endOf(key), class: "nowrap" },
-    { content: [badge(state, kind), key.revoked && [" ", format.relative(key.revoked)]], class: "nowrap" },
+    [badge(state, kind), key.revoked && h("small", { class: "meaning" }, format.relative(key.revoked))],
     actions);
   made.classList.toggle("past", !key.valid);
   return made;

@@ -1,12 +1,11 @@
 // One link: everything that is known of it, how it is used, and who has changed what.
 
 import { get, linkPath } from "./api.js";
-import { onDelete } from "./deletes.js";
 import { badge, button, copyButton, errorState, fill, h, loadingState, outside, pageHead, pageLink, setText, targetLink } from "./dom.js";
-import { deleteLinks, setArchived } from "./link-actions.js";
 import { factsCard, historyCard, qrCard, referrersCard, visitsCards } from "./link-cards.js";
-import { editLink } from "./link-form.js";
-import { stateOf } from "./links-table.js";
+import { editDialog } from "./link-form.js";
+import { stateBadge } from "./link-parts.js";
+import { archive, remove } from "./links-actions.js";
 
 const DAY_MS = 86_400_000;
 
@@ -17,13 +16,9 @@ export async function show(main, context) {
   const plots = [];
   main.append(pageHead(outside(named.shortCode), actions), host);
   context.setTitle(named.shortCode);
-  const page = { named, actions, host, plots, signal: context.signal, go: context.go };
-  const endDeletes = onDelete((links) => links.some((link) => link.shortCode === named.shortCode) && load(page));
+  const page = { named, actions, host, plots, signal: context.signal };
   await load(page);
-  return () => {
-    endDeletes();
-    plots.forEach((plot) => plot.destroy());
-  };
+  return () => plots.forEach((plot) => plot.destroy());
 }
 
 async function load(page) {
@@ -55,24 +50,19 @@ async function showMissing({ named, actions, host, signal }, error) {
 }
 
 function draw(page, link, visits, history) {
-  const again = () => load(page);
-  const change = async (done) => {
-    if (await done) {
-      await again();
-    }
-  };
+  // An undo may come when the page has been left.
+  const again = () => !page.signal.aborted && load(page);
   fill(page.actions,
-    button("Edit", () => change(editLink(link, again)), { kind: "primary" }),
-    button(link.archived ? "Bring back" : "Archive", () => change(setArchived(link, !link.archived, again))),
-    button("Delete", () => deleteLinks([link]), { kind: "danger" }));
-  const [state, kind] = stateOf(link);
+    button("Edit", () => editDialog(link, again), { kind: "primary" }),
+    button(link.archived ? "Bring back" : "Archive", () => archive([link], !link.archived, again)),
+    button("Delete", () => remove([link], again), { kind: "danger" }));
   const title = h("p", { class: "link-title" });
   setText(title, link.title ?? "");
   title.hidden = link.title === null;
   fill(page.host,
     h("div", { class: "link-head stack" },
-      h("p", { class: "line" }, targetLink(link.shortUrl, { class: "mono short" }), copyButton(link.shortUrl), badge(state, kind), link.private && badge("private"), title),
-      h("p", { class: "wrap" }, "leads to ", targetLink(link.longUrl, { class: "wrap" }))),
+      h("p", { class: "line" }, targetLink(link.shortUrl, { class: "mono short" }), copyButton(link.shortUrl), stateBadge(link), link.private && badge("private"), title),
+      h("p", { class: "wrap" }, "leads to ", targetLink(link.longUrl, { class: "wrap long" }))),
     h("div", { class: "cards" }, factsCard(link), qrCard(link)),
     visits === null ? h("p", { class: "notice" }, "Visits cannot be told at present.") : [visitsCards(visits, page.plots), referrersCard(visits.referrers)],
     historyCard(history, link));

@@ -1,289 +1,226 @@
-// Links: a table over all of them, with a search, filters, and what can be done to one or many.
+// The list of links: searched, filtered, sorted, page by page; and what can be done with one or many of them.
 
-import { get, lineBatches, send, withQuery } from "./api.js";
-import { toCsv } from "./csv.js";
-import { onDelete } from "./deletes.js";
-import { confirmDialog, formDialog, openDialog } from "./dialog.js";
-import { actionButton, button, card, emptyState, errorState, fill, h, loadingState, pageHead, pageLink, setText } from "./dom.js";
-import { field, splitTags } from "./field.js";
-import * as format from "./format.js";
-import { changeMany, deleteLinks, setArchived } from "./link-actions.js";
-import { createLink, editLink, knownDomains } from "./link-form.js";
-import { linkPage } from "./link-page.js";
-import { filterOf, filters, isFiltered, listQuery, queryOf, wantedOf } from "./links-query.js";
-import { linksTable } from "./links-table.js";
-import { toastError } from "./toast.js";
-
-/** Answers that are asked for one after the other while a page is not full: a search looks for a quarter of a second each time. */
-const STEPS_MAX = 40;
-/** Rows of a CSV that are held in memory before it is offered. */
-const CSV_MAX = 1_000_000;
-
-const KEYS = [["/", "search"], ["j, k or arrows", "next and previous link"], ["Enter", "open the link"], ["x", "choose the link"], ["e", "edit the link"], ["?", "this list"]];
+import { button, emptyState, errorState, fill, h, pageHead, pageLink, setText } from "./dom.js";
+import { openDialog } from "./dialog.js";
+import { count, number } from "./format.js";
+import { createDialog, editDialog } from "./link-form.js";
+import { detailPath, keyOf } from "./link-parts.js";
+import { addTags, archive, remove } from "./links-actions.js";
+import { linksBar } from "./links-bar.js";
+import { exportCsv, exportLines } from "./links-export.js";
+import { listKeys } from "./links-keys.js";
+import { pager } from "./links-pager.js";
+import { readPage } from "./links-pages.js";
+import { filterCount, filterOf, paramsOf, withoutFilters } from "./links-query.js";
+import { keyList, linksTable } from "./links-table.js";
+import { openMenu } from "./menu.js";
 
 export async function show(main, context) {
-  const page = new LinksPage(context);
-  main.append(pageHead("Links", page.headActions()));
-  const host = h("div", { class: "stack" }, loadingState(10));
-  main.append(host);
-  const [domains, apps] = await Promise.all([knownDomains(context.signal), knownApps(context.signal)]);
-  page.draw(host, { domains, apps });
-  await page.load();
-  return { leave: () => page.leave(), update: () => page.follow() };
+  const list = new LinkList(context);
+  main.append(list.head, list.bar.element, list.line, list.table.element, list.pager.element);
+  const offKeys = listKeys(list);
+  list.restore();
+  return {
+    leave() {
+      offKeys();
+      list.request?.abort();
+    },
+    update: () => list.restore(),
+  };
 }
 
-async function knownApps(signal) {
-  const told = await get("/apps", { signal }).catch(() => ({ apps: [] }));
-  return told.apps.map(({ app }) => app);
-}
-
-class LinksPage {
+class LinkList {
   constructor(context) {
     this.context = context;
-    this.wanted = wantedOf(context.query);
-    // Where the pages before this one begin; the first begins nowhere.
-    this.cursors = [undefined];
+    this.filter = filterOf(context.query);
+    this.links = [];
+    /** Where the pages begin that were seen so far; the last one is shown. */
+    this.cursors = [null];
     this.next = null;
-    this.chosen = [];
-    this.domains = [];
-    this.said = h("p", { class: "soft list-said", role: "status" });
-    this.result = h("div");
+    this.request = null;
+    this.bar = linksBar((part, { isTyped }) => this.change(part, { replace: isTyped && this.filter.q !== "" }));
+    this.table = linksTable({ sort: (field) => this.sortBy(field), select: (links) => this.showSelection(links), menu: (link) => this.menuOf(link) });
+    this.pager = pager({
+      previous: () => this.turn(this.cursors.slice(0, -1)),
+      next: () => this.turn([...this.cursors, this.next]),
+      size: (size) => this.change({ size }, {}),
+    });
+    this.status = h("p", { role: "status", class: "list-status" });
+    this.further = h("span", { class: "line" });
+    this.selection = h("div", { class: "line", hidden: true });
+    this.line = h("div", { class: "list-line" }, this.status, this.further, this.selection);
+    this.head = this.drawHead();
   }
 
-  headActions() {
+  drawHead() {
+    const exports = button("Export", () => openMenu(exports, [
+      ["CSV", () => exportCsv(this.filter)], ["NDJSON", () => exportLines(this.filter)],
+    ]), { "aria-haspopup": "menu", "aria-expanded": "false" });
+    return pageHead("Links", button("Keys", () => openDialog("Keys", keyList()), { kind: "quiet", "aria-keyshortcuts": "?" }),
+      exports, pageLink("/admin/import", "Import", { class: "button" }), button("New link", () => this.create(), { kind: "primary", "aria-keyshortcuts": "c" }));
+  }
+
+  /** Shows what the address says, as after a reload or a step back. */
+  restore() {
+    this.filter = filterOf(this.context.query);
+    this.cursors = history.state?.cursors ?? [null];
+    this.table.clear();
+    this.load();
+  }
+
+  /** Changes a part of the filter, or, with nothing, takes all filters away. */
+  change(part, { replace = false }) {
+    this.filter = part === null ? withoutFilters(this.filter) : { ...this.filter, ...part };
+    this.cursors = [null];
+    this.context.setQuery(paramsOf(this.filter), { replace });
+    this.table.clear();
+    this.load();
+  }
+
+  sortBy(field) {
+    const isSame = this.filter.sort === `${field}-DESC`;
+    this.change({ sort: isSame && field !== "visits" ? `${field}-ASC` : `${field}-DESC` }, {});
+  }
+
+  turn(cursors) {
+    this.cursors = cursors;
+    // Who comes back from the page of a link finds the same page of the list.
+    history.replaceState({ cursors }, "");
+    this.load();
+    this.table.element.scrollIntoView({ block: "nearest" });
+  }
+
+  /** Loads the page; the old rows stay until the new ones are there. */
+  async load() {
+    this.request?.abort();
+    const request = new AbortController();
+    this.request = request;
+    this.bar.set(this.filter);
+    this.table.setSort(this.filter.sort);
+    this.table.setBusy(true);
+    if (this.links.length === 0) {
+      this.table.showSkeleton();
+    }
+    setText(this.status, "Looking…");
+    fill(this.further);
+    try {
+      const page = await this.read(request, { cursor: this.cursors.at(-1) });
+      this.showPage(page, page.links);
+    } catch (error) {
+      this.showError(error, request);
+    }
+  }
+
+  read(request, { before = [], ...options }) {
+    let isEnough = false;
+    const stop = button("Stop", () => { isEnough = true; }, { kind: "quiet" });
+    return readPage(this.filter, {
+      ...options,
+      signal: request.signal,
+      shouldStop: () => isEnough,
+      onPart: (links) => {
+        // What is found is shown at once, whatever else there may be.
+        const found = [...before, ...links];
+        if (found.length > 0) {
+          this.table.setLinks(found);
+        }
+        setText(this.status, `Looking further: ${count(found.length, "link")} on this page so far…`);
+        fill(this.further, stop);
+      },
+    });
+  }
+
+  showPage(page, links) {
+    this.links = links;
+    this.next = page.next;
+    this.table.setBusy(false);
+    if (links.length === 0) {
+      this.table.showNothing(this.nothing(page));
+    } else {
+      this.table.setLinks(links);
+    }
+    const many = page.isExact ? count(page.total, "link") : `At least ${count(page.total, "link")}`;
+    setText(this.status, `${many} · ${number(page.millis)} ms${page.isOpen ? " · not all were looked through" : ""}`);
+    fill(this.further, page.isOpen && button("Look further", () => this.lookFurther()));
+    this.pager.set({ page: this.cursors.length, hasNext: page.next !== null && !page.isOpen, size: this.filter.size });
+  }
+
+  /** Goes on filling the page that is shown. */
+  async lookFurther() {
+    const request = new AbortController();
+    this.request = request;
+    const before = this.links;
+    try {
+      const page = await this.read(request, { before, cursor: this.next, size: Number(this.filter.size) - before.length });
+      this.showPage(page, [...before, ...page.links]);
+    } catch (error) {
+      this.showError(error, request);
+    }
+  }
+
+  nothing(page) {
+    if (page.isOpen) {
+      return emptyState("Nothing found so far", "Not all links were looked through. Look further, or narrow the search with a filter.", button("Look further", () => this.lookFurther()));
+    }
+    if (this.filter.q !== "" || filterCount(this.filter) > 0) {
+      return emptyState("No link is like that", "Search for something else, or take the filters away.", button("Clear search and filters", () => this.change(null, {})));
+    }
+    return emptyState("There are no links yet", "Make the first one, or import many from a file.", button("New link", () => this.create(), { kind: "primary" }), " ", pageLink("/admin/import", "Import", { class: "button" }));
+  }
+
+  showError(error, request) {
+    if (error.name === "AbortError" || request !== this.request) {
+      return;
+    }
+    this.links = [];
+    this.table.setBusy(false);
+    setText(this.status, "");
+    fill(this.further);
+    this.table.showNothing(errorState(error, () => this.load()));
+    this.pager.set({ page: this.cursors.length, hasNext: false, size: this.filter.size });
+  }
+
+  showSelection(links) {
+    const many = links.length;
+    this.selection.hidden = many === 0;
+    this.status.hidden = this.further.hidden = many > 0;
+    if (many === 0) {
+      fill(this.selection);
+      return;
+    }
+    const changed = (done) => this.changed(done);
+    fill(this.selection, h("b", { role: "status" }, `${number(many)} selected`),
+      button("Archive", () => archive(links, true, changed)), button("Bring back", () => archive(links, false, changed)),
+      button("Add tags", () => addTags(links, changed)), button("Delete", () => this.remove(links), { kind: "danger" }),
+      button("Clear selection", () => this.table.clear(), { kind: "quiet" }));
+  }
+
+  menuOf(link) {
+    const changed = (done) => this.changed(done);
     return [
-      button("Keys", () => showKeys(), { kind: "quiet" }),
-      pageLink("/admin/import", "Import", { class: "button" }),
-      button("Export", () => this.exportAll()),
-      button("New link", () => this.create(), { kind: "primary" }),
+      ["Open", () => this.context.go(detailPath(link))],
+      ["Edit", () => editDialog(link, (now) => this.changed([now]))],
+      [link.archived ? "Bring back" : "Archive", () => archive([link], !link.archived, changed)],
+      ["Add tags", () => addTags([link], changed)],
+      ["Delete", () => this.remove([link]), "danger"],
     ];
   }
 
-  draw(host, { domains, apps }) {
-    const { signal } = this.context;
-    this.domains = domains;
-    this.filters = filters(this.wanted, (changes, options) => this.choose(changes, options), signal, { domains, apps });
-    this.table = linksTable({
-      open: (link) => this.context.go(linkPage(link)),
-      edit: (link) => this.reloadAfter(editLink(link, () => this.load())),
-      archive: (link) => this.reloadAfter(setArchived(link, !link.archived, () => this.load())),
-      remove: (link) => deleteLinks([link]),
-      choose: (links) => this.drawBulk(links),
-    });
-    this.bulk = h("div", { class: "bulk line", hidden: true });
-    this.back = button("Previous", () => this.turn(-1));
-    this.forth = button("Next", () => this.turn(1));
-    fill(host, this.filters.element, card("All links", { className: "list-card", beside: this.said }, this.bulk, this.result),
-      h("div", { class: "line pager" }, this.back, this.forth));
-    this.filters.show();
-    this.endDeletes = onDelete(() => this.load());
-    document.addEventListener("keydown", (event) => this.press(event), { signal });
+  /** Draws links as they are now, where they are. */
+  changed(links) {
+    const now = new Map(links.map((link) => [keyOf(link), link]));
+    this.links = this.links.map((link) => now.get(keyOf(link)) ?? link);
+    links.forEach((link) => this.table.replace(link));
   }
 
-  leave() {
-    this.endDeletes?.();
-    this.under?.abort();
-  }
-
-  /** The address has changed by going back or forward. */
-  follow() {
-    Object.assign(this.wanted, wantedOf(this.context.query));
-    this.filters.show();
-    this.restart();
-  }
-
-  choose(changes, { isAnew = false } = {}) {
-    Object.assign(this.wanted, changes);
-    this.context.setQuery(queryOf(this.wanted), { replace: "searchTerm" in changes && !isAnew });
-    if (isAnew || !("searchTerm" in changes)) {
-      this.filters.show();
-    }
-    this.restart();
-  }
-
-  restart() {
-    this.cursors = [undefined];
-    this.load();
-  }
-
-  turn(by) {
-    if (by > 0) {
-      this.cursors.push(this.next);
-    } else {
-      this.cursors.pop();
-    }
-    this.load();
-    this.result.scrollIntoView({ block: "nearest" });
-  }
-
-  async reloadAfter(done) {
-    if (await done) {
-      await this.load();
-    }
+  async remove(links) {
+    await remove(links, () => this.load());
+    this.table.clear();
   }
 
   async create() {
-    const link = await createLink(this.domains);
-    if (link) {
-      this.context.go(linkPage(link));
+    if (await createDialog()) {
+      this.load();
     }
   }
-
-  /** Loads the page that the last cursor begins. What was there stays until the first rows come. */
-  async load() {
-    this.under?.abort();
-    const own = new AbortController();
-    this.under = own;
-    const signal = AbortSignal.any([own.signal, this.context.signal]);
-    const began = performance.now();
-    this.result.setAttribute("aria-busy", "true");
-    if (this.result.childElementCount === 0) {
-      fill(this.result, loadingState(10));
-    }
-    try {
-      await this.collect(signal, began);
-    } catch (error) {
-      if (error.name !== "AbortError") {
-        fill(this.result, errorState(error, () => this.load()));
-        setText(this.said, "");
-      }
-    } finally {
-      if (this.under === own) {
-        this.result.removeAttribute("aria-busy");
-      }
-    }
-  }
-
-  /** A search may have looked at some links only: it goes on by itself while the page is not full, and shows what it has. */
-  async collect(signal, began) {
-    const size = Number(this.wanted.size || 50);
-    const links = [];
-    let cursor = this.cursors.at(-1);
-    for (let step = 1; ; step += 1) {
-      const { data, pagination } = (await get("/rest/v3/short-urls", { query: { ...listQuery(this.wanted, cursor), itemsPerPage: size - links.length }, signal })).shortUrls;
-      links.push(...data);
-      cursor = pagination.cursor;
-      const isDone = cursor === null || links.length >= size || pagination.complete;
-      const goesOn = !isDone && step < STEPS_MAX;
-      this.showPage(links, { ...pagination, goesOn, isDone, ms: performance.now() - began });
-      if (!goesOn) {
-        return;
-      }
-    }
-  }
-
-  showPage(links, { cursor, complete, totalItems, goesOn, isDone, ms }) {
-    this.next = cursor;
-    this.table.set(links);
-    if (links.length === 0 && isDone) {
-      fill(this.result, isFiltered(this.wanted)
-        ? emptyState("No link is like that", "Take filters away, or search for something else.", button("Clear filters", () => this.choose(Object.fromEntries(Object.keys(this.wanted).map((name) => [name, ""])), { isAnew: true })))
-        : emptyState("No links yet", "Make the first one here, by the API, or import a file.", button("New link", () => this.create(), { kind: "primary" }), pageLink("/admin/import", "Import a file", { class: "button" })));
-    } else if (links.length > 0 && this.result.firstElementChild !== this.table.element) {
-      fill(this.result, this.table.element);
-    } else if (links.length === 0) {
-      fill(this.result, loadingState(6, "Searching…"));
-    }
-    const found = complete ? format.count(totalItems, "link") : `at least ${format.count(Math.max(totalItems, links.length), "link")}`;
-    const more = goesOn ? ", searching on…" : !isDone && links.length === 0 ? ", nothing found in the newest links" : "";
-    setText(this.said, `${found}${more} · ${format.number(ms)} ms`);
-    this.back.disabled = this.cursors.length === 1;
-    this.forth.disabled = cursor === null;
-    setText(this.forth, !isDone && !goesOn ? "Look further" : "Next");
-    if (!goesOn && !isDone && links.length === 0) {
-      fill(this.result, emptyState("Nothing so far", "The newest links were looked through. Older ones can be looked through as well.", button("Look further", () => this.turn(1), { kind: "primary" })));
-    }
-  }
-
-  /** What can be done to those that are chosen. */
-  drawBulk(links) {
-    this.chosen = links;
-    this.bulk.hidden = links.length === 0;
-    if (links.length === 0) {
-      return;
-    }
-    const many = (label, change) => actionButton(label, () => this.changeChosen(change));
-    fill(this.bulk, h("b", null, `${format.count(links.length, "link")} chosen`),
-      many("Archive", () => ({ archived: true })), many("Bring back", () => ({ archived: false })),
-      button("Add tags", () => this.tagChosen()), button("Delete", () => this.deleteChosen(), { kind: "danger" }));
-  }
-
-  async changeChosen(change) {
-    const links = this.chosen;
-    const bar = h("progress", { max: links.length, value: 0, "aria-label": "Links changed" });
-    this.bulk.append(bar);
-    await changeMany(links, change, (done) => {
-      bar.value = done;
-    });
-    await this.load();
-  }
-
-  async tagChosen() {
-    const tags = await formDialog(`Add tags to ${format.count(this.chosen.length, "link")}`, {
-      fields: [field({ name: "tags", label: "Tags", hint: "With commas between them.", read: splitTags })],
-      action: "Add", submit: ({ tags: typed }) => typed,
-    });
-    if (tags?.length > 0) {
-      await this.changeChosen((link) => ({ tags: [...new Set([...link.tags, ...tags])] }));
-    }
-  }
-
-  async deleteChosen() {
-    const links = this.chosen;
-    const isSure = links.length === 1 || await confirmDialog(`Delete ${format.count(links.length, "link")}?`, "They lead nowhere at once. You can bring them back for some seconds.", { action: "Delete" });
-    if (isSure) {
-      await deleteLinks(links);
-    }
-  }
-
-  /** Everything that the filters leave, in the browser's hands. */
-  async exportAll() {
-    const query = filterOf(this.wanted);
-    const path = withQuery("/rest/v3/short-urls/export", query);
-    const csv = actionButton("As CSV", async () => {
-      dialog.close();
-      await saveCsv(path, this.context.signal).catch((error) => toastError(error, "Nothing was exported."));
-    });
-    const lines = h("a", { class: "button primary", href: path, download: "links.ndjson", onclick: () => setTimeout(() => dialog.close()) }, "As NDJSON");
-    const which = isFiltered(this.wanted) ? "All links that the filters leave" : "All links";
-    const dialog = openDialog("Export", h("p", null, `${which}, one a line. NDJSON can be imported again with everything that a link has; CSV opens in a spreadsheet.`), { actions: [csv, lines] });
-  }
-
-  press(event) {
-    const isTyping = event.target.closest?.("input:not([type=checkbox]), select, textarea, dialog, button, a, summary");
-    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) {
-      return;
-    }
-    const act = event.key === "?" ? showKeys : this.table.keys[event.key];
-    const isMove = ["j", "k", "?"].includes(event.key);
-    if (act && (!isTyping || (isMove && !event.target.closest("input:not([type=checkbox]), select, textarea")))) {
-      event.preventDefault();
-      act();
-    }
-  }
-}
-
-function showKeys() {
-  openDialog("Keys", h("dl", { class: "facts" }, KEYS.map(([key, does]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, does)))));
-}
-
-/** Reads an export and offers it as a file that spreadsheets open. */
-async function saveCsv(path, signal) {
-  const response = await send("GET", path, { timeout: 0, signal });
-  const pieces = [toCsv.head];
-  let links = 0;
-  for await (const batch of lineBatches(response)) {
-    const problem = batch.find((line) => line.error !== undefined);
-    if (problem) {
-      throw new Error(problem.error.detail);
-    }
-    links += batch.length;
-    if (links > CSV_MAX) {
-      throw new Error(`There are more than ${format.number(CSV_MAX)}: narrow the filters, or export them as NDJSON.`);
-    }
-    pieces.push(batch.map(toCsv.line).join(""));
-  }
-  const url = URL.createObjectURL(new Blob(pieces, { type: "text/csv" }));
-  h("a", { href: url, download: "links.csv" }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }

@@ -1,82 +1,72 @@
-// Host lists: where links may lead and where not, and whether a URL would be accepted.
+// Host lists: where links may lead and where none does, and the question whether a URL would be accepted.
 
-import { post } from "./api.js";
-import { badge, card, errorState, facts, fill, h, outside, pageHead, setText } from "./dom.js";
-import { field } from "./field.js";
+import { alarmNotes, followStatus, settingLink, snippet } from "./parts.js";
+import { card, emptyState, facts, h, pageHead, setText } from "./dom.js";
 import * as format from "./format.js";
-import { alarmNotes, followStatus, settingLink } from "./parts.js";
+import { urlCheck } from "./url-check.js";
 
 const LISTS = [
-  { key: "allowList", title: "Allow list", setting: "allow", none: "Links may lead to any host that is not blocked.", some: "New links may lead to these hosts alone." },
-  { key: "blockList", title: "Block list", setting: "block", none: "No host is blocked.", some: "No new link leads to these hosts, and nobody is led there by links that are there already." },
+  {
+    title: "Allow list", member: "allowList", table: "allow", alarms: "allow_list_",
+    meaning: "New links may lead to these hosts only. Links that there are go on.",
+    none: ["No allow list", "New links may lead to any host. To limit that, name hosts in "],
+    example: "[allow]\nhosts = [\"shop.example\", \"*.shop.example\"]\nsource = \"/etc/carom/hosts.json\"",
+  },
+  {
+    title: "Block list", member: "blockList", table: "block", alarms: "block_list_",
+    meaning: "No link leads to these hosts: new ones are refused, and those that there are answer 410.",
+    none: ["No block list", "No host is blocked. To block some, name them in "],
+    example: "[block]\nhosts = [\"bad.example\", \"*.bad.example\"]\nsource = \"/etc/carom/blocked.json\"",
+  },
 ];
-const SAID = { "no list": "no list", allowed: "on it", "not allowed": "not on it", blocked: "on it", "not blocked": "not on it" };
 
 export async function show(main, { signal }) {
-  const host = h("div", { class: "stack" });
-  main.append(pageHead("Host lists"), checkCard(signal), host);
-  return followStatus(host, ({ allowList, blockList, alarms }) => [allowList, blockList, alarms.filter((alarm) => alarm.cleared === null)], (status) => ({
-    content: [alarmNotes(status, ["allow_list", "block_list"]), h("div", { class: "cards" }, LISTS.map((list) => listCard(list, status[list.key])))],
-  }));
+  const host = h("div", { class: "cards" });
+  main.append(pageHead("Host lists"), urlCheck(signal), host);
+  return followStatus(host, shapeOf, build);
 }
 
-function listCard({ title, setting, none, some }, list) {
-  const settings = h("p", { class: "soft" }, "Set by ", settingLink(`${setting}.hosts`), " and ", settingLink(`${setting}.source`), ".");
-  if (list === null) {
-    return card(title, { beside: badge("not used") }, h("p", null, none), settings);
-  }
-  return card(title, { beside: badge("in use", "good") }, h("p", null, some), facts([
-    ["In the settings", format.count(list.static, "entry", "entries")],
-    ["From the source", format.count(list.dynamic, "entry", "entries")],
-    ["Source last read", list.read ? format.relative(list.read) : "never"],
-  ]), settings);
+/** What cards there are, with which alarms: all else is only numbers. */
+function shapeOf(status) {
+  const alarms = status.alarms.filter((alarm) => alarm.cleared === null && LISTS.some((list) => alarm.name.startsWith(list.alarms)));
+  return [LISTS.map((list) => status[list.member] !== null), alarms];
 }
 
-/** "Would this URL be accepted?", asked as one types. */
-function checkCard(signal) {
-  const verdict = h("div", { class: "verdict", role: "status" }, h("p", { class: "soft" }, "Type or paste a long URL to see what would become of it."));
-  let under = null;
-  let timer;
-  const ask = async () => {
-    under?.abort();
-    const own = new AbortController();
-    under = own;
-    const longUrl = url.input.value.trim();
-    if (longUrl === "") {
-      fill(verdict, h("p", { class: "soft" }, "Type or paste a long URL to see what would become of it."));
-      return;
-    }
-    try {
-      const told = await post("/admin/api/check-url", { longUrl }, { signal: AbortSignal.any([own.signal, signal]) });
-      fill(verdict, verdictOf(told));
-    } catch (error) {
-      if (error.name !== "AbortError") {
-        fill(verdict, errorState(error, ask));
-      }
-    }
+function build(status) {
+  const cards = LISTS.map((list) => (status[list.member] === null ? { content: noList(list) } : listCard(list, status)));
+  return {
+    content: cards.map((one) => one.content),
+    update: (now) => cards.forEach((one) => one.update?.(now)),
   };
-  const url = field({ name: "longUrl", label: "Would this URL be accepted?", inputmode: "url", autocomplete: "off", spellcheck: "false", placeholder: "https://", oninput: () => {
-    clearTimeout(timer);
-    timer = setTimeout(ask, 250);
-  } });
-  const form = h("form", { onsubmit: (event) => {
-    event.preventDefault();
-    clearTimeout(timer);
-    ask();
-  } }, url.element);
-  return card("Try a URL", {}, form, verdict);
 }
 
-function verdictOf({ accepted, longUrl, reasons, allowList, blockList }) {
-  const said = h("p", { class: `verdict-said ${accepted ? "good" : "bad"}` });
-  setText(said, accepted ? "It would be accepted." : "It would be refused.");
-  return [
-    said,
-    reasons.length > 0 && h("ul", null, reasons.map((reason) => h("li", { class: "wrap" }, outside(reason)))),
+function noList({ title, table, none: [said, what], example }) {
+  return card(title, {}, emptyState(said,
+    h("span", null, what, settingLink(`${table}.hosts`), ", or say in ", settingLink(`${table}.source`), " where a list is read every two seconds. Then start the node anew.")),
+  snippet(`Example of the ${title.toLowerCase()} in the settings file`, example));
+}
+
+function listCard({ title, member, table, alarms, meaning }, status) {
+  const [fixed, dynamic, read] = [h("span"), h("span"), h("span")];
+  const content = card(title, {}, h("div", { class: "stack" },
+    alarmNotes(status, [alarms]),
+    h("p", { class: "soft" }, meaning),
     facts([
-      ["Stored as", longUrl ? outside(longUrl, { class: "long" }) : "–"],
-      ["Allow list", SAID[allowList] ?? allowList],
-      ["Block list", SAID[blockList] ?? blockList],
-    ]),
-  ];
+      ["In the settings", [fixed, " in ", settingLink(`${table}.hosts`)]],
+      ["Read from a source", [dynamic, " from ", settingLink(`${table}.source`)]],
+      ["Last read", read],
+    ])));
+  let lastRead;
+  return {
+    content,
+    update(now) {
+      const list = now[member];
+      setText(fixed, format.count(list.static, "host"));
+      setText(dynamic, format.count(list.dynamic, "host"));
+      if (list.read !== lastRead || list.read === null) {
+        lastRead = list.read;
+        read.replaceChildren(list.read === null ? "never: no source is set, or it has not answered yet" : format.time(list.read));
+      }
+    },
+  };
 }

@@ -207,7 +207,7 @@ impl Book {
                 match visit.code {
                     Some(code) => {
                         fresh.add_visit(Subject::Link(code), is_bot, host);
-                        fresh.add_visit(Subject::All, is_bot, b"");
+                        fresh.add_visit(Subject::All, is_bot, host);
                     }
                     None => fresh.add_visit(Subject::Orphans, is_bot, b""),
                 }

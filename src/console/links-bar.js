@@ -1,0 +1,81 @@
+// The search and the filters above the list of links.
+
+import { get } from "./api.js";
+import { button, h, outside, uniqueId } from "./dom.js";
+import { STATE_CHOICES } from "./link-parts.js";
+import { filterCount } from "./links-query.js";
+
+const WAIT_MS = 200;
+
+/** The bar: `{ element, search, set(filter) }`; `onChange(part, { isTyped })` gets what was changed. */
+export function linksBar(onChange) {
+  const search = h("input", { type: "search", placeholder: "Search in codes, targets, titles and tags", "aria-label": "Search links", "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false" });
+  const controls = {
+    state: select("State", [["", "Any state"], ...STATE_CHOICES]),
+    domain: select("Domain", [["", "All domains"]]),
+    app: select("App", [["", "All apps"]]),
+    tags: labelled("Tags", h("input", { type: "text", placeholder: "sale, 2027", autocomplete: "off" })),
+    tagsMode: select("Tags match", [["any", "Any of them"], ["all", "All of them"]]),
+    from: labelled("Created from (UTC)", h("input", { type: "date" })),
+    to: labelled("Created to (UTC)", h("input", { type: "date" })),
+  };
+  let timer;
+  search.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => onChange({ q: search.value }, { isTyped: true }), WAIT_MS);
+  });
+  for (const [name, { input }] of Object.entries(controls)) {
+    input.addEventListener("change", () => onChange({ [name]: input.value }, {}));
+  }
+  const panel = h("div", { class: "filters", id: uniqueId("filters"), hidden: matchMedia("(max-width: 48rem)").matches }, Object.values(controls).map((one) => one.element));
+  const toggle = button("Filters", () => {
+    panel.hidden = !panel.hidden;
+    toggle.setAttribute("aria-expanded", String(!panel.hidden));
+  }, { "aria-controls": panel.id, "aria-expanded": String(!panel.hidden) });
+  const clear = button("Clear", () => onChange(null, {}), { kind: "quiet" });
+  const set = (filter) => {
+    if (document.activeElement !== search) {
+      search.value = filter.q;
+    }
+    Object.entries(controls).forEach(([name, control]) => choose(control.input, filter[name]));
+    const filters = filterCount(filter);
+    toggle.textContent = filters > 0 ? `Filters (${filters})` : "Filters";
+    clear.disabled = filters === 0 && filter.q === "";
+  };
+  loadChoices(controls);
+  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, clear), panel), search, set };
+}
+
+function labelled(label, input) {
+  input.id = uniqueId("filter");
+  return { input, element: h("div", { class: "field" }, h("label", { for: input.id }, label), input) };
+}
+
+function select(label, options) {
+  return labelled(label, h("select", null, options.map(([value, text]) => h("option", { value }, text))));
+}
+
+/** Chooses a value; one that is not among the options, as of an address from elsewhere, becomes one. */
+function choose(input, value) {
+  if (input.localName === "select" && ![...input.options].some((option) => option.value === value)) {
+    input.append(h("option", { value }, outside(value)));
+  }
+  input.value = value;
+}
+
+/** Domains and apps, as far as they are told: without them the list works, too. */
+async function loadChoices({ domain, app }) {
+  const add = (input, values) => {
+    const chosen = input.value;
+    const known = new Set([...input.options].map((option) => option.value));
+    input.append(...values.filter(([value]) => !known.has(value)).map(([value, text]) => h("option", { value }, outside(text))));
+    input.value = chosen;
+  };
+  const [domains, apps] = await Promise.allSettled([get("/rest/v3/domains"), get("/apps")]);
+  if (domains.status === "fulfilled") {
+    add(domain.input, domains.value.domains.data.map((one) => [one.isDefault ? "DEFAULT" : one.domain, one.domain]));
+  }
+  if (apps.status === "fulfilled") {
+    add(app.input, apps.value.apps.map((one) => [one.app, one.app]));
+  }
+}

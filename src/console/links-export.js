@@ -1,0 +1,71 @@
+// Exports of the links that a filter finds: NDJSON straight from the node, or CSV made of it here.
+
+import { lineBatches, send, withQuery } from "./api.js";
+import { csvLine } from "./csv.js";
+import { h } from "./dom.js";
+import { count, number } from "./format.js";
+import { conditions } from "./links-query.js";
+import { toast, toastError } from "./toast.js";
+
+const COLUMNS = ["shortCode", "domain", "longUrl", "title", "tags", "app", "dateCreated", "validSince", "validUntil", "maxVisits", "redirectStatus", "cacheSeconds", "forwardQuery", "crawlable", "archived"];
+const PART_CHARS = 4 * 1024 * 1024;
+
+function exportPath(filter) {
+  return withQuery("/rest/v3/short-urls/export", conditions(filter));
+}
+
+/** Lets the browser save the NDJSON as it comes. */
+export function exportLines(filter) {
+  save(exportPath(filter), "links.ndjson");
+}
+
+/** Reads the export and saves it as CSV; what came is told, and it can be stopped. */
+export async function exportCsv(filter) {
+  const stop = new AbortController();
+  const told = toast("Exporting…", { seconds: 0, action: { label: "Stop", run: () => stop.abort() } });
+  try {
+    const { blob, links } = await readCsv(filter, stop.signal, (so) => told.say(`Exporting: ${count(so, "link")} so far…`));
+    const url = URL.createObjectURL(blob);
+    save(url, "links.csv");
+    setTimeout(() => URL.revokeObjectURL(url), 60_000);
+    toast(`${number(links)} links are in links.csv.`);
+  } catch (error) {
+    toastError(error, "The export is not whole, and was not saved.");
+  } finally {
+    told.close();
+  }
+}
+
+async function readCsv(filter, signal, onLinks) {
+  const response = await send("GET", exportPath(filter), { signal });
+  // Blobs may leave the memory, texts may not.
+  const parts = [];
+  let [text, links] = [csvLine(COLUMNS), 0];
+  for await (const batch of lineBatches(response)) {
+    for (const link of batch) {
+      if (link.error) {
+        throw Object.assign(new Error(link.error.detail), { detail: link.error.detail });
+      }
+      text += csvLine(COLUMNS.map((name) => cell(link[name])));
+    }
+    links += batch.length;
+    if (text.length > PART_CHARS) {
+      parts.push(new Blob([text]));
+      text = "";
+    }
+    onLinks(links);
+  }
+  return { blob: new Blob([...parts, text], { type: "text/csv;charset=utf-8" }), links };
+}
+
+function cell(value) {
+  return Array.isArray(value) ? value.join("|") : value ?? "";
+}
+
+/** Saves what an address leads to. */
+export function save(url, name) {
+  const link = h("a", { href: url, download: name, hidden: true });
+  document.body.append(link);
+  link.click();
+  link.remove();
+}

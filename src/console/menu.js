@@ -1,0 +1,45 @@
+// A small menu under a button: a popover, which closes with Escape or a click elsewhere.
+
+import { button, h } from "./dom.js";
+
+const MARGIN = 4;
+
+/** Opens a menu of `[label, action, kind]` under a button. */
+export function openMenu(anchor, items) {
+  const menu = h("div", { class: "menu", popover: "auto", role: "menu", "aria-label": anchor.getAttribute("aria-label") });
+  menu.append(...items.map(([label, action, kind]) => button(label, () => {
+    menu.hidePopover();
+    anchor.focus();
+    action();
+  }, { kind: `quiet ${kind ?? ""}`, role: "menuitem" })));
+  menu.addEventListener("keydown", moveFocus);
+  menu.addEventListener("toggle", ({ newState }) => {
+    if (newState === "closed") {
+      anchor.setAttribute("aria-expanded", "false");
+      menu.remove();
+    }
+  });
+  anchor.setAttribute("aria-expanded", "true");
+  anchor.after(menu);
+  menu.showPopover();
+  place(menu, anchor.getBoundingClientRect());
+  menu.firstChild.focus();
+}
+
+function place(menu, at) {
+  const { width, height } = menu.getBoundingClientRect();
+  const below = at.bottom + MARGIN + height <= innerHeight;
+  menu.style.left = `${Math.max(MARGIN, Math.min(at.right - width, innerWidth - width - MARGIN))}px`;
+  menu.style.top = `${below ? at.bottom + MARGIN : Math.max(MARGIN, at.top - height - MARGIN)}px`;
+}
+
+function moveFocus(event) {
+  const steps = { ArrowDown: 1, ArrowUp: -1 };
+  const items = [...event.currentTarget.children];
+  if (event.key in steps) {
+    event.preventDefault();
+    event.stopPropagation();
+    const now = items.indexOf(document.activeElement);
+    items[(now + steps[event.key] + items.length) % items.length].focus();
+  }
+}

@@ -1,0 +1,48 @@
+// What each core does: a small plot and the numbers of it.
+
+import { card, h, regionTable, row, setText } from "./dom.js";
+import { micros, number } from "./format.js";
+import { linePlot, secondsBack } from "./plot.js";
+
+const COLUMNS = [
+  { title: "Core" }, { title: "CPU", class: "num" }, { title: "Last two minutes" }, { title: "Redirects/s", class: "num" },
+  { title: "Misses/s", class: "num" }, { title: "p99 since start", class: "num" }, { title: "Connections", class: "num" },
+  { title: "Links", class: "num" }, { title: "Codes ready", class: "num" },
+];
+
+/** The table of cores: `{ element, update(status), destroy() }`. */
+export function coreTable(seconds) {
+  const { element: region, body } = regionTable("Cores", COLUMNS);
+  const element = card("Cores", {}, region);
+  let lines = [];
+  let most = 1;
+  const drop = () => lines.forEach((line) => line.plot.destroy());
+  const update = ({ cores, pulse }) => {
+    if (lines.length !== cores.length) {
+      drop();
+      lines = cores.map((core) => coreLine(core, seconds, () => most));
+      body.replaceChildren(...lines.map((line) => line.element));
+    }
+    // All cores have the same scale: one sees which has more to do.
+    most = pulse.redirects.reduce((all, core) => Math.max(all, ...core), 1);
+    const xs = secondsBack(pulse.changes.length);
+    cores.forEach((core, index) => lines[index].update(core, pulse.redirects[index] ?? xs.map(() => 0), pulse.misses[index] ?? [], xs));
+  };
+  return { element, update, destroy: drop };
+}
+
+function coreLine({ core }, seconds, most) {
+  const host = h("div", { class: "spark" });
+  const plot = linePlot(host, { label: `Redirects a second of core ${core}`, series: [{ label: "Redirects", fill: true }], height: 30, axes: false, legend: false, seconds, most });
+  const cells = Array.from({ length: 7 }, () => h("span"));
+  const [cpu, ...others] = cells.map((cell) => ({ content: cell, class: "num" }));
+  const update = (now, redirects, misses, xs) => {
+    plot.set(xs, [redirects]);
+    const texts = [
+      now.cpu ?? "any", number(redirects.at(-1) ?? 0), number(misses.at(-1) ?? 0), now.latencyMicros?.count > 0 ? micros(now.latencyMicros.p99) : "–",
+      number(now.connections), number(now.links), number(now.codes.remaining),
+    ];
+    texts.forEach((text, index) => setText(cells[index], text));
+  };
+  return { element: row(String(core), cpu, host, ...others), plot, update };
+}

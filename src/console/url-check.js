@@ -1,0 +1,74 @@
+// The question whether a URL would be accepted, answered while it is typed.
+
+import { post } from "./api.js";
+import { card, copyButton, errorState, facts, fill, h, outside } from "./dom.js";
+import { field } from "./field.js";
+
+const PAUSE_MS = 350;
+
+const ALLOWED = { "no list": "no allow list: any host", allowed: "the host is on it", "not allowed": "the host is not on it" };
+const BLOCKED = { "no list": "no block list", "not blocked": "the host is not on it", blocked: "the host is on it" };
+
+/** The card with the question. `signal` ends what is under way when the view is left. */
+export function urlCheck(signal) {
+  const answer = h("div", { class: "verdict", "aria-live": "polite" });
+  const asked = field({
+    name: "longUrl", label: "Long URL", type: "text", inputmode: "url", placeholder: "https://example.org/page", autocomplete: "off", autocapitalize: "none", spellcheck: "false",
+    hint: "Checked by the rules for new links, and nothing is made.",
+  });
+  let [timer, current] = [undefined, null];
+  const ask = async () => {
+    clearTimeout(timer);
+    current?.abort();
+    const url = asked.input.value.trim();
+    if (url === "") {
+      answer.removeAttribute("aria-busy");
+      fill(answer, nothingAsked());
+      return;
+    }
+    const own = new AbortController();
+    current = own;
+    answer.setAttribute("aria-busy", "true");
+    const said = await verdictOn(url, AbortSignal.any([signal, own.signal]), ask);
+    if (current === own && said !== null) {
+      answer.removeAttribute("aria-busy");
+      fill(answer, said);
+    }
+  };
+  asked.input.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(ask, PAUSE_MS);
+  });
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  fill(answer, nothingAsked());
+  const form = h("form", { novalidate: true, onsubmit: (event) => {
+    event.preventDefault();
+    ask();
+  } }, asked.element);
+  return card("Would this URL be accepted?", {}, form, answer);
+}
+
+function nothingAsked() {
+  return h("p", { class: "soft" }, "Type or paste a URL. The answer comes as you type; Enter asks at once.");
+}
+
+/** What is shown of the answer; null where nobody wants it any more. */
+async function verdictOn(url, signal, again) {
+  try {
+    return verdict(await post("/admin/api/check-url", { longUrl: url }, { signal }));
+  } catch (error) {
+    return error.name === "AbortError" ? null : errorState(error, again);
+  }
+}
+
+function verdict({ accepted, longUrl, reasons, allowList, blockList }) {
+  return [
+    h("p", { class: `verdict-said ${accepted ? "good" : "bad"}` }, accepted ? "✓ Yes, it would be accepted" : "✗ No, it would be refused"),
+    reasons.length > 0 && h("ul", null, reasons.map((reason) => h("li", { class: "wrap" }, outside(reason)))),
+    facts([
+      ["Stored as", longUrl === null ? undefined : h("div", { class: "line-tight" }, h("span", { class: "long mono" }, outside(longUrl)), copyButton(longUrl))],
+      ["Allow list", ALLOWED[allowList] ?? outside(allowList)],
+      ["Block list", BLOCKED[blockList] ?? outside(blockList)],
+    ]),
+  ];
+}
