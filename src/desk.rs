@@ -148,7 +148,7 @@ impl Place<'_> {
             let waiter = waiters.get_mut(&self.token).expect("the place keeps its waiter");
             match waiter.reply.take() {
                 Some(reply) => Poll::Ready(Some(reply)),
-                None if Instant::now() >= waiter.deadline => Poll::Ready(None),
+                None if self.desk.is_closed.get() || Instant::now() >= waiter.deadline => Poll::Ready(None),
                 None => {
                     waiter.waker = Some(context.waker().clone());
                     Poll::Pending
@@ -218,6 +218,8 @@ pub struct Desk {
     next_lender: Cell<usize>,
     /// Whether tasks have left something for the loop since it last looked.
     called: Cell<bool>,
+    /// Whether nobody is there any more for whom something is waited for.
+    is_closed: Cell<bool>,
 }
 
 impl std::fmt::Debug for Desk {
@@ -260,6 +262,7 @@ impl Desk {
             code_batch: Cell::new(0),
             next_lender: Cell::new(0),
             called: Cell::new(false),
+            is_closed: Cell::new(false),
         }
     }
 
@@ -344,7 +347,7 @@ impl Desk {
             if !std::mem::replace(&mut waited, true) {
                 self.stats().code_waits.add(1);
             }
-            if Instant::now() >= deadline {
+            if self.is_closed.get() || Instant::now() >= deadline {
                 self.stats().code_wait_errors.add(1);
                 return Err(NoCode);
             }
@@ -352,7 +355,7 @@ impl Desk {
                 continue;
             }
             poll_fn(|context| {
-                if self.code_batch.get() != batch || Instant::now() >= deadline {
+                if self.code_batch.get() != batch || self.is_closed.get() || Instant::now() >= deadline {
                     return Poll::Ready(());
                 }
                 self.code_waiters.borrow_mut().push(context.waker().clone());
@@ -589,6 +592,14 @@ impl Desk {
     /// Lets tasks that wait for a code look again.
     pub fn bring_codes(&self) {
         self.code_batch.set(self.code_batch.get() + 1);
+        self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
+    }
+
+    /// The core ends: whoever waits has waited in vain.
+    pub fn close(&self) {
+        self.is_closed.set(true);
+        self.waiters.borrow_mut().values_mut().filter_map(|waiter| waiter.waker.take()).for_each(Waker::wake);
+        self.gathers.borrow_mut().close();
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }
 

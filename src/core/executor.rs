@@ -3,9 +3,11 @@
 //! The one module that names glommio. Its sockets, files and timers are not used: whatever a core waits for completes in
 //! its own ring (see `carom_ring`), and the loop sleeps there. So nothing may wait for glommio's reactor.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -45,23 +47,31 @@ where
         .map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Whether tasks of a core want their turn.
+/// Whether tasks of a core want their turn, and how many there are.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Woken(Arc<AtomicBool>);
+pub(super) struct Woken {
+    some: Arc<AtomicBool>,
+    live: Rc<Cell<usize>>,
+}
 
 impl Woken {
     /// Whether tasks were woken since the last call. Then the loop must not sleep: they wait behind it.
     pub(super) fn take(&self) -> bool {
         // A plain load first: most turns wake nobody.
-        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
+        self.some.load(Ordering::Relaxed) && self.some.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether there are tasks that have not ended.
+    pub(super) fn has_tasks(&self) -> bool {
+        self.live.get() > 0
     }
 }
 
 /// Runs a task on this core until it ends by itself.
 pub(super) fn spawn_task(task: impl Future<Output = ()> + 'static, woken: &Woken) {
-    woken.0.store(true, Ordering::Relaxed);
-    let woken = Arc::clone(&woken.0);
-    glommio::spawn_local(Watched { task: Box::pin(task), wakers: None, woken }).detach();
+    woken.some.store(true, Ordering::Relaxed);
+    woken.live.set(woken.live.get() + 1);
+    glommio::spawn_local(Watched { task: Box::pin(task), wakers: None, woken: woken.clone() }).detach();
 }
 
 /// A task whose wake-ups are seen by the loop, also those by which it wakes itself.
@@ -69,7 +79,13 @@ struct Watched<F> {
     task: Pin<Box<F>>,
     /// glommio's waker of this task, and ours around it.
     wakers: Option<(Waker, Waker)>,
-    woken: Arc<AtomicBool>,
+    woken: Woken,
+}
+
+impl<F> Drop for Watched<F> {
+    fn drop(&mut self) {
+        self.woken.live.set(self.woken.live.get() - 1);
+    }
 }
 
 struct Watcher {
@@ -95,7 +111,7 @@ impl<F: Future<Output = ()>> Future for Watched<F> {
         let watched = &mut *self;
         if !watched.wakers.as_ref().is_some_and(|(waker, _)| waker.will_wake(context.waker())) {
             let waker = context.waker().clone();
-            let watcher = Watcher { waker: waker.clone(), woken: Arc::clone(&watched.woken) };
+            let watcher = Watcher { waker: waker.clone(), woken: Arc::clone(&watched.woken.some) };
             watched.wakers = Some((waker, Waker::from(Arc::new(watcher))));
         }
         let Some((_, waker)) = &watched.wakers else { return Poll::Pending };

@@ -34,6 +34,9 @@ use crate::tls::Identity;
 /// may still ask, before listeners and idle connections are closed.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
+/// How long the tasks of connections that are gone may take to end: they wait for nothing any more.
+const TASKS_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// What a core is made from, besides its place in the mesh. Sent to its thread.
 pub struct CoreParts {
     /// Its number. The core of the admin listener has the number behind the last one.
@@ -134,8 +137,8 @@ enum Phase {
     Closing { since: Instant, until: Instant },
     /// Listeners are closed; connections finish.
     Finishing { until: Instant },
-    /// No connections are left; other cores may still ask for our links.
-    Finished,
+    /// No connections are left; other cores may still ask for our links, and tasks end.
+    Finished { since: Instant },
 }
 
 struct Core {
@@ -199,9 +202,10 @@ impl Core {
     async fn run(mut self) -> io::Result<()> {
         loop {
             let worked = self.turn()?;
-            if self.phase == Phase::Finished
+            if let Phase::Finished { since } = self.phase
                 && self.work.conns.len() == 0
                 && self.work.data.as_ref().is_none_or(|data| data.mesh.all_finished())
+                && (!self.work.woken.has_tasks() || since.elapsed() >= TASKS_TIME_MAX)
             {
                 return Ok(());
             }
@@ -409,7 +413,7 @@ impl Core {
     }
 
     fn arm_accepts(&mut self) {
-        if !self.is_open || matches!(self.phase, Phase::Finishing { .. } | Phase::Finished) {
+        if !self.is_open || matches!(self.phase, Phase::Finishing { .. } | Phase::Finished { .. }) {
             return;
         }
         let is_closing = self.phase != Phase::Serving;
@@ -493,7 +497,10 @@ impl Core {
         // A cancelled accept may still bring one last client.
         let may_come = self.accepting.contains(&true);
         if matches!(self.phase, Phase::Finishing { .. }) && self.work.conns.len() == 0 && !may_come {
-            self.phase = Phase::Finished;
+            self.phase = Phase::Finished { since: self.work.now.instant };
+            // Nobody takes their answers any more. A task that was left would keep its end of every queue, and whoever reads those
+            // waits until the last end is gone.
+            self.work.desk.close();
             if let Some(data) = &self.work.data
                 && data.mesh.finish()
             {

@@ -84,6 +84,15 @@ impl Gathers {
         spare
     }
 
+    /// Lets nobody wait any longer.
+    pub(super) fn close(&mut self) {
+        let now = Instant::now();
+        for gather in self.by_number.values_mut() {
+            gather.deadline = gather.deadline.min(now);
+        }
+        self.expire(now);
+    }
+
     /// Wakes those whose time is over.
     pub(super) fn expire(&mut self, now: Instant) {
         for gather in self.by_number.values_mut().filter(|gather| gather.deadline <= now) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{core_count, fleet, thread_exit};
+use super::{fleet, thread_exit};
 use crate::config::{Hosts, ListSource, Settings};
 use crate::control::host_lists::source::{Named, Source};
 use crate::control::host_lists::{self, HostList, HostListSetup, Kind};
@@ -27,7 +27,6 @@ pub(super) fn start(
         source: list.source.as_ref().map(|source| open(kind, settings, source)).transpose()?,
         data_dir: settings.data_dir.clone(),
         post: post.clone(),
-        cores: core_count(settings),
         stats: Arc::clone(stats),
     };
     host_lists::start(setup).map_err(|error| thread_exit("a list of hosts", &error))

@@ -312,6 +312,7 @@ fn the_console_is_told_what_goes_on_and_how_links_are_used() {
     let setup = Setup::new(dir.path())
         .cores(2)
         .env("CAROM_DOMAINS_SERVE", "http://go.test")
+        .env("CAROM_BASE_URL", "http://carom.test")
         .env("CAROM_BLOCK_HOSTS", "*.evil.example")
         .env("CAROM_SPACE_KEY", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f");
     let (node, key) = with_key(&setup);
@@ -387,6 +388,23 @@ fn events_come_each_second_with_what_was_done_in_it() {
     });
     let micros = |name: &str| told["latencyMicros"][name].as_f64().unwrap();
     assert!(0.0 < micros("p50") && micros("p50") <= micros("p90") && micros("p99") <= micros("p999"), "{told}");
-    // Nobody waits for a page that is open.
-    node.terminate();
+    // Nobody waits for pages that are open, and come again and again.
+    let admin = node.admin;
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let Ok(mut again) = Wire::try_open(admin) else { return };
+                    let _ = again.try_send(b"GET /admin/api/events HTTP/1.1\r\nHost: carom.test\r\n\r\n");
+                    let _ = again.try_reply(false);
+                }
+            });
+        }
+        let mut seen = Wire::open(admin);
+        seen.send(b"GET /admin/api/events HTTP/1.1\r\nHost: carom.test\r\n\r\n");
+        seen.some();
+        node.terminate();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }

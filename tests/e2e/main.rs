@@ -20,6 +20,7 @@ mod browser;
 mod bulk;
 mod changes;
 mod console;
+mod console_in_a_browser;
 mod copies;
 mod crash;
 mod crowd;

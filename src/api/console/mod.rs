@@ -183,5 +183,6 @@ impl Admitted {
 /// A page of the console.
 fn page(status: StatusCode, html: String) -> Answer {
     let answer = super::answer(status, "text/html; charset=utf-8", html);
-    with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "no-referrer")
+    // With `no-referrer` a browser would say of its own form that it comes from nowhere.
+    with(with(answer, header::CONTENT_SECURITY_POLICY, POLICY), header::REFERRER_POLICY, "same-origin")
 }

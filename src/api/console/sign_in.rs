@@ -112,6 +112,7 @@ impl Context {
              <title>Sign in - {title}</title>\n<link rel=\"icon\" href=\"/admin/assets/icon.svg\">\n<link rel=\"stylesheet\" href=\"/admin/assets/console.css\">\n</head>\n\
              <body class=\"sign-in\">\n<main>\n<h1>{title}</h1>\n{hint}\
              <form method=\"post\" action=\"/admin/sign-in\">\n<input type=\"hidden\" name=\"next\" value=\"{}\">\n\
+             <input type=\"text\" name=\"username\" value=\"console\" autocomplete=\"username\" aria-label=\"For password managers\" hidden>\n\
              <p class=\"field\"><label for=\"key\">API key with the role admin</label>\n\
              <input id=\"key\" name=\"key\" type=\"password\" autocomplete=\"current-password\" spellcheck=\"false\" autofocus required{state}></p>\n\
              {error}<p><button class=\"button\">Sign in</button></p>\n</form>\n</main>\n</body>\n</html>\n",

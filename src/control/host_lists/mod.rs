@@ -15,7 +15,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, path::PathBuf};
 
-use carom_shards::CoreCount;
 use serde_json::Value;
 
 use self::source::{Named, Source};
@@ -101,10 +100,8 @@ pub struct HostListSetup {
     pub source: Option<(Source, Named)>,
     /// Where the last good one is kept.
     pub data_dir: PathBuf,
-    /// The mailboxes of the cores.
+    /// The mailboxes of the cores and of the admin listener, where links are made as well.
     pub post: Post,
-    /// How many cores there are.
-    pub cores: CoreCount,
     /// Counters and alarms.
     pub stats: Arc<NodeStats>,
 }
@@ -133,19 +130,9 @@ impl HostList {
 /// Where the operating system gives no thread.
 pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     let stop = Arc::new(AtomicBool::new(false));
-    let HostListSetup { kind, hosts, source, data_dir, post, cores, stats } = setup;
-    let mut reader = Reader {
-        kind,
-        hosts,
-        good: None,
-        is_malformed: false,
-        is_kept: false,
-        told: None,
-        data_dir,
-        post,
-        cores,
-        stats,
-    };
+    let HostListSetup { kind, hosts, source, data_dir, post, stats } = setup;
+    let mut reader =
+        Reader { kind, hosts, good: None, is_malformed: false, is_kept: false, told: None, data_dir, post, stats };
     let Some((mut source, named)) = source else {
         if !reader.hosts.is_empty() {
             reader.tell();
@@ -203,7 +190,6 @@ struct Reader {
     told: Option<Vec<HostPattern>>,
     data_dir: PathBuf,
     post: Post,
-    cores: CoreCount,
     stats: Arc<NodeStats>,
 }
 
@@ -349,7 +335,7 @@ impl Reader {
         }
         let dynamic = dynamic.to_vec();
         let hosts: Arc<Hosts> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
-        self.cores.cores().for_each(|core| self.post.to(core).post(self.kind.message(Arc::clone(&hosts))));
+        self.post.all().iter().for_each(|mailbox| mailbox.post(self.kind.message(Arc::clone(&hosts))));
         let (fixed, count) = (self.hosts.len(), dynamic.len());
         if self.told.replace(dynamic).is_some() {
             tracing::info!(fixed, dynamic = count, "the {} is another one", self.kind.name());
@@ -373,7 +359,6 @@ mod tests {
             told: None,
             data_dir: dir.to_owned(),
             post: node.post,
-            cores: CoreCount::new(1).unwrap(),
             stats: Arc::default(),
         }
     }

@@ -1,0 +1,367 @@
+//! The console as its users see it: signed in, searching, changing, importing, watching; by mouse and by keyboard, on a phone and on a
+//! screen, in light and dark, with content of which every piece means harm.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::apps;
+use crate::browser::{Browser, ENTER, PHONE, SCREEN, TAB, are_sound};
+use crate::http::Wire;
+use crate::node::{Node, PATIENCE, Setup, wait_until};
+
+const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
+
+/// Every page of the console.
+const PAGES: [&str; 11] =
+    ["", "links", "links/hostile", "links/gone", "import", "usage", "apps", "domains", "lists", "fleet", "settings"];
+
+fn at(node: &Node, page: &str) -> String {
+    format!("http://{}/admin/{page}", node.admin)
+}
+
+/// A node without keys: whoever is on this machine may do everything at its console.
+fn open_node(dir: &std::path::Path) -> Node {
+    Setup::new(dir).env("CAROM_PAGES_TITLE", "Go & <co>").start()
+}
+
+/// Clicks the first control of that kind with that text, when it is there and can be used.
+fn press(browser: &Browser, kind: &str, text: &str) {
+    let script = format!(
+        "(() => {{ const one = [...document.querySelectorAll({})].find((e) => e.textContent.trim() === {} && !e.disabled && e.offsetParent !== null); one?.click(); return Boolean(one); }})()",
+        json!(kind),
+        json!(text)
+    );
+    wait_until(&format!("{kind} {text}"), || browser.value(&script) == true);
+}
+
+/// Waits until the page says that.
+fn says(browser: &Browser, selector: &str, text: &str) {
+    let script = format!("document.querySelector({})?.innerText ?? ''", json!(selector));
+    let start = std::time::Instant::now();
+    loop {
+        let said = browser.value(&script);
+        let said = said.as_str().unwrap_or_default();
+        if said.contains(text) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{selector} does not say {text}, but: {said}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn people_sign_in_search_change_and_sign_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let key = apps::key(&setup, "ops", "admin");
+    let node = setup.start();
+    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let mut caller = apps::Caller::new(&node, &key);
+    wait_until("the key", || caller.is_known(&node));
+    for number in 0..60 {
+        let fields = json!({"longUrl": format!("{TARGET}&n={number}"), "customSlug": format!("item-{number:02}"), "title": format!("Item {number}")});
+        caller.create(&fields);
+    }
+    let mut browser = Browser::open();
+    browser.expect("status of 401");
+    browser.resize(SCREEN);
+    // Who is not signed in is led to the form, and from there to the page that was wanted.
+    browser.go(&at(&node, "links?q=item-17"));
+    assert_eq!(browser.title(), "Sign in - carom");
+    browser.is_accessible();
+    browser.fill("#key", "carom_ak_wrong");
+    browser.click("button");
+    assert_eq!(browser.text("#key-error"), "This key does not exist, or holds no more.");
+    browser.fill("#key", &key);
+    browser.fill("#key", ENTER);
+    says(&browser, "tbody", "Item 17");
+    assert_eq!(browser.value("document.querySelectorAll('tbody tr').length"), json!(1));
+    assert_eq!(browser.value("document.cookie"), json!(""), "no script sees the cookie");
+    // A search as one types; what is asked for stands in the address.
+    browser.value("document.querySelector('input[type=search]').select()");
+    browser.press("Item 3");
+    wait_until("eleven links", || browser.value("document.querySelectorAll('tbody tr').length") == json!(11));
+    assert!(browser.url().contains("q=Item+3"), "{}", browser.url());
+    browser.go(&at(&node, "links/item-17"));
+    says(&browser, "main", "leads to");
+    press(&browser, "button", "Edit");
+    browser.value("document.querySelector('dialog input[name=title]').select()");
+    browser.press("Renamed & <b>bold</b>");
+    press(&browser, "dialog button", "Save");
+    says(&browser, ".history", "Renamed & <b>bold</b>");
+    says(&browser, ".history", "by ops");
+    // What is wrong stands beside its field.
+    browser.expect("status of 400");
+    press(&browser, "button", "Edit");
+    browser.value("document.querySelector('dialog [name=longUrl]').select()");
+    browser.press("nothing");
+    press(&browser, "dialog button", "Save");
+    says(&browser, "dialog .error:not([hidden])", "is not an absolute URL");
+    browser.is_accessible();
+    press(&browser, "dialog button", "Cancel");
+    press(&browser, "button", "Sign out");
+    wait_until("the form", || browser.title() == "Sign in - carom");
+    browser.go(&at(&node, "links/item-17"));
+    assert_eq!(browser.title(), "Sign in - carom");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn links_are_archived_deleted_and_brought_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    node.wire().shorten_as("first", TARGET);
+    node.wire().shorten_as("second", TARGET);
+    let status = |code: &str| node.wire().get(&format!("/{code}")).status;
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links/first"));
+    press(&browser, "button", "Archive");
+    wait_until("an archived link", || status("first") == 410);
+    press(&browser, ".toast button", "Undo");
+    wait_until("a link that is back", || status("first") == 302);
+    says(&browser, ".link-head", "Active");
+    // A delete leads nowhere at once, and can be taken back.
+    press(&browser, "button", "Delete");
+    wait_until("a deleted link", || status("first") == 410);
+    wait_until("an offer", || {
+        browser.value("[...document.querySelectorAll('.toast button')].some((b) => b.textContent.startsWith('Undo'))")
+            == true
+    });
+    browser
+        .value("[...document.querySelectorAll('.toast button')].find((b) => b.textContent.startsWith('Undo')).click()");
+    wait_until("a link that is back", || status("first") == 302);
+    // Many at once; and what was deleted before the page was closed is finished by the next one.
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "second");
+    browser.value("document.querySelector('thead input').click()");
+    press(&browser, "button", "Delete");
+    press(&browser, "dialog button", "Delete");
+    wait_until("two links less", || status("first") == 410 && status("second") == 410);
+    wait_until("what waits", || {
+        browser.value("JSON.parse(localStorage.getItem('carom.console.deletes') ?? '[]').length") == json!(2)
+    });
+    browser.value("localStorage.setItem('carom.console.deletes', JSON.stringify(JSON.parse(localStorage.getItem('carom.console.deletes')).map((one) => ({ ...one, at: 1 }))))");
+    browser.go(&at(&node, "links"));
+    wait_until("links that are gone", || status("first") == 404 && status("second") == 404);
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn ten_thousand_lines_are_imported_with_a_report_of_those_that_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(&dir.path().join("data"));
+    node.wire().shorten_as("taken", TARGET);
+    let file = dir.path().join("links.csv");
+    let mut csv = std::fs::File::create(&file).unwrap();
+    csv.write_all("\u{feff}Long URL,customSlug,title,tags,colour\r\n".as_bytes()).unwrap();
+    for number in 0..10_000 {
+        let line = match number {
+            7 => "https://example.org/7,taken,,,\r\n".to_owned(),
+            8 => "javascript:alert(1),,,,\r\n".to_owned(),
+            9 => ",no-target,,,\r\n".to_owned(),
+            10 => "https://example.org/10,,\"Two\r\nlines\",,red\r\n".to_owned(),
+            11 => "https://example.org/11,,\"Commas, \"\"quotes\"\"\",\"a|b\",red\r\n".to_owned(),
+            _ => format!("https://example.org/{number},,Title {number},bulk,\r\n"),
+        };
+        csv.write_all(line.as_bytes()).unwrap();
+    }
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "import"));
+    wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
+    browser.fill("#file", &file.to_string_lossy());
+    says(&browser, "main", "9\u{202f}999");
+    says(&browser, "main .notice", "colour");
+    press(&browser, "button", "Try it (dry run)");
+    says(&browser, ".import-done", "9\u{202f}996 links would be made, 3 refused");
+    assert_eq!(node.status()["links"], 1, "a dry run has made something");
+    press(&browser, "button", "Make 9\u{202f}999 links");
+    says(&browser, ".import-done", "9\u{202f}996 links were made, 3 refused");
+    // Each by the number of its line in the file, with its reason.
+    says(&browser, "main", "Provided slug \"taken\" is already in use.");
+    let lines = browser.value("[...document.querySelectorAll('[aria-label^=\"Refused\"] tbody td:first-child')].map((cell) => cell.textContent)");
+    // A title has no line breaks, and what comes behind one is on the next line.
+    assert_eq!(lines, json!(["9", "10", "12"]));
+    browser.is_accessible();
+    wait_until("all links", || node.status()["links"] == 9_997);
+    let found = Wire::open(node.admin).get("/rest/v3/short-urls?tags[]=a&tags[]=b&tagsMode=all").json();
+    assert_eq!(found["shortUrls"]["data"][0]["title"], "Commas, \"quotes\"");
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn what_goes_on_is_drawn_while_it_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let code = node.wire().shorten(TARGET);
+    let mut browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, ""));
+    says(&browser, "#live", "Live");
+    let said = || {
+        browser
+            .value("document.querySelector('.plot-picture')?.getAttribute('aria-label') ?? ''")
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let drawn = || browser.value("document.querySelector('.plot-picture canvas')?.toDataURL() ?? ''");
+    wait_until("a plot", || said().contains("Redirects"));
+    let (still, empty) = (said(), drawn());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut wire = node.wire();
+            while !stop.load(Ordering::Relaxed) {
+                wire.get(&format!("/{code}"));
+            }
+        });
+        wait_until("a plot that moves", || {
+            said() != still && drawn() != empty && !said().contains("Redirects: last 0,")
+        });
+        // In place: the focus stays where it is.
+        browser.value("document.querySelector('[role=region]').focus()");
+        let before = said();
+        wait_until("the next second", || said() != before);
+        assert_eq!(browser.value("document.activeElement.getAttribute('role')"), json!("region"));
+        stop.store(true, Ordering::Relaxed);
+    });
+    // Who looks is told that nobody answers any more.
+    browser.expect("net::ERR");
+    browser.expect("Failed to load resource");
+    let setup = node.terminate();
+    says(&browser, "#live", "Connection lost");
+    drop(setup);
+    browser.close();
+}
+
+#[test]
+fn everything_can_be_done_by_keyboard() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    node.wire().shorten_as("by-hand", TARGET);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "by-hand");
+    browser.press("/");
+    wait_until("the search", || browser.value("document.activeElement.type") == "search");
+    browser.press("by-ha");
+    wait_until("what was searched for", || browser.url().contains("q=by-ha"));
+    says(&browser, "tbody", "by-hand");
+    browser.value("document.activeElement.blur()");
+    browser.press("j");
+    browser.press("x");
+    wait_until("a selection", || browser.value("document.querySelector('tbody input').checked") == true);
+    browser.press(ENTER);
+    wait_until("the page of the link", || browser.url() == at(&node, "links/by-hand"));
+    wait_until("the heading", || browser.value("document.activeElement.tagName") == "H1");
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "by-hand");
+    browser.press("c");
+    wait_until("a form", || browser.value("document.activeElement.name") == "longUrl");
+    browser.press(TARGET);
+    browser.press(ENTER);
+    wait_until("two links", || node.status()["links"] == 2);
+    // The first thing that Tab reaches leads past the navigation.
+    browser.go(&at(&node, "settings"));
+    says(&browser, "main", "data_dir");
+    browser.value("document.activeElement.blur()");
+    browser.press(TAB);
+    assert_eq!(browser.value("document.activeElement.className"), json!("skip"));
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn every_page_of_the_console_is_for_everybody_and_hostile_content_stays_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let evil = "\u{202e}<img src=x onerror=alert(1)><script>alert(2)</script>\"'&";
+    let mut wire = node.wire();
+    let long = format!("https://xn--bcher-kva.example/{}", "x".repeat(2_000));
+    let fields = json!({"longUrl": long, "customSlug": "hostile", "title": format!("{evil}{}", "t".repeat(400)), "tags": [evil, "y".repeat(200)]});
+    assert_eq!(wire.create(&fields).status, 200);
+    let patch = json!({"title": evil, "longUrl": format!("https://example.org/{evil}")});
+    assert_eq!(wire.ask("PATCH", "/rest/v3/short-urls/hostile", apps::JSON, patch.to_string().as_bytes()).status, 200);
+    let visit = "Referer: https://evil\"><script>.example/\r\nUser-Agent: <script>alert(3)</script>\r\n";
+    wire.ask("GET", "/hostile", visit, b"");
+    wire.ask("GET", "/hostile", "Referer: https://news.example/\r\n", b"");
+    let mut browser = Browser::open();
+    // A page of a link that is not there asks for it.
+    browser.expect("status of 404");
+    for page in PAGES {
+        browser.go(&at(&node, page));
+        wait_until("the page", || {
+            browser.value("document.querySelector('main h1') !== null && document.querySelector('main .loading, main .row-skeleton, main [aria-busy=true]') === null && document.getAnimations().length === 0") == true
+        });
+        for size in [PHONE, SCREEN] {
+            browser.resize(size);
+            browser.fits();
+            for scheme in ["light", "dark"] {
+                browser.prefer(scheme);
+                browser.is_accessible();
+            }
+        }
+        assert_eq!(
+            browser.value("document.querySelectorAll('main img[src=x], main script').length"),
+            json!(0),
+            "{page}"
+        );
+        browser.has_no_complaints();
+    }
+    browser.close();
+    let mut admin = Wire::open(node.admin);
+    let shell = admin.ask("GET", "/admin/", "Accept: text/html\r\n", b"").text().to_owned();
+    let setup = node.terminate().env("CAROM_ADMIN_REQUIRE_KEY", "true");
+    let node = setup.start();
+    let form = Wire::open(node.admin).get("/admin/sign-in?next=%22%3E%3Cscript%3E").text().to_owned();
+    assert!(!form.contains("<script"), "{form}");
+    are_sound(&[("shell", &shell), ("form", &form)]);
+    for html in [&shell, &form] {
+        assert!(!html.contains("://") && !html.contains("<style") && !html.contains(" style="), "{html}");
+    }
+    node.terminate();
+}
+
+#[test]
+fn keys_are_made_shown_once_and_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let key = apps::key(&setup, "ops", "admin");
+    let node = setup.start();
+    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "apps"));
+    browser.fill("#key", &key);
+    browser.fill("#key", ENTER);
+    says(&browser, "main", "ops");
+    press(&browser, "button", "New key");
+    browser.value("document.querySelector('dialog input[name=app]').focus()");
+    browser.press("shop");
+    browser.press(ENTER);
+    wait_until("a key", || {
+        browser.value("document.querySelector('dialog .secret')?.textContent.startsWith('carom_ak_') ?? false") == true
+    });
+    browser.is_accessible();
+    let shown = browser.value("document.querySelector('dialog .secret').textContent");
+    press(&browser, "dialog button", "I have copied it");
+    let mut shop = apps::Caller::new(&node, shown.as_str().unwrap());
+    wait_until("the new key", || shop.is_known(&node));
+    says(&browser, "main", "shop");
+    assert!(
+        !browser.value("document.body.innerText").as_str().unwrap().contains(shown.as_str().unwrap()),
+        "it is shown again"
+    );
+    let told: Value = apps::Caller::new(&node, &key).get("/rest/v3/tags").json();
+    assert!(told["tags"].is_object(), "{told}");
+    browser.close();
+    node.terminate();
+}
