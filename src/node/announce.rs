@@ -24,7 +24,7 @@ pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: Soc
     let others = if domains.all().len() > ANNOUNCED_MAX { " and others" } else { "" };
     let base_urls = base_urls.join(", ") + others;
     format!(
-        "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, {} cores, data in {}",
+        "carom {} serves {} (short URLs start with {base_urls}), status at http://{admin}/status, console at http://{admin}/admin/, {} cores, data in {}",
         env!("CARGO_PKG_VERSION"),
         listening.join(", "),
         settings.cores.cpus.len(),
