@@ -90,50 +90,31 @@ impl Context {
     async fn growth(&self, span: &Span, now_ms: u64) -> Result<Value, Problem> {
         let (apps, domains) = (self.apps_known(), self.domains_served());
         let days = days_of(span, now_ms);
-        let within = |scope: Scope, start_ms: u64, end_ms: u64| Filter {
-            scope,
-            since_ms: Some(start_ms),
-            until_ms: Some(end_ms),
-            ..Filter::default()
-        };
-        let scopes = [Scope::ALL].into_iter();
-        let scopes = scopes.chain(apps.iter().map(|app| Scope::of_app(app.clone())));
-        let scopes = scopes.chain(domains.iter().map(|domain| Scope::ALL.within([Some(domain.id())])));
-        let of_scope = |scope: Scope| {
-            let ever = Filter { scope: scope.clone(), ..Filter::default() };
-            [ever, within(scope, span.start_ms, span.end_ms)]
-        };
-        let mut filters: Vec<Filter> = scopes.flat_map(of_scope).collect();
-        let pairs = filters.len() / 2;
-        filters.extend(days.iter().map(|day| within(Scope::ALL, *day, day + DAY_MS - 1)));
-        let counts = match self.ask_list(ListRequest::Counts(filters)).await? {
+        let of_apps = apps.iter().map(|app| Scope::of_app(app.clone()));
+        let of_domains = domains.iter().map(|domain| Scope::ALL.within([Some(domain.id())]));
+        let scopes: Vec<Scope> = std::iter::once(Scope::ALL).chain(of_apps).chain(of_domains).collect();
+        let ever = scopes.iter().map(|scope| Filter { scope: scope.clone(), ..Filter::default() });
+        let then = scopes.iter().map(|scope| within(scope.clone(), span.start_ms, span.end_ms));
+        let by_day = days.iter().map(|day| within(Scope::ALL, *day, day + DAY_MS - 1));
+        let counts = match self.ask_list(ListRequest::Counts(ever.chain(then).chain(by_day).collect())).await? {
             ListAnswer::Counts(counts) => counts,
             other => return Err(failed(&other)),
         };
-        let pair = |at: usize| (counts[2 * at], counts[2 * at + 1]);
-        let (all, made) = pair(0);
-        let by_app = apps.iter().enumerate().map(|(at, app)| {
-            let (links, created) = pair(1 + at);
-            json!({"app": app.as_str(), "links": links, "created": created})
-        });
-        let of_domains: Vec<(Option<u64>, Option<u64>)> = (1 + apps.len()..pairs).map(pair).collect();
-        // Whatever is of no other domain is of the default one.
-        let rest = |all: Option<u64>, of: fn(&(Option<u64>, Option<u64>)) -> Option<u64>| {
-            of_domains.iter().map(of).try_fold(all?, |left, some| Some(left.saturating_sub(some?)))
-        };
-        let default = json!({"domain": null, "links": rest(all, |pair| pair.0), "created": rest(made, |pair| pair.1)});
-        let others = domains
-            .iter()
-            .zip(&of_domains)
-            .map(|(domain, (links, created))| json!({"domain": domain.as_str(), "links": links, "created": created}));
-        let by_domain: Vec<Value> = std::iter::once(default).chain(others).collect();
-        let per_day = days.iter().zip(&counts[2 * pairs..]);
+        let (ever, rest) = counts.split_at(scopes.len());
+        let (then, by_day) = rest.split_at(scopes.len());
+        let known: Vec<Known> =
+            ever.iter().zip(then).map(|(links, created)| Known { links: *links, created: *created }).collect();
+        let (of_apps, of_domains) = known[1..].split_at(apps.len());
+        let default = of_domains.iter().fold(known[0], Known::without);
+        let names = domains.iter().map(|domain| Some(domain.as_str()));
+        let of_all_domains = std::iter::once(None).chain(names).zip(std::iter::once(&default).chain(of_domains));
+        let per_day = days.iter().zip(by_day);
         Ok(json!({
-            "total": all,
-            "created": made,
+            "total": known[0].links,
+            "created": known[0].created,
             "perDay": per_day.map(|(ms, links)| json!({"date": &dates::format(*ms)[..10], "links": links})).collect::<Vec<_>>(),
-            "byApp": by_app.collect::<Vec<_>>(),
-            "byDomain": by_domain,
+            "byApp": apps.iter().zip(of_apps).map(|(app, known)| known.describe("app", Some(app.as_str()))).collect::<Vec<_>>(),
+            "byDomain": of_all_domains.map(|(domain, known)| known.describe("domain", domain)).collect::<Vec<_>>(),
         }))
     }
 
@@ -153,6 +134,30 @@ impl Context {
         let label = |name: &DomainName| domains.place_of(name).and_then(|place| domains.label_at(place));
         domains.all().iter().filter_map(|domain| label(&domain.name)).take(ROWS_MAX).collect()
     }
+}
+
+/// How many links there are of some, and were made in a time; `None` where nobody knows yet.
+#[derive(Clone, Copy)]
+struct Known {
+    links: Option<u64>,
+    created: Option<u64>,
+}
+
+impl Known {
+    /// The others: whatever is of no other domain is of the default one.
+    fn without(self, some: &Known) -> Known {
+        let less = |all: Option<u64>, some: Option<u64>| Some(all?.saturating_sub(some?));
+        Known { links: less(self.links, some.links), created: less(self.created, some.created) }
+    }
+
+    fn describe(&self, what: &str, name: Option<&str>) -> Value {
+        json!({what: name, "links": self.links, "created": self.created})
+    }
+}
+
+/// The list of links that were made in a time.
+fn within(scope: Scope, start_ms: u64, end_ms: u64) -> Filter {
+    Filter { scope, since_ms: Some(start_ms), until_ms: Some(end_ms), ..Filter::default() }
 }
 
 /// The first milliseconds of the days of a time that are counted one by one.
