@@ -194,7 +194,7 @@ put_document() { # SOURCE TARGET
         -e 's,](src/api/openapi\.json),](openapi.json),g' \
         -e 's,](CHANGELOG\.md,](NEWS.md,g' \
         -e 's,](LICENSE-[A-Z]*),](copyright),g' \
-        -e 's,\[\([^]]*\)\](\(bench\|src\|tests\)/[^)]*),\1,g' \
+        -e 's,!\{0\,1\}\[\([^]]*\)\](\(bench\|docs\|src\|tests\)/[^)]*),\1,g' \
         "$stage/$2"
 }
 
