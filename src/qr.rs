@@ -108,20 +108,25 @@ pub fn png(text: &str, drawing: Drawing) -> Option<Vec<u8>> {
     let side = drawing.size.max(drawn) + 2 * margin;
     let before = (side - drawn) / 2;
     let row_len = side.div_ceil(8) as usize;
-    let mut pixels = Vec::with_capacity(row_len * side as usize);
-    for y in 0..side {
-        // One bit for each, 1 is white.
-        let start = pixels.len();
-        pixels.resize(start + row_len, 0xff);
-        let Some(row) = y.checked_sub(before).map(|y| y / scale).filter(|&row| row < grid.modules) else { continue };
-        for x in (before..before + drawn).filter(|&x| grid.is_dark((x - before) / scale, row)) {
-            pixels[start + x as usize / 8] &= !(0x80 >> (x % 8));
+    // One bit for each pixel, 1 is white.
+    let mut pixels = vec![0xff; row_len * side as usize];
+    let mut row = vec![0xff; row_len];
+    for module in 0..grid.modules {
+        row.fill(0xff);
+        for x in (before..before + drawn).filter(|&x| grid.is_dark((x - before) / scale, module)) {
+            row[x as usize / 8] &= !(0x80 >> (x % 8));
         }
+        // All rows of pixels of a row of modules are alike.
+        let first = (before + module * scale) as usize * row_len;
+        pixels[first..first + scale as usize * row_len].chunks_mut(row_len).for_each(|copy| copy.copy_from_slice(&row));
     }
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, side, side);
     encoder.set_color(png::ColorType::Grayscale);
     encoder.set_depth(png::BitDepth::One);
+    // A core draws it between redirects. Against the row above most bytes are 0, which takes little time and room.
+    encoder.set_compression(png::Compression::Fast);
+    encoder.set_filter(png::Filter::Up);
     let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels));
     written.expect("memory takes every picture");
     Some(bytes)

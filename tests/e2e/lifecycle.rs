@@ -223,10 +223,10 @@ fn same_status_for_everybody(node: &Node) {
     assert_eq!(wire.get("/none").status, 404);
     assert_eq!(wire.ask("POST", "/status", "", b"").status, 405);
     // What is for the operator is not for the public, nor the other way round.
-    for path in ["/status", "/healthz", "/readyz", "/metrics"] {
+    for path in ["/status", "/healthz", "/readyz", "/metrics", "/admin/", "/admin/api/session", "/apps"] {
         assert_eq!(node.wire().get(path).status, 404, "{path}");
     }
-    assert_eq!(wire.create(&json!({"longUrl": TARGET})).status, 405);
+    assert_eq!(wire.ask("POST", "/", "", b"").status, 405, "the form of the public");
 }
 
 #[test]
