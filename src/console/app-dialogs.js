@@ -57,6 +57,10 @@ function keyFields(page, app, role) {
 
 /** What the API takes, of what was typed. */
 function grantOf({ app, role, expires, until, createsPerSecond, domains }) {
+  if (expires === "own" && until === "") {
+    const reason = "Say when it ends, or choose that it does not.";
+    throw Object.assign(new Error(reason), { reasons: [["until", reason]] });
+  }
   const inDays = () => new Date(Date.now() + Number(expires) * DAY_MS).toISOString();
   return {
     app: app.trim(),

@@ -62,6 +62,13 @@ export async function submitFields(fields, said, submit) {
   const inputs = fields.flatMap((one) => one.fields ?? one).filter((one) => one.name);
   inputs.forEach((one) => one.setError(null));
   fill(said);
+  // A browser gives nothing for what it cannot read, which would stand for an empty field.
+  const unread = inputs.filter((one) => one.input?.validity?.badInput);
+  if (unread.length > 0) {
+    unread.forEach((one) => one.setError("This is not complete, or no number or date."));
+    unread[0].input.focus();
+    return null;
+  }
   try {
     const values = Object.fromEntries(inputs.map((one) => [one.name, one.value()]));
     return { result: await submit(values) };

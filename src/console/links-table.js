@@ -68,6 +68,8 @@ export function linksTable(on) {
     step,
     toggleCurrent,
     has: (node) => body.contains(node),
+    /** The links that are selected, as they are now. */
+    selection: () => [...selected.values()],
     clear() {
       selected.clear();
       selectAll(false);

@@ -190,8 +190,11 @@ class LinkList {
     }
     const changed = (done) => this.changed(done);
     fill(this.selection, h("b", { role: "status" }, `${number(many)} selected`),
-      button("Archive", () => archive(links, true, changed)), button("Bring back", () => archive(links, false, changed)),
-      button("Add tags", () => addTags(links, changed)), button("Delete", () => this.remove(links), { kind: "danger" }),
+      // What was done to them since they were selected counts.
+      button("Archive", () => archive(this.table.selection(), true, changed)),
+      button("Bring back", () => archive(this.table.selection(), false, changed)),
+      button("Add tags", () => addTags(this.table.selection(), changed)),
+      button("Delete", () => this.remove(this.table.selection()), { kind: "danger" }),
       button("Clear selection", () => this.table.clear(), { kind: "quiet" }));
   }
 
