@@ -5,6 +5,7 @@
 //! and maps, the loop nothing of routes and JSON.
 
 mod gather;
+mod lending;
 mod told;
 
 use std::cell::{Cell, Ref, RefCell};
@@ -28,7 +29,7 @@ use crate::apps::usage::App;
 use crate::domains::Domains;
 use crate::guard::Guard;
 use crate::hosts::{Hosts, host_of};
-use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, CODES_LENT, FETCH_TIME_MAX, LONG_REQUESTS_MAX};
+use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX, LONG_REQUESTS_MAX};
 use crate::listing::{Filter, ListAnswer, ListRequest};
 use crate::mail::{
     AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ListQueues, LookUpQueue, Page, PageQueue,
@@ -351,7 +352,8 @@ impl Desk {
                 self.stats().code_wait_errors.add(1);
                 return Err(NoCode);
             }
-            if self.borrow_codes(deadline).await {
+            if self.is_of_admin() {
+                self.borrow_codes(deadline).await;
                 continue;
             }
             poll_fn(|context| {
@@ -363,23 +365,6 @@ impl Desk {
             })
             .await;
         }
-    }
-
-    /// Asks a core for some of its codes, where this is none: nobody fills a segment for the admin listener. Whether some came.
-    async fn borrow_codes(&self, deadline: Instant) -> bool {
-        if !self.is_of_admin() {
-            return false;
-        }
-        let cores = self.counters.cores.len() - 1;
-        let lender = self.next_lender.get() % cores;
-        self.next_lender.set(lender + 1);
-        let place = self.expect_reply_within(deadline.saturating_duration_since(Instant::now()));
-        let ticket = Ticket { core: self.me, token: place.token };
-        self.counters.post.to(CoreId(lender as u16)).post(ToCore::Lend(ticket));
-        let Some(Reply::Lent(codes)) = place.reply().await else { return false };
-        let has_some = !codes.is_empty();
-        self.spare_codes.borrow_mut().extend(codes);
-        has_some
     }
 
     /// Waits so long, or some milliseconds longer.
@@ -560,18 +545,6 @@ impl Desk {
         } else {
             self.bring(token, Reply::Store(answer));
         }
-    }
-
-    /// Codes for another core, as long as enough are left.
-    pub fn lend_codes(&self) -> Vec<Code> {
-        let spare = self.codes_remaining().saturating_sub(CODES_LENT).min(CODES_LENT);
-        let mut codes = self.codes.borrow_mut();
-        (0..spare).map_while(|_| codes.take()).collect()
-    }
-
-    /// Brings codes of another core.
-    pub fn bring_lent(&self, token: u64, codes: Vec<Code>) {
-        self.bring(token, Reply::Lent(codes));
     }
 
     /// Brings a page of the store.

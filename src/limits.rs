@@ -209,6 +209,9 @@ pub const EDITS_KEPT_FOR: Duration = Duration::from_secs(400 * 86_400);
 /// hand, and a message for each 64 lines of an import.
 pub const CODES_LENT: usize = 64;
 
+/// For how long the admin listener leaves the cores alone when one had no codes to lend: about what a segment takes to come.
+pub const CODE_LOAN_REST: Duration = Duration::from_millis(5);
+
 /// Below this many codes left, the replenisher prepares the next segment.
 pub const CODES_LOW: usize = 2_000;
 

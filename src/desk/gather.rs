@@ -193,7 +193,7 @@ impl Desk {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::desk::{Codes, Counters, Tellers};
     use crate::domains::{Domains, UnknownHost};
@@ -219,6 +219,16 @@ mod tests {
 
     /// A desk whose writer is the test, with a queue of that length.
     fn desk(len: usize) -> (Rc<Desk>, Receiver<Order>) {
+        desk_of(CoreId(0), Box::new(NoCodes), Post::new(Vec::new()), len)
+    }
+
+    /// The same, of that core (0, or 1 for the admin listener), with these codes and mailboxes.
+    pub(in crate::desk) fn desk_of(
+        core: CoreId,
+        codes: Box<dyn Codes>,
+        post: Post,
+        len: usize,
+    ) -> (Rc<Desk>, Receiver<Order>) {
         let (writer, orders) = sync_channel(len);
         let domains = Domains::new("https://s.test", &[], false, UnknownHost::NotFound);
         let counters = Counters {
@@ -233,11 +243,11 @@ mod tests {
             fetches: None,
             apps: sync_channel(1).0,
             misses_per_second: 0,
-            post: Post::new(Vec::new()),
+            post,
             cores: Arc::new([Arc::default(), Arc::default()]),
             node: Arc::default(),
         };
-        (Rc::new(Desk::new(CoreId(0), counters, Box::new(NoCodes), Tellers::default())), orders)
+        (Rc::new(Desk::new(core, counters, codes, Tellers::default())), orders)
     }
 
     fn link(at: usize, origin: Origin) -> Arc<Link> {
