@@ -80,6 +80,9 @@ export function withQuery(path, query = {}) {
   return text === "" ? path : `${path}?${text}`;
 }
 
+/** What stands for a link among others: two domains may have the same code. */
+export const keyOf = ({ shortCode, domain }) => `${domain ?? ""}/${shortCode}`;
+
 /** The path of a link in the API. */
 export function linkPath(link, rest = "") {
   return withQuery(`/rest/v3/short-urls/${encodeURIComponent(link.shortCode)}${rest}`, { domain: link.domain });
@@ -143,7 +146,9 @@ export async function* lineBatches(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch((error) => {
+      throw error.name === "AbortError" ? error : unreachable();
+    });
     const lines = (rest + (value ?? "")).split("\n");
     rest = done ? "" : lines.pop();
     const batch = lines.filter((line) => line.trim() !== "").map((line) => JSON.parse(line));

@@ -18,8 +18,9 @@ function csvCell(value) {
 /**
  * Reads CSV that comes in pieces. `push(text)` and `end()` give the records that are whole by then: `{ line, cells, error }`,
  * where `line` is that on which a record begins, from 1, and `error` says what is wrong with it. Empty lines are no records.
+ * Cells are separated by commas, or by what else is said: spreadsheets of some countries write semicolons.
  */
-export function csvReader() {
+export function csvReader(separator = ",") {
   let state = "start";
   let cell = "";
   let cells = [];
@@ -56,7 +57,7 @@ export function csvReader() {
     } else if (char === '"' && state === "quote") {
       cell += char;
       state = "quoted";
-    } else if (char === ",") {
+    } else if (char === separator) {
       endCell();
     } else if (char === "\n" || char === "\r") {
       line += 1;
@@ -91,7 +92,8 @@ export function csvReader() {
     },
     end() {
       if (state === "quoted") {
-        error = "A quote is not closed.";
+        const swallowed = line - begins;
+        error = swallowed === 0 ? "A quote is not closed." : `A quote is not closed, so this line and all ${swallowed} after it were taken for one. Nothing of them is imported.`;
       }
       if (cell !== "" || cells.length > 0 || error) {
         endRecord();

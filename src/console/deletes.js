@@ -1,9 +1,8 @@
 // Deletes that can still be undone. A link is archived at once, so that it leads nowhere, and deleted when the time is over.
 // What waits is kept in local storage: a page that is closed leaves the rest to the next page of the console that is opened.
 
-import { del, linkPath, patch } from "./api.js";
+import { del, keyOf, linkPath, patch } from "./api.js";
 import { count } from "./format.js";
-import { keyOf } from "./link-parts.js";
 import { forMany, tellFailed } from "./many.js";
 import { toast } from "./toast.js";
 
@@ -11,6 +10,18 @@ const KEY = "carom.console.deletes";
 const WAIT_MS = 20_000;
 
 let timer;
+const listeners = new Set();
+
+/** Calls `listener()` whenever a link has been removed for good; returns what ends that. */
+export function onDeleted(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** Whether a link waits to be deleted, as far as this browser knows. */
+export function isBeingDeleted(link) {
+  return link.archived && waiting().some((entry) => keyOf(entry) === keyOf(link));
+}
 
 function waiting() {
   try {
@@ -51,8 +62,8 @@ export async function deleteLater(links, onChange) {
 
 function offerUndo(entries, onChange) {
   const seconds = WAIT_MS / 1000;
-  const what = entries.length === 1 ? "Deleted." : `${count(entries.length, "link")} deleted.`;
-  toast(`${what} It no longer redirects, and is removed for good in ${seconds} s; if you close the console before, then when it is opened next.`, {
+  const what = entries.length === 1 ? `${entries[0].shortCode} is deleted. It no longer redirects, and is` : `${count(entries.length, "link")} are deleted. They no longer redirect, and are`;
+  toast(`${what} removed for good in ${seconds} s; if you close the console before, then when it is opened next.`, {
     seconds, action: { label: `Undo (${seconds} s)`, run: () => undo(entries, onChange) },
   });
 }
@@ -79,11 +90,15 @@ function schedule() {
 
 /** Deletes what has waited long enough, of this page and of those before it. */
 export async function finishDeletes() {
-  for (const entry of waiting().filter(({ at }) => at <= Date.now())) {
+  const due = waiting().filter(({ at }) => at <= Date.now());
+  for (const entry of due) {
     // Another page may have undone or finished it meanwhile.
     if (waiting().some((one) => keyOf(one) === keyOf(entry) && one.at <= Date.now())) {
       await finish(entry);
     }
+  }
+  if (due.length > 0) {
+    listeners.forEach((listener) => listener());
   }
   schedule();
 }

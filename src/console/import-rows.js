@@ -17,32 +17,85 @@ function fieldOf(title) {
   return known ?? OTHER_NAMES[plain] ?? (PASSED_OVER.includes(plain) ? null : undefined);
 }
 
+/** What of a line that cannot be read is kept for the report. */
+const SHOWN = 300;
+
+/** The separators of cells that spreadsheets write. */
+const SEPARATORS = [",", ";", "\t"];
+
+/** The text of a file: UTF-8, or UTF-16 with its mark. Throws where it is neither, instead of storing what nobody meant. */
+export function decode(bytes) {
+  const [first, second] = new Uint8Array(bytes, 0, Math.min(2, bytes.byteLength));
+  const isUtf16 = (first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff);
+  try {
+    return new TextDecoder(isUtf16 ? (first === 0xff ? "utf-16le" : "utf-16be") : "utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    const text = new TextDecoder().decode(bytes);
+    const line = text.slice(0, text.indexOf("\ufffd")).split(/\r\n|\n|\r/).length;
+    throw new Error(`It is not in UTF-8: line ${line} has bytes that mean no character. Save it as UTF-8 (spreadsheets call it “CSV UTF-8”), and choose it again.`);
+  }
+}
+
 /**
  * Reads a file: `{ kind, columns, rows }`. A column is `{ title, field }`; a row is `{ line, fields }` or `{ line, error, text }`.
+ * Throws what is to be told where nothing of it can be read.
  */
 export function readFile(name, text) {
-  const first = text.replace(/^\ufeff/, "").trimStart()[0];
-  return first === "{" || /\.(ndjson|jsonl|json)$/i.test(name) ? readLines(text) : readCsv(text);
+  const plain = text.replace(/^\ufeff/, "");
+  const first = plain.trimStart()[0];
+  if (first === undefined) {
+    throw new Error("It is empty.");
+  }
+  if (first === "[") {
+    return readArray(plain);
+  }
+  return first === "{" || /\.(ndjson|jsonl|json)$/i.test(name) ? readLines(plain) : readCsv(plain);
+}
+
+/** One JSON array with all links; its lines are counted by links. */
+function readArray(text) {
+  let links;
+  try {
+    links = JSON.parse(text);
+  } catch (error) {
+    throw new Error(`It begins as a JSON array and is none: ${error.message}. An array of objects is read, and so are objects one a line (NDJSON).`);
+  }
+  return { kind: "JSON", columns: [], rows: links.map((fields, index) => rowOf(fields, index + 1, JSON.stringify(fields))) };
 }
 
 function readLines(text) {
   const rows = [];
-  text.replace(/^\ufeff/, "").split(/\r\n|\n|\r/).forEach((line, index) => {
+  text.split(/\r\n|\n|\r/).forEach((line, index) => {
     if (line.trim() !== "") {
       rows.push(readLine(line, index + 1));
     }
   });
+  if (rows.every((row) => row.error !== undefined) && isJson(text)) {
+    throw new Error("It is one JSON object over several lines. One object a line (NDJSON) is read, or an array of objects.");
+  }
   return { kind: "NDJSON", columns: [], rows };
+}
+
+function isJson(text) {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function readLine(text, line) {
   try {
-    const fields = JSON.parse(text);
-    const isObject = fields !== null && typeof fields === "object" && !Array.isArray(fields);
-    return isObject ? checked({ line, fields: ofExport(fields), text }) : { line, text, error: "is no JSON object" };
+    return rowOf(JSON.parse(text), line, text);
   } catch (error) {
     return { line, text, error: `is no JSON: ${error.message}` };
   }
+}
+
+function rowOf(fields, line, text) {
+  const isObject = fields !== null && typeof fields === "object" && !Array.isArray(fields);
+  return isObject ? checked({ line, fields: ofExport(fields), text }) : { line, text, error: "is no JSON object" };
 }
 
 /** What an export tells beyond what a request may say is left out; its code is the slug. */
@@ -52,14 +105,39 @@ function ofExport(fields) {
 }
 
 function readCsv(text) {
-  const reader = csvReader();
+  const separator = separatorOf(text);
+  const reader = csvReader(separator);
   const [head, ...records] = [...reader.push(text), ...reader.end()];
-  const columns = (head?.cells ?? []).map((title) => ({ title, field: fieldOf(title) }));
+  const columns = columnsOf(head.cells);
+  if (records.length === 0) {
+    throw new Error("It has one line, which names the fields, and no link behind it.");
+  }
   const rows = records.map(({ line, cells, error }) => {
-    const told = cells.join(",");
-    return error ? { line, text: told, error } : checked({ line, fields: fieldsOf(columns, cells), text: told, extra: cells.length > columns.length });
+    const told = cells.join(separator);
+    return error ? { line, text: told.slice(0, SHOWN), error } : checked({ line, fields: fieldsOf(columns, cells), text: told, extra: cells.length > columns.length });
   });
   return { kind: "CSV", columns, rows };
+}
+
+/** What separates the names in the first line: by which most of them are known. */
+function separatorOf(text) {
+  const head = /^[^\r\n]*/.exec(text.trimStart())[0];
+  const known = (separator) => (csvReader(separator).push(`${head}\n`)[0]?.cells ?? []).filter(fieldOf).length;
+  return SEPARATORS.reduce((best, one) => (known(one) > known(best) ? one : best));
+}
+
+function columnsOf(titles) {
+  const columns = titles.map((title) => ({ title, field: fieldOf(title) }));
+  const names = columns.map(({ field }) => field).filter(Boolean);
+  if (!names.includes("longUrl")) {
+    throw new Error(`Its first line names no column longUrl, but: ${titles.map((title) => title.slice(0, 40)).slice(0, 12).join(", ")}. A CSV file begins with the names of the fields.`);
+  }
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (twice) {
+    const meant = columns.filter(({ field }) => field === twice).map(({ title }) => title);
+    throw new Error(`Its first line names the field ${twice} more than once: ${meant.join(", ")}. Take all but one of them out.`);
+  }
+  return columns;
 }
 
 function fieldsOf(columns, cells) {

@@ -5,45 +5,88 @@ import { lineBatches, send } from "./api.js";
 const CHUNK = 2_000;
 const BULK = "/rest/v3/short-urls/bulk";
 
-/**
- * Sends rows and tells of it: `told({ done, made, refused, left })` after each batch of answers. Resolves to `{ refused, left, error }`: the
- * rows that were refused, each with its reason; those that nobody has answered for, because it was stopped or failed; and why.
- */
-export async function runImport(rows, { isDry, signal, told }) {
-  const refused = [];
-  let at = 0;
-  const tell = () => told({ done: at, made: at - refused.length, refused: refused.length });
-  try {
-    while (at < rows.length) {
-      const chunk = rows.slice(at, at + CHUNK);
-      let answered = 0;
-      for await (const batch of await sendChunk(chunk, isDry, signal)) {
-        for (const { line, status, error, ended } of batch) {
-          if (ended) {
-            throw new Error(error?.detail ?? "The node ends. Go on when it is back.");
-          }
-          const row = chunk[line - 1];
-          if (status >= 400) {
-            refused.push({ line: row.line, text: row.text, error: error?.detail ?? `status ${status}` });
-          }
-          answered += 1;
-        }
-        at += batch.length;
-        tell();
-      }
-      if (answered < chunk.length) {
-        throw new Error("The answer of the node ended before its last line.");
-      }
-    }
-    return { refused, left: [], error: null };
-  } catch (error) {
-    return { refused, left: rows.slice(at), error };
+/** Rows on their way to the node. Stopped or broken off, it can be gone on with: what was answered stays answered. */
+export class ImportRun {
+  constructor(rows, { isDry }) {
+    this.rows = rows;
+    this.isDry = isDry;
+    /** How many rows are answered: all before this one. */
+    this.at = 0;
+    /** Those that were refused, each with its reason. */
+    this.refused = [];
+    /** Rows behind those, which were sent, and whose answer was lost. */
+    this.unsure = 0;
+    this.seconds = 0;
   }
-}
 
-async function sendChunk(chunk, isDry, signal) {
-  const body = chunk.map(({ fields }) => `${JSON.stringify(fields)}\n`).join("");
-  const path = isDry ? `${BULK}?dryRun=true` : BULK;
-  const response = await send("POST", path, { body, headers: { "Content-Type": "application/x-ndjson" }, signal, timeout: 60 });
-  return lineBatches(response);
+  get made() {
+    return this.at - this.refused.length;
+  }
+
+  get left() {
+    return this.rows.length - this.at;
+  }
+
+  /** The first row that nobody has answered for. */
+  get next() {
+    return this.rows[this.at];
+  }
+
+  /**
+   * Sends what is left, and calls `told()` after each batch of answers. `shouldStop()` is asked between chunks, so that all that
+   * was sent is answered; `signal` breaks it off at once. Resolves to why it did not come to its end, or `null`.
+   */
+  async advance({ signal, shouldStop, told }) {
+    const began = performance.now();
+    const before = this.seconds;
+    const tell = () => {
+      this.seconds = before + (performance.now() - began) / 1000;
+      told();
+    };
+    this.unsure = 0;
+    try {
+      while (this.left > 0 && !shouldStop()) {
+        await this.sendChunk(this.rows.slice(this.at, this.at + CHUNK), signal, tell);
+      }
+      return null;
+    } catch (error) {
+      return error;
+    } finally {
+      tell();
+    }
+  }
+
+  async sendChunk(chunk, signal, tell) {
+    const body = chunk.map(({ fields }) => `${JSON.stringify(fields)}\n`).join("");
+    const path = this.isDry ? `${BULK}?dryRun=true` : BULK;
+    const end = this.at + chunk.length;
+    // From here on the node makes links, and whoever is cut off does not hear which.
+    this.unsure = chunk.length;
+    const response = await send("POST", path, { body, headers: { "Content-Type": "application/x-ndjson" }, signal, timeout: 60 }).catch((error) => {
+      this.unsure = error.status > 0 ? 0 : this.unsure;
+      throw error;
+    });
+    for await (const batch of lineBatches(response)) {
+      for (const answer of batch) {
+        this.take(answer);
+      }
+      tell();
+    }
+    if (this.at < end) {
+      throw new Error("The answer of the node ended before its last line.");
+    }
+  }
+
+  take({ status, error, ended }) {
+    if (ended) {
+      this.unsure = 0;
+      throw new Error(error?.detail ?? "The node ends. Go on when it is back.");
+    }
+    if (status >= 400) {
+      const { line, text } = this.next;
+      this.refused.push({ line, text, error: error?.detail ?? `status ${status}` });
+    }
+    this.at += 1;
+    this.unsure -= 1;
+  }
 }

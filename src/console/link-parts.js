@@ -2,6 +2,7 @@
 
 import { badge, clipped, copyButton, h, outside, pageLink } from "./dom.js";
 import { withQuery } from "./api.js";
+import { isBeingDeleted } from "./deletes.js";
 
 const STATES = {
   active: ["Active", "good"],
@@ -13,9 +14,6 @@ const STATES = {
 
 /** The states that a filter knows: `[[value, text], …]`. */
 export const STATE_CHOICES = Object.entries(STATES).map(([value, [text]]) => [value, text]);
-
-/** What stands for a link among others: two domains may have the same code. */
-export const keyOf = ({ shortCode, domain }) => `${domain ?? ""}/${shortCode}`;
 
 /** What state a link is in now. */
 export function stateOf({ archived, meta, visitsSummary }, now = Date.now()) {
@@ -32,7 +30,7 @@ export function stateOf({ archived, meta, visitsSummary }, now = Date.now()) {
 }
 
 export function stateBadge(link) {
-  return badge(...STATES[stateOf(link)]);
+  return isBeingDeleted(link) ? badge("Being deleted", "bad") : badge(...STATES[stateOf(link)]);
 }
 
 /** The page of a link in the console. */

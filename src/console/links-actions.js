@@ -1,18 +1,17 @@
 // What can be done with links, one or many: archive, bring back, tag, delete; each with an undo.
 
-import { linkPath, patch } from "./api.js";
+import { get, keyOf, linkPath, patch } from "./api.js";
 import { deleteLater } from "./deletes.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { field, splitTags } from "./field.js";
 import { count } from "./format.js";
-import { keyOf } from "./link-parts.js";
 import { forMany, tellFailed } from "./many.js";
 import { toast } from "./toast.js";
 
 /** Changes links by `bodyOf(link)`, and offers to put back what `undoOf(link)` says. `onChange(links)` gets them as they are then. */
 async function change(links, { doing, done: said, bodyOf, undoOf, onChange }) {
   const answers = new Map();
-  const send = (body) => async (link) => answers.set(keyOf(link), await patch(linkPath(link), body(link)));
+  const send = (body) => async (link) => answers.set(keyOf(link), await patch(linkPath(link), await body(link)));
   const { done, failed } = await forMany(links, doing, send(bodyOf));
   onChange([...answers.values()]);
   tellFailed(failed);
@@ -48,20 +47,35 @@ export async function addTags(links, onChange) {
     submit: async (values) => values.tags,
   });
   if (tags?.length > 0) {
-    await change(links, {
-      doing: "Tagging",
-      done: "tagged",
-      bodyOf: (link) => ({ tags: [...new Set([...link.tags, ...tags])] }),
-      undoOf: (link) => ({ tags: link.tags }),
-      onChange,
-    });
+    await tag(links, tags, onChange);
   }
 }
 
-/** Deletes links; they can be had back for a while. Of more than one it is asked first. */
+/** Somebody else may have tagged a link since it was listed: it is read before, and the undo takes away only what this added. */
+function tag(links, tags, onChange) {
+  const added = new Map();
+  return change(links, {
+    doing: "Tagging",
+    done: "tagged",
+    async bodyOf(link) {
+      const now = await get(linkPath(link));
+      added.set(keyOf(link), tags.filter((one) => !now.tags.includes(one)));
+      return { tags: [...new Set([...now.tags, ...tags])] };
+    },
+    async undoOf(link) {
+      const now = await get(linkPath(link));
+      return { tags: now.tags.filter((one) => !added.get(keyOf(link)).includes(one)) };
+    },
+    onChange,
+  });
+}
+
+/** Deletes links; they can be had back for a while. Of more than one it is asked first. Resolves to whether it was done. */
 export async function remove(links, onChange) {
   const text = "They stop redirecting at once. For 20 seconds you can undo that; then they are removed for good, with their visits.";
-  if (links.length === 1 || await confirmDialog(`Delete ${count(links.length, "link")}?`, text, { action: "Delete" })) {
+  const isMeant = links.length === 1 || await confirmDialog(`Delete ${count(links.length, "link")}?`, text, { action: "Delete" });
+  if (isMeant) {
     await deleteLater(links, onChange);
   }
+  return isMeant;
 }

@@ -7,9 +7,12 @@ import { filterCount } from "./links-query.js";
 
 const WAIT_MS = 200;
 
-/** The bar: `{ element, search, set(filter) }`; `onChange(part, { isTyped })` gets what was changed. */
+/**
+ * The bar: `{ element, search, set(filter, { isMeant }), stop() }`; `onChange(part, { isTyped })` gets what was changed. Text that
+ * is being typed is left alone by `set`, unless it is meant to be replaced.
+ */
 export function linksBar(onChange) {
-  const search = h("input", { type: "search", placeholder: "Search in codes, targets, titles and tags", "aria-label": "Search links", "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false" });
+  const search = h("input", { type: "search", placeholder: "Search in codes, targets, titles and tags", "aria-label": "Search links", "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false", maxlength: 512 });
   const controls = {
     state: select("State", [["", "Any state"], ...STATE_CHOICES]),
     domain: select("Domain", [["", "All domains"]]),
@@ -24,17 +27,26 @@ export function linksBar(onChange) {
     clearTimeout(timer);
     timer = setTimeout(() => onChange({ q: search.value }, { isTyped: true }), WAIT_MS);
   });
+  const stop = () => clearTimeout(timer);
+  // What was typed just before goes along.
+  const change = (part) => {
+    stop();
+    onChange(part && { q: search.value, ...part }, {});
+  };
   for (const [name, { input }] of Object.entries(controls)) {
-    input.addEventListener("change", () => onChange({ [name]: input.value }, {}));
+    input.addEventListener("change", () => change({ [name]: input.value }));
   }
   const panel = h("div", { class: "filters", id: uniqueId("filters"), hidden: matchMedia("(max-width: 48rem)").matches }, Object.values(controls).map((one) => one.element));
   const toggle = button("Filters", () => {
     panel.hidden = !panel.hidden;
     toggle.setAttribute("aria-expanded", String(!panel.hidden));
   }, { "aria-controls": panel.id, "aria-expanded": String(!panel.hidden) });
-  const clear = button("Clear", () => onChange(null, {}), { kind: "quiet" });
-  const set = (filter) => {
-    if (document.activeElement !== search) {
+  const clear = button("Clear", () => change(null), { kind: "quiet" });
+  const set = (filter, { isMeant = false } = {}) => {
+    if (isMeant) {
+      stop();
+    }
+    if (isMeant || document.activeElement !== search) {
       search.value = filter.q;
     }
     Object.entries(controls).forEach(([name, control]) => choose(control.input, filter[name]));
@@ -43,7 +55,7 @@ export function linksBar(onChange) {
     clear.disabled = filters === 0 && filter.q === "";
   };
   loadChoices(controls);
-  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, clear), panel), search, set };
+  return { element: h("search", { class: "links-bar" }, h("div", { class: "search-line" }, search, toggle, clear), panel), search, set, stop };
 }
 
 function labelled(label, input) {

@@ -3,7 +3,7 @@
 import { lineBatches, send, withQuery } from "./api.js";
 import { csvLine } from "./csv.js";
 import { h } from "./dom.js";
-import { count, number } from "./format.js";
+import { count } from "./format.js";
 import { conditions } from "./links-query.js";
 import { toast, toastError } from "./toast.js";
 
@@ -28,7 +28,7 @@ export async function exportCsv(filter) {
     const url = URL.createObjectURL(blob);
     save(url, "links.csv");
     setTimeout(() => URL.revokeObjectURL(url), 60_000);
-    toast(`${number(links)} links are in links.csv.`);
+    toast(`${count(links, "link")} ${links === 1 ? "is" : "are"} in links.csv.`);
   } catch (error) {
     toastError(error, "The export is not whole, and was not saved.");
   } finally {

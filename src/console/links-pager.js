@@ -11,10 +11,15 @@ export function pager(on) {
   const size = h("select", { "aria-label": "Links on a page", onchange: () => on.size(size.value) }, SIZES.map((one) => h("option", { value: one }, `${one} on a page`)));
   const element = h("nav", { class: "pager", "aria-label": "Pages of links" }, previous, where, next, size);
   const set = (now) => {
+    const held = [previous, next].find((one) => one === document.activeElement);
     previous.disabled = now.page === 1;
     next.disabled = !now.hasNext;
     setText(where, `Page ${now.page}`);
     size.value = now.size;
+    // A button that is off would drop the focus.
+    if (held?.disabled) {
+      ([previous, next].find((one) => !one.disabled) ?? size).focus();
+    }
   };
   return { element, set };
 }

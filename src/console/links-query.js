@@ -1,7 +1,10 @@
 // What a list of links is asked for: in the address of the page, so that it can be shared, and in the API's words.
 
+import { STATE_CHOICES } from "./link-parts.js";
+
 export const SIZES = ["50", "100", "500"];
 const DEFAULTS = { q: "", tags: "", tagsMode: "any", domain: "", app: "", state: "", from: "", to: "", sort: "dateCreated-DESC", size: "50" };
+const DAY = /^\d{4}-\d{2}-\d{2}$/;
 const SORTS = ["dateCreated", "shortCode", "visits"];
 
 /** The filter that an address says; what it does not say, or says wrong, is as usual. */
@@ -9,7 +12,15 @@ export function filterOf(params) {
   const filter = Object.fromEntries(Object.entries(DEFAULTS).map(([name, usual]) => [name, params.get(name) ?? usual]));
   const [field, direction] = filter.sort.split("-");
   const isSort = SORTS.includes(field) && ["ASC", "DESC"].includes(direction);
-  return { ...filter, sort: isSort ? filter.sort : DEFAULTS.sort, size: SIZES.includes(filter.size) ? filter.size : DEFAULTS.size };
+  const isGood = {
+    sort: isSort,
+    size: SIZES.includes(filter.size),
+    state: STATE_CHOICES.some(([state]) => state === filter.state),
+    tagsMode: ["any", "all"].includes(filter.tagsMode),
+    from: DAY.test(filter.from),
+    to: DAY.test(filter.to),
+  };
+  return Object.fromEntries(Object.entries(filter).map(([name, value]) => [name, isGood[name] ?? true ? value : DEFAULTS[name]]));
 }
 
 /** The query of the address for a filter. */

@@ -1,8 +1,9 @@
 // The table of links: rows, sorting, selection, and moving between rows by keyboard.
 
 import { button, clipped, fill, h, outside, regionTable, row, targetLink } from "./dom.js";
+import { keyOf } from "./api.js";
 import { date, number } from "./format.js";
-import { keyOf, shortUrlCell, stateBadge, tagList } from "./link-parts.js";
+import { shortUrlCell, stateBadge, tagList } from "./link-parts.js";
 import { openMenu } from "./menu.js";
 
 const SORTED = { shortCode: "Short URL", visits: "Visits", dateCreated: "Created, ends" };
@@ -57,6 +58,18 @@ export function linksTable(on) {
     next?.element.querySelector("a").focus();
     next?.element.scrollIntoView({ block: "nearest" });
   };
+  /** Where the focus is in a row, for the row of that link among others, or the one that takes its place. */
+  const holdFocus = () => {
+    const held = rows.findIndex((one) => one.element.contains(document.activeElement));
+    if (held < 0) {
+      return () => {};
+    }
+    const [key, at] = [keyOf(rows[held].link), controlsOf(rows[held]).indexOf(document.activeElement)];
+    return () => {
+      const now = rows.find((one) => keyOf(one.link) === key) ?? rows[Math.min(held, rows.length - 1)];
+      (now ? controlsOf(now)[at] ?? now.check : element).focus();
+    };
+  };
   const toggleCurrent = () => {
     const now = rows.findIndex((one) => one.element.contains(document.activeElement));
     if (now >= 0) {
@@ -77,14 +90,18 @@ export function linksTable(on) {
     setBusy: (isBusy) => table.setAttribute("aria-busy", String(isBusy)),
     showSkeleton: () => fill(body, skeleton()),
     showNothing(state) {
+      const giveFocusBack = holdFocus();
       rows = [];
+      giveFocusBack();
       fill(body, h("tr", null, h("td", { colspan: columns.length }, state)));
       told();
     },
     setLinks(links) {
+      const giveFocusBack = holdFocus();
       rows = links.map(lineOf);
       anchor = -1;
       fill(body, rows.map((one) => one.element));
+      giveFocusBack();
       told();
     },
     /** Draws a link anew where it is. */
@@ -94,15 +111,13 @@ export function linksTable(on) {
         return;
       }
       const old = rows[index];
-      const hadFocus = old.element.contains(document.activeElement);
+      const at = controlsOf(old).indexOf(document.activeElement);
       if (selected.has(keyOf(link))) {
         selected.set(keyOf(link), link);
       }
       rows[index] = lineOf(link, index);
       old.element.replaceWith(rows[index].element);
-      if (hadFocus) {
-        rows[index].element.querySelector(".menu-button").focus();
-      }
+      controlsOf(rows[index])[at]?.focus();
     },
     setSort(sort) {
       const [field, direction] = sort.split("-");
@@ -113,6 +128,8 @@ export function linksTable(on) {
     },
   };
 }
+
+const controlsOf = ({ element }) => [...element.querySelectorAll("a, button, input")];
 
 function linkRow(link, check, menuOf) {
   const menu = button("⋯", () => openMenu(menu, menuOf(link)), { kind: "icon menu-button", "aria-label": `Actions for ${link.shortCode}`, "aria-haspopup": "menu", "aria-expanded": "false" });

@@ -4,8 +4,12 @@ import { button, h } from "./dom.js";
 
 const MARGIN = 4;
 
-/** Opens a menu of `[label, action, kind]` under a button. */
+/** Opens a menu of `[label, action, kind]` under a button, which closes it, too. */
 export function openMenu(anchor, items) {
+  if (anchor.popoverTargetElement) {
+    // It is open, and the browser closes what its button belongs to.
+    return;
+  }
   const menu = h("div", { class: "menu", popover: "auto", role: "menu", "aria-label": anchor.getAttribute("aria-label") });
   menu.append(...items.map(([label, action, kind]) => button(label, () => {
     menu.hidePopover();
@@ -16,6 +20,7 @@ export function openMenu(anchor, items) {
   menu.addEventListener("toggle", ({ newState }) => {
     if (newState === "closed") {
       anchor.setAttribute("aria-expanded", "false");
+      anchor.popoverTargetElement = null;
       menu.remove();
     }
   });
@@ -24,6 +29,10 @@ export function openMenu(anchor, items) {
   menu.showPopover();
   place(menu, anchor.getBoundingClientRect());
   menu.firstChild.focus();
+  // From the next press on: the one that opened it is not over yet.
+  setTimeout(() => {
+    anchor.popoverTargetElement = menu.isConnected ? menu : null;
+  });
 }
 
 function place(menu, at) {

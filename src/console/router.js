@@ -4,7 +4,8 @@ import { errorState, fill, h, loadingState, pageHead } from "./dom.js";
 
 /**
  * Views are modules with `show(main, context)`, which builds its DOM into `main` and may return a function that cleans up,
- * or `{ leave, update }`, where `update()` is called when only the query has changed by going back or forward.
+ * or `{ leave, update, mayLeave }`: `update()` is called when only the query has changed by going back or forward, and
+ * `mayLeave()` is asked (it may resolve to `false`) before another view takes its place.
  */
 const ROUTES = [
   { path: /^\/admin\/?$/, nav: "/admin/", title: "Now", load: () => import("./view-now.js") },
@@ -33,18 +34,21 @@ export function startRouter(signedIn) {
   session = signedIn;
   service = signedIn.title;
   document.addEventListener("click", follow);
-  window.addEventListener("popstate", () => route({ isBack: true }));
+  window.addEventListener("popstate", goBack);
   return route({ isFirst: true });
 }
 
-/** Goes to a path of the console. */
-export function go(path, { replace = false } = {}) {
+/** Goes to a path of the console, unless the view that is shown wants to stay. */
+export async function go(path, { replace = false } = {}) {
+  if (shown?.mayLeave && !(await shown.mayLeave())) {
+    return;
+  }
   history[replace ? "replaceState" : "pushState"](null, "", path);
   return route({});
 }
 
 /** Writes another query into the address, without showing anything anew. */
-export function setQuery(params, { replace = false } = {}) {
+function setQuery(params, { replace = false } = {}) {
   const text = params.toString();
   const path = text === "" ? location.pathname : `${location.pathname}?${text}`;
   if (path !== location.pathname + location.search) {
@@ -67,12 +71,22 @@ function follow(event) {
   }
 }
 
-async function route({ isFirst = false, isBack = false }) {
-  const path = location.pathname;
-  if (isBack && shown?.path === path && shown.update) {
+/** The browser has gone back or forward already: a view that wants to stay gets its address again. */
+async function goBack() {
+  if (shown?.path === location.pathname && shown.update) {
     shown.update();
     return;
   }
+  const path = shown?.path;
+  if (shown?.mayLeave && !(await shown.mayLeave())) {
+    history.pushState(null, "", path);
+    return;
+  }
+  await route({});
+}
+
+async function route({ isFirst = false }) {
+  const path = location.pathname;
   shown?.left.abort();
   shown?.leave?.();
   const found = ROUTES.find((one) => one.path.test(path));
@@ -112,9 +126,9 @@ async function showView(found, page, main, isFirst) {
 
 /** A view that was left while it was being built is cleaned up at once. */
 function take(page, built) {
-  const { leave, update } = typeof built === "function" ? { leave: built } : built ?? {};
+  const { leave, update, mayLeave } = typeof built === "function" ? { leave: built } : built ?? {};
   if (shown === page) {
-    Object.assign(page, { leave, update });
+    Object.assign(page, { leave, update, mayLeave });
   } else {
     leave?.();
   }
@@ -130,7 +144,8 @@ function contextOf(found, page) {
     },
     signal: page.left.signal,
     go,
-    setQuery,
+    /** Nothing of a view that was left may write into the address of the next one. */
+    setQuery: (...args) => shown === page && setQuery(...args),
     setTitle,
   };
 }

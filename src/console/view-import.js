@@ -1,25 +1,40 @@
 // Import: many links from a file, first tried, then made, with a report of what was refused.
 
-import { csvLine } from "./csv.js";
+import { confirmDialog } from "./dialog.js";
 import { badge, button, card, clipped, emptyState, fill, h, outside, pageHead, pageLink, regionTable, row, setText } from "./dom.js";
 import * as format from "./format.js";
-import { readFile } from "./import-rows.js";
-import { runImport } from "./import-run.js";
+import { refusedCard } from "./import-report.js";
+import { decode, readFile } from "./import-rows.js";
+import { ImportRun } from "./import-run.js";
 import { tiles } from "./parts.js";
 
 const SHOWN = 10;
+/** A browser holds the whole file, and some times over. */
+const FILE_MAX_BYTES = 100 * 1024 * 1024;
 const EXAMPLE = "longUrl,customSlug,title,tags,validUntil\nhttps://example.org/summer,summer,Summer sale,sale|2026,2026-12-31T23:00:00Z\n";
 
 export async function show(main, { signal }) {
   const page = { signal, file: null, running: null, host: h("div", { class: "stack" }) };
-  main.append(pageHead("Import", pageLink("/admin/links", "To all links", { class: "button" })), chooser(page), page.host);
+  page.chooser = chooser(page);
+  main.append(pageHead("Import", pageLink("/admin/links", "To all links", { class: "button" })), page.chooser.element, page.host);
   showHelp(page);
-  return () => page.running?.abort();
+  const onUnload = (event) => page.running && event.preventDefault();
+  window.addEventListener("beforeunload", onUnload, { signal });
+  return { leave: () => page.running?.abort(), mayLeave: () => !page.running || mayBreakOff() };
+}
+
+function mayBreakOff() {
+  return confirmDialog("Leave while it runs?", "The import ends where it is: what was made stays, and the report of refused lines is lost.", { action: "Leave" });
 }
 
 /** A field for a file, which can be dropped there, too. */
 function chooser(page) {
-  const input = h("input", { type: "file", id: "file", accept: ".csv,.ndjson,.jsonl,.json,text/csv,application/x-ndjson", onchange: () => input.files[0] && take(page, input.files[0]) });
+  const input = h("input", {
+    type: "file", id: "file", accept: ".csv,.tsv,.ndjson,.jsonl,.json,text/csv,application/x-ndjson",
+    onchange: () => input.files[0] && take(page, input.files[0]),
+    // The same file again, changed meanwhile, is a choice as well.
+    onclick: () => { input.value = ""; },
+  });
   const area = h("div", { class: "drop" }, h("label", { for: "file" }, "CSV or NDJSON file"), input, h("p", { class: "soft" }, "Choose it, or drop it here. Nothing is made before you say so."));
   const over = (isOver) => (event) => {
     event.preventDefault();
@@ -30,11 +45,11 @@ function chooser(page) {
   area.addEventListener("drop", (event) => {
     over(false)(event);
     const [file] = event.dataTransfer.files;
-    if (file) {
+    if (file && !input.disabled) {
       take(page, file);
     }
   });
-  return card("File", {}, area);
+  return { element: card("File", {}, area), setOff: (isOff) => { input.disabled = isOff; } };
 }
 
 function showHelp(page) {
@@ -46,13 +61,19 @@ function showHelp(page) {
 }
 
 async function take(page, file) {
-  page.running?.abort();
-  fill(page.host, h("p", { class: "soft", role: "status" }, `Reading ${file.name}…`));
+  page.taken = file;
+  fill(page.host, h("p", { class: "soft", role: "status" }, "Reading ", outside(file.name), "…"));
   try {
-    page.file = { name: file.name, ...readFile(file.name, await file.text()) };
-    showFile(page);
+    if (file.size > FILE_MAX_BYTES) {
+      throw new Error(`It has ${format.bytes(file.size)}, and a browser is not the place for more than ${format.bytes(FILE_MAX_BYTES)}. Split it, or send it as NDJSON to POST /rest/v3/short-urls/bulk.`);
+    }
+    const text = decode(await file.arrayBuffer());
+    if (page.taken === file && !page.signal.aborted) {
+      page.file = { name: file.name, ...readFile(file.name, text) };
+      showFile(page);
+    }
   } catch (error) {
-    fill(page.host, emptyState("This file cannot be read", error.message));
+    fill(page.host, emptyState("This file cannot be read", outside(error.message)));
   }
 }
 
@@ -61,11 +82,7 @@ function showFile(page) {
   const { name, kind, columns, rows } = page.file;
   const good = rows.filter((one) => one.error === undefined);
   const unknown = columns.filter((column) => column.field === undefined);
-  if (rows.length === 0) {
-    fill(page.host, emptyState("There is nothing in this file", kind === "CSV" ? "Its first line names the fields, and no other line follows." : "It has no lines."));
-    return;
-  }
-  const begin = (label, isDry, props) => button(label, () => run(page, good, isDry), props);
+  const begin = (label, isDry, props) => button(label, () => advance(page, new ImportRun(good, { isDry })), props);
   const out = h("div", { class: "stack" });
   page.out = out;
   page.dry = begin("Try it (dry run)", true);
@@ -94,60 +111,61 @@ function preview(rows) {
 
 const cell = (value) => (value === undefined || value === null ? "" : clipped(Array.isArray(value) ? value.join(", ") : String(value)));
 
-/** Sends the rows, and shows how far it is. */
-async function run(page, rows, isDry) {
+/** Sends what is left of a run, and shows how far it is. */
+async function advance(page, run) {
   const running = new AbortController();
   page.running = running;
+  let isStopping = false;
   page.dry.disabled = page.make.disabled = true;
-  const bar = h("progress", { max: rows.length, value: 0, "aria-label": "Lines done" });
+  page.chooser.setOff(true);
+  const bar = h("progress", { max: run.rows.length, value: run.at, "aria-label": "Lines done" });
   const said = h("p", { role: "status" }, "Begun…");
-  const stop = button("Stop", () => running.abort());
-  fill(page.out, card(isDry ? "Dry run" : "Import", {}, bar, h("p", { class: "line" }, said, stop)));
-  const began = performance.now();
-  const result = await runImport(rows, {
-    isDry,
+  // What was sent is answered before it stops, unless that takes too long for somebody.
+  const stop = button("Stop", () => {
+    if (isStopping) {
+      running.abort();
+    }
+    isStopping = true;
+    setText(stop, "Stop at once");
+  });
+  fill(page.out, card(run.isDry ? "Dry run" : "Import", {}, bar, h("p", { class: "line" }, said, stop)));
+  stop.focus();
+  const error = await run.advance({
     signal: AbortSignal.any([running.signal, page.signal]),
-    told({ done, made, refused }) {
-      bar.value = done;
-      const rate = done / ((performance.now() - began) / 1000);
-      setText(said, `${format.number(done)} of ${format.number(rows.length)} lines, ${format.number(made)} ${isDry ? "good" : "made"}, ${format.number(refused)} refused, ${format.number(rate)} a second`);
+    shouldStop: () => isStopping,
+    told() {
+      bar.value = run.at;
+      setText(said, `${format.number(run.at)} of ${format.count(run.rows.length, "line")}, ${format.number(run.made)} ${run.isDry ? "good" : "made"}, ${format.number(run.refused.length)} refused, ${format.number(run.at / run.seconds)} a second`);
     },
   });
   page.running = null;
   if (!page.signal.aborted) {
-    showResult(page, rows, result, { isDry, seconds: (performance.now() - began) / 1000 });
+    page.chooser.setOff(false);
+    showResult(page, run, error);
   }
 }
 
-function showResult(page, rows, { refused, left, error }, { isDry, seconds }) {
-  const done = rows.length - left.length;
-  const made = done - refused.length;
+function showResult(page, run, error) {
+  const { made, refused, left, isDry } = run;
   const unread = page.file.rows.filter((one) => one.error !== undefined);
-  const title = left.length > 0 ? "Stopped" : isDry ? "Tried: nothing was made" : "Done";
-  const why = error && error.name !== "AbortError" ? `${error.detail ?? error.message} ` : "";
-  fill(page.out,
-    card(title, {},
-      h("p", { role: "status", class: "import-done" }, `${format.count(made, "link")} ${isDry ? "would be made" : made === 1 ? "was made" : "were made"}, ${format.number(refused.length)} refused, in ${format.duration(Math.max(seconds, 0.001))}.`),
-      left.length > 0 && h("p", { class: "notice warn" }, `${why}${format.count(left.length, "line")} from line ${left[0].line} on ${left.length === 1 ? "has" : "have"} no answer. Some of the first ${format.number(Math.min(left.length, 2_000))} may have been made all the same: those with an ending of their own are refused when they come again.`),
-      h("p", { class: "line" }, left.length > 0 && button("Go on with the rest", () => run(page, left, isDry), { kind: "primary" }),
-        !isDry && made > 0 && pageLink("/admin/links", "See the links", { class: "button" }))),
+  const title = left > 0 ? "Stopped" : isDry ? "Tried: nothing was made" : "Done";
+  const head = card(title, {},
+    h("p", { role: "status", class: "import-done" }, `${format.count(made, "link")} ${isDry ? "would be made" : made === 1 ? "was made" : "were made"}, ${format.number(refused.length)} refused, in ${format.duration(Math.max(run.seconds, 0.001))}.`),
+    left > 0 && h("p", { class: "notice warn" }, outside(whatIsLeft(run, error))),
+    h("p", { class: "line" }, left > 0 && button("Go on with the rest", () => advance(page, run), { kind: "primary" }),
+      !isDry && made > 0 && pageLink("/admin/links", "See the links", { class: "button" })));
+  fill(page.out, head,
     refused.length > 0 && refusedCard("Refused lines", refused, page.file.name),
     unread.length > 0 && refusedCard("Lines that cannot be read", unread, page.file.name));
   page.dry.disabled = false;
   page.make.disabled = !isDry;
+  (head.querySelector("button, a") ?? (isDry ? page.make : page.dry)).focus();
 }
 
-/** The first of these lines, and all of them as a file. */
-function refusedCard(title, refused, name) {
-  const report = () => {
-    const pieces = [csvLine(["line", "reason", "content"]), ...refused.map(({ line, error, text }) => csvLine([line, error, text]))];
-    const url = URL.createObjectURL(new Blob(pieces, { type: "text/csv" }));
-    h("a", { href: url, download: `${name}-refused.csv` }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 60_000);
-  };
-  const rows = refused.slice(0, 100).map(({ line, error, text }) => row({ content: String(line), class: "num" }, { content: outside(error), class: "wrap" }, { content: clipped(text ?? ""), class: "fluid" }));
-  const columns = [{ title: "Line", class: "num" }, { title: "Reason" }, { title: "Content" }];
-  return card(title, { beside: button("Download the report", report) },
-    refused.length > rows.length && h("p", { class: "soft" }, `The first ${rows.length} of ${format.number(refused.length)}; the report has all of them.`),
-    regionTable(`${title}, one a row`, columns, rows).element);
+/** Why lines are left, from which one on, and what is not known of them. */
+function whatIsLeft({ left, next, unsure, isDry }, error) {
+  const why = error && error.name !== "AbortError" ? `${error.detail ?? error.message} ` : "";
+  const rest = `${format.count(left, "line")}, from line ${next.line} on, ${left === 1 ? "has" : "have"} not been answered.`;
+  const maybe = ` Of the first ${format.number(unsure)} of them some may have been made all the same: those with an ending of their own are refused when they come again, the others are made twice.`;
+  return `${why}${rest}${unsure > 0 && !isDry ? maybe : ""}`;
 }

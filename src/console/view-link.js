@@ -6,6 +6,7 @@ import { factsCard, historyCard, qrCard, referrersCard, visitsCards } from "./li
 import { editDialog } from "./link-form.js";
 import { stateBadge } from "./link-parts.js";
 import { archive, remove } from "./links-actions.js";
+import { isBeingDeleted, onDeleted } from "./deletes.js";
 
 const DAY_MS = 86_400_000;
 
@@ -16,9 +17,13 @@ export async function show(main, context) {
   const plots = [];
   main.append(pageHead(outside(named.shortCode), actions), host);
   context.setTitle(named.shortCode);
-  const page = { named, actions, host, plots, signal: context.signal };
+  const page = { named, actions, host, plots, signal: context.signal, isDeleted: false };
+  const offDeleted = onDeleted(() => page.isDeleted && load(page));
   await load(page);
-  return () => plots.forEach((plot) => plot.destroy());
+  return () => {
+    offDeleted();
+    plots.forEach((plot) => plot.destroy());
+  };
 }
 
 async function load(page) {
@@ -41,7 +46,7 @@ async function load(page) {
 
 /** A link that is gone may have left its history. */
 async function showMissing({ named, actions, host, signal }, error) {
-  fill(actions);
+  keepFocus(actions, () => fill(actions));
   const told = error.status === 404
     ? await get(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { query: { domain: named.domain }, signal }).catch(() => null)
     : null;
@@ -49,13 +54,23 @@ async function showMissing({ named, actions, host, signal }, error) {
     told?.history.length > 0 && historyCard(told.history), h("p", null, pageLink("/admin/links", "To all links")));
 }
 
+/** Draws buttons anew; the focus stays at the same place, or goes to the heading where that is gone. */
+function keepFocus(actions, draw) {
+  const at = [...actions.children].indexOf(document.activeElement);
+  draw();
+  if (at >= 0) {
+    (actions.children[at] ?? document.querySelector("h1")).focus();
+  }
+}
+
 function draw(page, link, visits, history) {
   // An undo may come when the page has been left.
   const again = () => !page.signal.aborted && load(page);
-  fill(page.actions,
+  page.isDeleted = isBeingDeleted(link);
+  keepFocus(page.actions, () => fill(page.actions,
     button("Edit", () => editDialog(link, again), { kind: "primary" }),
     button(link.archived ? "Bring back" : "Archive", () => archive([link], !link.archived, again)),
-    button("Delete", () => remove([link], again), { kind: "danger" }));
+    button("Delete", () => remove([link], again), { kind: "danger" })));
   const title = h("p", { class: "link-title" });
   setText(title, link.title ?? "");
   title.hidden = link.title === null;

@@ -4,7 +4,9 @@ import { button, emptyState, errorState, fill, h, pageHead, pageLink, setText } 
 import { openDialog } from "./dialog.js";
 import { count, number } from "./format.js";
 import { createDialog, editDialog } from "./link-form.js";
-import { detailPath, keyOf } from "./link-parts.js";
+import { keyOf } from "./api.js";
+import { onDeleted } from "./deletes.js";
+import { detailPath } from "./link-parts.js";
 import { addTags, archive, remove } from "./links-actions.js";
 import { linksBar } from "./links-bar.js";
 import { exportCsv, exportLines } from "./links-export.js";
@@ -14,15 +16,22 @@ import { readPage } from "./links-pages.js";
 import { filterCount, filterOf, paramsOf, withoutFilters } from "./links-query.js";
 import { keyList, linksTable } from "./links-table.js";
 import { openMenu } from "./menu.js";
+import { toastError } from "./toast.js";
+
+/** By visits the node sorts so many links, of more those that are followed most. */
+const MOST_VISITED = 2_500;
 
 export async function show(main, context) {
   const list = new LinkList(context);
   main.append(list.head, list.bar.element, list.line, list.table.element, list.pager.element);
   const offKeys = listKeys(list);
+  const offDeleted = onDeleted(() => list.load());
   list.restore();
   return {
     leave() {
       offKeys();
+      offDeleted();
+      list.bar.stop();
       list.request?.abort();
     },
     update: () => list.restore(),
@@ -64,6 +73,7 @@ class LinkList {
   restore() {
     this.filter = filterOf(this.context.query);
     this.cursors = history.state?.cursors ?? [null];
+    this.bar.set(this.filter, { isMeant: true });
     this.table.clear();
     this.load();
   }
@@ -73,6 +83,9 @@ class LinkList {
     this.filter = part === null ? withoutFilters(this.filter) : { ...this.filter, ...part };
     this.cursors = [null];
     this.context.setQuery(paramsOf(this.filter), { replace });
+    if (part === null) {
+      this.bar.set(this.filter, { isMeant: true });
+    }
     this.table.clear();
     this.load();
   }
@@ -87,7 +100,7 @@ class LinkList {
     // Who comes back from the page of a link finds the same page of the list.
     history.replaceState({ cursors }, "");
     this.load();
-    this.table.element.scrollIntoView({ block: "nearest" });
+    this.line.scrollIntoView({ block: "start" });
   }
 
   /** Loads the page; the old rows stay until the new ones are there. */
@@ -132,6 +145,7 @@ class LinkList {
 
   showPage(page, links) {
     this.links = links;
+    this.page = page;
     this.next = page.next;
     this.table.setBusy(false);
     if (links.length === 0) {
@@ -140,13 +154,15 @@ class LinkList {
       this.table.setLinks(links);
     }
     const many = page.isExact ? count(page.total, "link") : `At least ${count(page.total, "link")}`;
-    setText(this.status, `${many} · ${number(page.millis)} ms${page.isOpen ? " · not all were looked through" : ""}`);
+    const most = this.filter.sort.startsWith("visits") && page.total >= MOST_VISITED ? ", those that were followed most" : "";
+    setText(this.status, `${many}${most} · ${number(page.millis)} ms${page.isOpen ? " · not all were looked through" : ""}`);
     fill(this.further, page.isOpen && button("Look further", () => this.lookFurther()));
     this.pager.set({ page: this.cursors.length, hasNext: page.next !== null && !page.isOpen, size: this.filter.size });
   }
 
   /** Goes on filling the page that is shown. */
   async lookFurther() {
+    this.request?.abort();
     const request = new AbortController();
     this.request = request;
     const before = this.links;
@@ -154,11 +170,19 @@ class LinkList {
       const page = await this.read(request, { before, cursor: this.next, size: Number(this.filter.size) - before.length });
       this.showPage(page, [...before, ...page.links]);
     } catch (error) {
-      this.showError(error, request);
+      if (error.name !== "AbortError" && request === this.request) {
+        // What was found stays.
+        this.showPage(this.page, before);
+        toastError(error, "It could not look further.");
+      }
     }
   }
 
   nothing(page) {
+    const { from, to } = this.filter;
+    if (from !== "" && to !== "" && from > to) {
+      return emptyState("The dates are the wrong way round", "No link was created after the first and before the last of them.", button("Swap them", () => this.change({ from: to, to: from }, {})));
+    }
     if (page.isOpen) {
       return emptyState("Nothing found so far", "Not all links were looked through. Look further, or narrow the search with a filter.", button("Look further", () => this.lookFurther()));
     }
@@ -217,12 +241,19 @@ class LinkList {
   }
 
   async remove(links) {
-    await remove(links, () => this.load());
-    this.table.clear();
+    if (await remove(links, () => this.load())) {
+      this.table.clear();
+    }
   }
 
+  /** Its choices are loaded first: a second press meanwhile means the same dialog. */
   async create() {
-    if (await createDialog()) {
+    if (this.isCreating) {
+      return;
+    }
+    this.isCreating = true;
+    const made = await createDialog().finally(() => { this.isCreating = false; });
+    if (made) {
       this.load();
     }
   }

@@ -45,6 +45,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "field.js",
     SCRIPT "format.js",
     PICTURE "icon.svg",
+    SCRIPT "import-report.js",
     SCRIPT "import-rows.js",
     SCRIPT "import-run.js",
     SCRIPT "link-cards.js",

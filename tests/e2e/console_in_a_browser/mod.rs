@@ -1,7 +1,9 @@
 //! The console as its users see it: signed in, searching, changing, importing, watching; by mouse and by keyboard, on a phone and on a
 //! screen, in light and dark, with content of which every piece means harm.
 
-use std::io::Write;
+mod imports;
+mod links;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
@@ -105,92 +107,6 @@ fn people_sign_in_search_change_and_sign_out() {
     wait_until("the form", || browser.title() == "Sign in - carom");
     browser.go(&at(&node, "links/item-17"));
     assert_eq!(browser.title(), "Sign in - carom");
-    browser.close();
-    node.terminate();
-}
-
-#[test]
-fn links_are_archived_deleted_and_brought_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(dir.path());
-    node.wire().shorten_as("first", TARGET);
-    node.wire().shorten_as("second", TARGET);
-    let status = |code: &str| node.wire().get(&format!("/{code}")).status;
-    let browser = Browser::open();
-    browser.resize(SCREEN);
-    browser.go(&at(&node, "links/first"));
-    press(&browser, "button", "Archive");
-    wait_until("an archived link", || status("first") == 410);
-    press(&browser, ".toast button", "Undo");
-    wait_until("a link that is back", || status("first") == 302);
-    says(&browser, ".link-head", "Active");
-    // A delete leads nowhere at once, and can be taken back.
-    press(&browser, "button", "Delete");
-    wait_until("a deleted link", || status("first") == 410);
-    wait_until("an offer", || {
-        browser.value("[...document.querySelectorAll('.toast button')].some((b) => b.textContent.startsWith('Undo'))")
-            == true
-    });
-    browser
-        .value("[...document.querySelectorAll('.toast button')].find((b) => b.textContent.startsWith('Undo')).click()");
-    wait_until("a link that is back", || status("first") == 302);
-    // Many at once; and what was deleted before the page was closed is finished by the next one.
-    browser.go(&at(&node, "links"));
-    says(&browser, "tbody", "second");
-    browser.value("document.querySelector('thead input').click()");
-    press(&browser, "button", "Delete");
-    press(&browser, "dialog button", "Delete");
-    wait_until("two links less", || status("first") == 410 && status("second") == 410);
-    wait_until("what waits", || {
-        browser.value("JSON.parse(localStorage.getItem('carom.console.deletes') ?? '[]').length") == json!(2)
-    });
-    browser.value("localStorage.setItem('carom.console.deletes', JSON.stringify(JSON.parse(localStorage.getItem('carom.console.deletes')).map((one) => ({ ...one, at: 1 }))))");
-    browser.go(&at(&node, "links"));
-    wait_until("links that are gone", || status("first") == 404 && status("second") == 404);
-    browser.close();
-    node.terminate();
-}
-
-#[test]
-fn ten_thousand_lines_are_imported_with_a_report_of_those_that_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let node = open_node(&dir.path().join("data"));
-    node.wire().shorten_as("taken", TARGET);
-    let file = dir.path().join("links.csv");
-    let mut csv = std::fs::File::create(&file).unwrap();
-    csv.write_all("\u{feff}Long URL,customSlug,title,tags,colour\r\n".as_bytes()).unwrap();
-    for number in 0..10_000 {
-        let line = match number {
-            7 => "https://example.org/7,taken,,,\r\n".to_owned(),
-            8 => "javascript:alert(1),,,,\r\n".to_owned(),
-            9 => ",no-target,,,\r\n".to_owned(),
-            10 => "https://example.org/10,,\"Two\r\nlines\",,red\r\n".to_owned(),
-            11 => "https://example.org/11,,\"Commas, \"\"quotes\"\"\",\"a|b\",red\r\n".to_owned(),
-            _ => format!("https://example.org/{number},,Title {number},bulk,\r\n"),
-        };
-        csv.write_all(line.as_bytes()).unwrap();
-    }
-    let browser = Browser::open();
-    browser.resize(SCREEN);
-    browser.go(&at(&node, "import"));
-    wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
-    browser.fill("#file", &file.to_string_lossy());
-    says(&browser, "main", "9\u{202f}999");
-    says(&browser, "main .notice", "colour");
-    press(&browser, "button", "Try it (dry run)");
-    says(&browser, ".import-done", "9\u{202f}996 links would be made, 3 refused");
-    assert_eq!(node.status()["links"], 1, "a dry run has made something");
-    press(&browser, "button", "Make 9\u{202f}999 links");
-    says(&browser, ".import-done", "9\u{202f}996 links were made, 3 refused");
-    // Each by the number of its line in the file, with its reason.
-    says(&browser, "main", "Provided slug \"taken\" is already in use.");
-    let lines = browser.value("[...document.querySelectorAll('[aria-label^=\"Refused\"] tbody td:first-child')].map((cell) => cell.textContent)");
-    // A title has no line breaks, and what comes behind one is on the next line.
-    assert_eq!(lines, json!(["9", "10", "12"]));
-    browser.is_accessible();
-    wait_until("all links", || node.status()["links"] == 9_997);
-    let found = Wire::open(node.admin).get("/rest/v3/short-urls?tags[]=a&tags[]=b&tagsMode=all").json();
-    assert_eq!(found["shortUrls"]["data"][0]["title"], "Commas, \"quotes\"");
     browser.close();
     node.terminate();
 }

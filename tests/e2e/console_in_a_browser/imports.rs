@@ -1,0 +1,182 @@
+//! Imports at the console: files of many kinds, a report of what was refused, and runs that are stopped and gone on with.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use super::{TARGET, at, open_node, press, says};
+use crate::browser::{Browser, SCREEN};
+use crate::http::Wire;
+use crate::node::{Setup, free_address, wait_until};
+
+#[test]
+fn ten_thousand_lines_are_imported_with_a_report_of_those_that_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(&dir.path().join("data"));
+    node.wire().shorten_as("taken", TARGET);
+    let file = dir.path().join("links.csv");
+    let mut csv = std::fs::File::create(&file).unwrap();
+    csv.write_all("\u{feff}Long URL,customSlug,title,tags,colour\r\n".as_bytes()).unwrap();
+    for number in 0..10_000 {
+        let line = match number {
+            7 => "https://example.org/7,taken,,,\r\n".to_owned(),
+            8 => "javascript:alert(1),,,,\r\n".to_owned(),
+            9 => ",no-target,,,\r\n".to_owned(),
+            10 => "https://example.org/10,,\"Two\r\nlines\",,red\r\n".to_owned(),
+            11 => "https://example.org/11,,\"Commas, \"\"quotes\"\"\",\"a|b\",red\r\n".to_owned(),
+            _ => format!("https://example.org/{number},,Title {number},bulk,\r\n"),
+        };
+        csv.write_all(line.as_bytes()).unwrap();
+    }
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "import"));
+    wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
+    browser.fill("#file", &file.to_string_lossy());
+    says(&browser, "main", "9\u{202f}999");
+    says(&browser, "main .notice", "colour");
+    press(&browser, "button", "Try it (dry run)");
+    says(&browser, ".import-done", "9\u{202f}996 links would be made, 3 refused");
+    assert_eq!(node.status()["links"], 1, "a dry run has made something");
+    press(&browser, "button", "Make 9\u{202f}999 links");
+    says(&browser, ".import-done", "9\u{202f}996 links were made, 3 refused");
+    // Each by the number of its line in the file, with its reason.
+    says(&browser, "main", "Provided slug \"taken\" is already in use.");
+    let lines = browser.value("[...document.querySelectorAll('[aria-label^=\"Refused\"] tbody td:first-child')].map((cell) => cell.textContent)");
+    // A title has no line breaks, and what comes behind one is on the next line.
+    assert_eq!(lines, json!(["9", "10", "12"]));
+    browser.is_accessible();
+    wait_until("all links", || node.status()["links"] == 9_997);
+    let found = Wire::open(node.admin).get("/rest/v3/short-urls?tags[]=a&tags[]=b&tagsMode=all").json();
+    assert_eq!(found["shortUrls"]["data"][0]["title"], "Commas, \"quotes\"");
+    browser.close();
+    node.terminate();
+}
+
+/// A browser at the page of imports, with a field for a file.
+fn importing(address: &str) -> Browser {
+    let browser = Browser::open();
+    browser.go(address);
+    wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
+    browser
+}
+
+#[test]
+fn files_that_are_not_meant_so_are_told_what_is_wrong_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(&dir.path().join("data"));
+    let browser = importing(&at(&node, "import"));
+    let wrong: [(&str, &[u8], &str); 9] = [
+        ("empty.csv", b"", "It is empty."),
+        ("head.csv", b"longUrl,title\r\n", "no link behind it"),
+        ("other.csv", b"address,name\nhttps://example.org/,x\n", "names no column longUrl, but: address, name"),
+        (
+            "twice.csv",
+            b"url,longUrl\nhttps://example.org/,https://example.org/\n",
+            "names the field longUrl more than once: url, longUrl",
+        ),
+        ("latin.csv", b"longUrl,title\nhttps://example.org/,Gr\xfc\xdfe\n", "It is not in UTF-8: line 2"),
+        ("broken.json", b"[{\"longUrl\":\"https://example.org/\"},", "It begins as a JSON array and is none"),
+        ("object.json", b"{\n\"longUrl\":\n\"https://example.org/\"\n}", "one JSON object over several lines"),
+        (
+            "quote.csv",
+            b"longUrl,title\nhttps://example.org/1,\"open\nhttps://example.org/2,x\nhttps://example.org/3,y\n",
+            "taken for one",
+        ),
+        ("page.ndjson", b"<html>\n", "is no JSON:"),
+    ];
+    let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    for (name, bytes, said) in wrong {
+        std::fs::write(path(name), bytes).unwrap();
+        browser.fill("#file", &path(name));
+        says(&browser, "main", said);
+    }
+    // In the ways of other spreadsheets and programs.
+    let marked: Vec<u8> =
+        "\u{feff}url;title\r\nhttps://example.org/a,b;Grüße\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let good: [(&str, &[u8], &str); 4] = [
+        ("semicolons.csv", "url;title\nhttps://example.org/a,b;Grüße\n".as_bytes(), "Grüße"),
+        ("tabs.tsv", "url\ttitle\nhttps://example.org/a,b\tGrüße\n".as_bytes(), "Grüße"),
+        ("utf-16.csv", &marked, "Grüße"),
+        ("array.json", "[{\"longUrl\":\"https://example.org/a,b\",\n\"title\":\"Grüße\"}]".as_bytes(), "Grüße"),
+    ];
+    for (name, bytes, said) in good {
+        std::fs::write(path(name), bytes).unwrap();
+        browser.fill("#file", &path(name));
+        says(&browser, "main", name);
+        says(&browser, "main tbody", said);
+        press(&browser, "button", "Make 1 link");
+        says(&browser, ".import-done", "1 link was made, 0 refused");
+    }
+    let list = Wire::open(node.admin).get("/rest/v3/short-urls?searchTerm=a,b").json();
+    let titles: Vec<_> = list["shortUrls"]["data"].as_array().unwrap().iter().map(|link| &link["title"]).collect();
+    assert_eq!(titles, vec!["Grüße"; 4]);
+    browser.close();
+    node.terminate();
+}
+
+/// Lines with an ending of their own, of which each tenth is refused, as CSV.
+fn lines(count: usize) -> String {
+    let line = |number: usize| match number % 10 {
+        0 => format!("ftp://example.org/{number},\n"),
+        _ => format!("https://example.org/{number},line-{number}\n"),
+    };
+    ["longUrl,customSlug\n".to_owned()].into_iter().chain((1..=count).map(line)).collect()
+}
+
+/// Stopped between two chunks, nothing is left open: going on makes every link once, and the report has every refused line once.
+#[test]
+fn an_import_that_was_stopped_is_gone_on_with() {
+    const LINES: usize = 60_000;
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(&dir.path().join("data"));
+    let file = dir.path().join("links.csv");
+    std::fs::write(&file, lines(LINES)).unwrap();
+    let browser = importing(&at(&node, "import"));
+    browser.fill("#file", &file.to_string_lossy());
+    press(&browser, "button", "Make 60\u{202f}000 links");
+    press(&browser, "button", "Stop");
+    says(&browser, "main", "have not been answered.");
+    assert_eq!(browser.value("document.querySelector('main').innerText.includes('made all the same')"), json!(false));
+    // Who leaves while it runs is asked.
+    press(&browser, "button", "Go on with the rest");
+    browser.value("document.querySelector('#nav a[href=\"/admin/usage\"]').click()");
+    says(&browser, "dialog", "Leave while it runs?");
+    press(&browser, "dialog button", "Cancel");
+    says(&browser, ".import-done", "54\u{202f}000 links were made, 6\u{202f}000 refused");
+    wait_until("all links", || node.status()["links"] == 54_000);
+    says(&browser, "main", "the report has all of them");
+    browser.close();
+    node.terminate();
+}
+
+/// A node that ends while lines come has answered for some: the others are sent to the next one.
+#[test]
+fn an_import_outlives_a_restart_of_the_node() {
+    const LINES: usize = 60_000;
+    let dir = tempfile::tempdir().unwrap();
+    let admin = free_address();
+    let node = Setup::new(&dir.path().join("data")).argument("--admin-listen").argument(admin.to_string()).start();
+    node.wire().shorten_as("first", TARGET);
+    let file = dir.path().join("links.csv");
+    std::fs::write(&file, lines(LINES)).unwrap();
+    let mut browser = importing(&at(&node, "import"));
+    for complaint in
+        ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_NETWORK"]
+    {
+        browser.expect(complaint);
+    }
+    browser.fill("#file", &file.to_string_lossy());
+    press(&browser, "button", "Make 60\u{202f}000 links");
+    wait_until("some lines", || browser.value("document.querySelector('progress')?.value > 0") == true);
+    let node = node.restart();
+    says(&browser, "main", "have not been answered.");
+    wait_until("the rest", || {
+        press(&browser, "button", "Go on with the rest");
+        wait_until("an end", || browser.value("document.querySelector('.import-done') !== null") == true);
+        browser.value("document.querySelector('.import-done').innerText.includes('54\u{202f}000 links were made, 6\u{202f}000 refused')") == true
+    });
+    wait_until("all links", || node.status()["links"] == 54_001);
+    browser.close();
+    node.terminate();
+}
