@@ -6,6 +6,8 @@ SHELL := /bin/bash
 
 # Debian packages that building and testing need beside Rust.
 PACKAGES := build-essential chromium chromium-driver curl dpkg-dev haproxy keepalived libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux zbar-tools
+# Tests that run at once. They wait more than they compute: for a key that ends, a file that is read anew, a node that restarts.
+TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 # How long `make fuzz` works on each target, in seconds.
 TIME ?= 600
 # How many cases `make soak` tries for each property; the usual number is 256.
@@ -22,7 +24,7 @@ build: rust ## Build the server and its load generator for use
 .PHONY: test
 test: packages page-tools rust ## Install what tests need (as root), then run every test
 	@if cargo nextest --version >/dev/null 2>&1; then \
-		cargo nextest run --workspace --locked --no-fail-fast --no-tests=pass; \
+		cargo nextest run --workspace --locked --no-fail-fast --no-tests=pass --test-threads $(TEST_THREADS); \
 		cargo test --workspace --locked --doc; \
 	else \
 		cargo test --workspace --locked --no-fail-fast; \
