@@ -195,8 +195,11 @@ fn the_status_page_complains_of_nothing() {
     }
     // It lives: what is drawn is renewed by itself.
     let before: Value = browser.value("document.querySelector('main').innerText");
+    // What somebody is at stays what it is.
+    browser.value("(window.held = document.querySelector('header a')).focus()");
     node.wire().shorten(TARGET);
     wait_until("a page that has changed", || browser.value("document.querySelector('main').innerText") != before);
+    assert_eq!(browser.value("document.activeElement === window.held && window.held.isConnected"), true);
     browser.close();
     node.terminate();
 }

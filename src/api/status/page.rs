@@ -37,7 +37,7 @@ fn render(status: &Value) -> String {
     let uptime = shown_time(status["uptimeSeconds"].as_u64().unwrap_or(0));
     let _ = write!(
         page,
-        "<header><h1>carom</h1><strong class=\"{class}\">{state}</strong><span class=\"soft\">version {}, up {uptime}</span></header>",
+        "<header><h1>carom</h1><strong class=\"{class}\">{state}</strong><span class=\"soft\">version {}, up {uptime}</span><a href=\"/admin/\">Console</a></header>",
         escaped(&status["version"])
     );
     render_alarms(&mut page, status, true);
