@@ -26,6 +26,9 @@ pub const SCRIPT: &str = include_str!("pages/page.js");
 /// The style, but for the colour of the service.
 const STYLE: &str = include_str!("pages/style.css");
 
+/// What browsers show beside the title where there is no logo: a ball on its way over a cushion, in the colours of the service.
+const ICON: &str = include_str!("pages/icon.svg");
+
 /// Where the logo is served.
 const LOGO_PATH: &str = "/-/logo";
 
@@ -184,6 +187,7 @@ pub struct Pages {
     fallback: Environment<'static>,
     brand: Brand,
     style: String,
+    icon: String,
     notices: Vec<Drawn>,
 }
 
@@ -204,12 +208,10 @@ impl Pages {
         if let Some(dir) = templates {
             add_templates(&mut engine, dir)?;
         }
-        let style = format!(
-            ":root {{ --accent: {}; --on-accent: {}; }}\n{STYLE}",
-            brand.accent,
-            if brand.accent.is_dark() { "#fff" } else { "#000" }
-        );
-        let mut pages = Pages { engine, fallback, brand, style, notices: Vec::new() };
+        let (accent, on_it) = (brand.accent.to_string(), if brand.accent.is_dark() { "#fff" } else { "#000" });
+        let style = format!(":root {{ --accent: {accent}; --on-accent: {on_it}; }}\n{STYLE}");
+        let icon = ICON.replace("ACCENT", &accent).replace("ON-IT", on_it);
+        let mut pages = Pages { engine, fallback, brand, style, icon, notices: Vec::new() };
         pages.notices = Notice::ALL.iter().map(|notice| pages.draw_notice(*notice)).collect::<Result<_, _>>()?;
         // What would fail for the first visitor fails at the start.
         pages.try_draw("home.html", &Home::default())?;
@@ -233,6 +235,11 @@ impl Pages {
     /// The style of all pages.
     pub fn style(&self) -> &str {
         &self.style
+    }
+
+    /// The picture beside the title, where there is no logo; SVG.
+    pub fn icon(&self) -> &str {
+        &self.icon
     }
 
     /// The logo.

@@ -14,7 +14,7 @@ use super::page::as_html;
 use super::problem::{Invalid, Problem};
 use super::shims::form::{Form, read_form};
 use super::short_urls::Made;
-use super::{Answer, Context, accepts_html, answer};
+use super::{Answer, Context, accepts_html, answer, with};
 use crate::apps::Role;
 use crate::dates;
 use crate::guard::Source;
@@ -68,7 +68,9 @@ impl Context {
 
     fn show_form(&self, status: StatusCode, home: Home) -> Answer {
         let needs_key = !self.desk.keys().is_empty() || self.desk.keys().is_unsure();
-        as_html(status, self.pages().home(&Home { needs_key, ..home }))
+        let page = as_html(status, self.pages().home(&Home { needs_key, ..home }));
+        // With `no-referrer` a browser would say that the form comes from nowhere; only over TLS it says more (`is_foreign`).
+        with(page, header::REFERRER_POLICY, "same-origin")
     }
 
     /// `POST /`

@@ -1,5 +1,6 @@
 //! Pages for people, as hyper sends them, and what they load. The same notices as on the fast way.
 
+use bytes::Bytes;
 use hyper::header;
 use hyper::{Request, StatusCode};
 
@@ -50,14 +51,25 @@ impl Context {
         with(answer(StatusCode::OK, "text/javascript; charset=utf-8", SCRIPT), header::CACHE_CONTROL, KEPT)
     }
 
+    /// `GET /-/icon.svg`
+    pub(super) fn icon(&self) -> Answer {
+        picture("image/svg+xml", self.pages().icon().to_owned())
+    }
+
     /// `GET /-/logo`
     pub(super) fn logo<B>(&self, request: &Request<B>) -> Answer {
-        let Some(logo) = self.pages().logo() else { return self.notice(request, Notice::NotFound) };
-        let answer = answer(StatusCode::OK, logo.kind, logo.bytes.clone());
-        // An SVG that is opened by itself is a page.
-        let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
-        with(with(answer, header::CONTENT_SECURITY_POLICY, policy), header::CACHE_CONTROL, KEPT)
+        match self.pages().logo() {
+            Some(logo) => picture(logo.kind, logo.bytes.clone()),
+            None => self.notice(request, Notice::NotFound),
+        }
     }
+}
+
+fn picture(kind: &'static str, bytes: impl Into<Bytes>) -> Answer {
+    let answer = answer(StatusCode::OK, kind, bytes);
+    // An SVG that is opened by itself is a page.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+    with(with(answer, header::CONTENT_SECURITY_POLICY, policy), header::CACHE_CONTROL, KEPT)
 }
 
 /// Text as it stands in HTML, also between quotes, and in XML.

@@ -45,6 +45,7 @@ impl Context {
             [""] => self.home(&request),
             ["-", "style.css"] => self.style(),
             ["-", "page.js"] => self.script(),
+            ["-", "icon.svg"] => self.icon(),
             ["-", "logo"] => self.logo(&request),
             ["robots.txt"] => self.robots(&request).await,
             ["v4", "shorten"] => self.bitly_shorten(request).await,

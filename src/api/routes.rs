@@ -8,6 +8,7 @@ pub(super) const ROUTES: &[(&str, &str)] = &[
     ("/", "GET, HEAD, POST"),
     ("/-/style.css", "GET, HEAD"),
     ("/-/page.js", "GET, HEAD"),
+    ("/-/icon.svg", "GET, HEAD"),
     ("/-/logo", "GET, HEAD"),
     ("/robots.txt", "GET, HEAD"),
     ("/{shortCode}", "GET, HEAD"),

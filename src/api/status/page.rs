@@ -15,7 +15,7 @@ pub(in crate::api) const STYLE: &str = include_str!("status.css");
 pub(in crate::api) const SCRIPT: &str = include_str!("status.js");
 
 /// What the page may load: nothing from elsewhere, and nothing that stands in it.
-const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The status as a page that renews itself.
 pub(in crate::api) fn page(status: &Value) -> Answer {
@@ -26,7 +26,7 @@ pub(in crate::api) fn page(status: &Value) -> Answer {
 fn render(status: &Value) -> String {
     let mut page = String::from(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>carom: status</title><link rel=\"stylesheet\" href=\"/status.css\"><script src=\"/status.js\" defer></script>\
+         <title>carom: status</title><link rel=\"icon\" href=\"/admin/assets/icon.svg\"><link rel=\"stylesheet\" href=\"/status.css\"><script src=\"/status.js\" defer></script>\
          <noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript></head><body><main>",
     );
     let (state, class) = match (status["ready"].as_bool(), status["draining"].as_bool()) {
