@@ -2,7 +2,7 @@
 
 import { del, get } from "./api.js";
 import { openDialog } from "./dialog.js";
-import { actionButton, badge, button, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
+import { actionButton, badge, button, clipped, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
 import { relative, time } from "./format.js";
 import { toast, toastError } from "./toast.js";
 
@@ -49,9 +49,10 @@ function sessionList(sessions, ends, reload) {
     }
   };
   const rows = sessions.map((one) => row(
-    [outside(one.app), " ", h("code", null, one.keyId)], time(one.since), relative(one.lastSeen),
+    [outside(one.app), " ", h("code", null, one.keyId)],
+    { content: [one.address ?? "unknown", clipped(one.userAgent || "says nothing of itself", "soft")], class: "fluid" }, time(one.since), relative(one.lastSeen),
     one.current ? badge("This one", "good") : actionButton("End", end(`/admin/api/sessions/${encodeURIComponent(one.id)}`, "The session is ended."), { "aria-label": `End the session of ${one.app} since ${one.since}` })));
-  const columns = [{ title: "App and key" }, { title: "Since" }, { title: "Last seen" }, { title: "End", hidden: true }];
+  const columns = [{ title: "App and key" }, { title: "From" }, { title: "Since" }, { title: "Last seen" }, { title: "End", hidden: true }];
   const others = sessions.length > 1;
   return [
     regionTable("Sessions", columns, rows).element,

@@ -80,7 +80,10 @@ fn who_signs_in_has_a_session_until_it_is_ended() {
     assert!(set.starts_with("carom-console=") || set.starts_with(&format!("carom-console-{port}=")), "{set}");
     assert!(set.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{set}");
     // Behind something that speaks TLS.
-    let set = sign_in(&node, &key, "X-Forwarded-Proto: https\r\n").field("set-cookie").unwrap().to_owned();
+    let set = sign_in(&node, &key, "X-Forwarded-Proto: https\r\nUser-Agent: Browser/1 <b>\r\n")
+        .field("set-cookie")
+        .unwrap()
+        .to_owned();
     assert!(set.starts_with("__Host-carom-console=") && set.ends_with("; SameSite=Strict; Secure"), "{set}");
 
     let mut first = SignedIn::new(&node, &key);
@@ -93,6 +96,8 @@ fn who_signs_in_has_a_session_until_it_is_ended() {
     assert_eq!(sessions.len(), 4);
     assert_eq!(sessions.iter().filter(|session| session["current"] == true).count(), 1);
     assert!(!told.to_string().contains(&key), "the key is shown");
+    let others: Vec<_> = sessions.iter().map(|session| (&session["address"], &session["userAgent"])).collect();
+    assert!(others.contains(&(&json!("127.0.0.1"), &json!("Browser/1 <b>"))), "{others:?}");
     // One that is ended, all others, and the own one.
     let of_second = second.get("/admin/api/session").json();
     let of_second = of_second["sessions"].as_array().unwrap().iter().find(|session| session["current"] == true);

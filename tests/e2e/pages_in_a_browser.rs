@@ -53,6 +53,9 @@ fn a_link_is_shortened_without_tls_too() {
     browser.fill("#longUrl", TARGET);
     browser.click("button.button");
     assert_eq!(browser.title(), "Your short link - Go");
+    assert_eq!(browser.value("isSecureContext"), json!(false));
+    browser.click("#copy");
+    wait_until("a word about it", || browser.text("#copied") == "Copied.");
     browser.close();
     node.terminate();
 }

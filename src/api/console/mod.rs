@@ -156,6 +156,8 @@ impl Admitted {
                 "id": session.id,
                 "app": session.app,
                 "keyId": session.key.id(),
+                "address": session.client.address,
+                "userAgent": session.client.user_agent,
                 "since": dates::format(session.since_ms),
                 "lastSeen": dates::format(session.seen_ms),
                 "current": own.is_some_and(|own| own.id == session.id),

@@ -5,6 +5,7 @@
 //! only a page of ours can know.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 
 use crate::apps::key::KeyHash;
 use crate::limits::{SESSION_IDLE_MAX, SESSION_TIME_MAX, SESSIONS_MAX};
@@ -15,6 +16,9 @@ const TOKEN_BYTES: usize = 32;
 /// Random bytes of the name by which a session can be ended.
 const ID_BYTES: usize = 8;
 
+/// What of a browser's description is kept; they have some 120 characters.
+const USER_AGENT_CHARS: usize = 256;
+
 /// A browser that is signed in.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
@@ -24,6 +28,8 @@ pub(super) struct Session {
     pub(super) key: KeyHash,
     /// The app of the key.
     pub(super) app: String,
+    /// What it comes from, so that people know theirs among others.
+    pub(super) client: Client,
     /// What requests that change something must show.
     pub(super) csrf: String,
     /// When it began, in milliseconds since 1970 UTC.
@@ -31,6 +37,23 @@ pub(super) struct Session {
     /// When it was last used, likewise.
     pub(super) seen_ms: u64,
     token: KeyHash,
+}
+
+/// What a browser says of itself when it signs in, and where it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Client {
+    /// Its field `User-Agent`, as much of it as is kept.
+    pub(super) user_agent: String,
+    /// Its address, or that of a proxy in front of us.
+    pub(super) address: Option<IpAddr>,
+}
+
+impl Client {
+    /// Of a field of that content.
+    pub(super) fn new(user_agent: &[u8], address: Option<IpAddr>) -> Client {
+        let user_agent = String::from_utf8_lossy(user_agent).chars().take(USER_AGENT_CHARS).collect();
+        Client { user_agent, address }
+    }
 }
 
 impl Session {
@@ -55,12 +78,19 @@ impl Sessions {
     ///
     /// # Errors
     /// Where the system gives no random bytes.
-    pub(super) fn begin(&self, key: KeyHash, app: &str, now_ms: u64) -> Result<String, getrandom::Error> {
+    pub(super) fn begin(
+        &self,
+        key: KeyHash,
+        app: &str,
+        client: Client,
+        now_ms: u64,
+    ) -> Result<String, getrandom::Error> {
         let token = random_hex::<TOKEN_BYTES>()?;
         let session = Session {
             id: random_hex::<ID_BYTES>()?,
             key,
             app: app.to_owned(),
+            client,
             csrf: random_hex::<TOKEN_BYTES>()?,
             since_ms: now_ms,
             seen_ms: now_ms,
@@ -135,7 +165,7 @@ mod tests {
     #[test]
     fn a_session_ends_when_it_is_left_alone_and_in_any_case() {
         let sessions = Sessions::default();
-        let token = sessions.begin(key("a"), "ops", 1_000).unwrap();
+        let token = sessions.begin(key("a"), "ops", Client::default(), 1_000).unwrap();
         let idle = SESSION_IDLE_MAX.as_millis() as u64;
         assert!(sessions.find(b"other", 1_000).is_none());
         let mut now_ms = 1_000;
@@ -145,14 +175,14 @@ mod tests {
         let lasted = now_ms - 1_000;
         let most = SESSION_TIME_MAX.as_millis() as u64;
         assert!((most..most + idle).contains(&lasted), "{lasted}");
-        let token = sessions.begin(key("a"), "ops", 1_000).unwrap();
+        let token = sessions.begin(key("a"), "ops", Client::default(), 1_000).unwrap();
         assert!(sessions.find(token.as_bytes(), 1_000 + idle).is_none());
     }
 
     #[test]
     fn sessions_can_be_ended_by_name() {
         let sessions = Sessions::default();
-        let tokens = ["a", "b", "c"].map(|name| sessions.begin(key(name), name, 5).unwrap());
+        let tokens = ["a", "b", "c"].map(|name| sessions.begin(key(name), name, Client::default(), 5).unwrap());
         let find = |number: usize| sessions.find(tokens[number].as_bytes(), 6);
         let first = find(0).unwrap();
         assert!(first.is_shown(first.csrf.as_bytes()) && !first.is_shown(find(1).unwrap().csrf.as_bytes()));
@@ -168,11 +198,11 @@ mod tests {
     #[test]
     fn there_are_never_more_than_can_be_kept() {
         let sessions = Sessions::default();
-        let first = sessions.begin(key("a"), "ops", 1).unwrap();
-        let second = sessions.begin(key("a"), "ops", 2).unwrap();
+        let first = sessions.begin(key("a"), "ops", Client::default(), 1).unwrap();
+        let second = sessions.begin(key("a"), "ops", Client::default(), 2).unwrap();
         assert!(sessions.find(first.as_bytes(), 10).is_some());
         for _ in 2..=SESSIONS_MAX {
-            sessions.begin(key("a"), "ops", 10).unwrap();
+            sessions.begin(key("a"), "ops", Client::default(), 10).unwrap();
         }
         assert!(sessions.find(first.as_bytes(), 11).is_some() && sessions.find(second.as_bytes(), 11).is_none());
         assert_eq!(sessions.all(11, |_| true).len(), SESSIONS_MAX);

@@ -13,6 +13,7 @@ use super::super::problem::Problem;
 use super::super::query::{Params, percent_encoded};
 use super::super::shims::form::read_form;
 use super::super::{Answer, Context, empty, with};
+use super::session::Client;
 use super::{Admitted, Console, page};
 use crate::apps::Role;
 use crate::stats::unix_ms;
@@ -127,6 +128,7 @@ impl Context {
             return Problem::forbidden("This form was sent by a page of somebody else.").into_answer();
         }
         let name = cookie_name(&request);
+        let user_agent = request.headers().get(header::USER_AGENT).cloned();
         let (form, source) = match read_form(request).await {
             Ok(read) => read,
             Err(problem) => return problem.into_answer(),
@@ -151,7 +153,9 @@ impl Context {
         };
         let app = context.caller.name().map(|name| name.as_str().to_owned()).unwrap_or_default();
         let hash = context.caller.key().expect("whoever was found among the keys has shown one");
-        match console.sessions.begin(hash, &app, unix_ms()) {
+        let user_agent = user_agent.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
+        let client = Client::new(user_agent, source.map(|source| source.address));
+        match console.sessions.begin(hash, &app, client, unix_ms()) {
             Ok(token) => {
                 tracing::info!(app, key = hash.id(), "signed in at the console");
                 with(go_to(next), header::SET_COOKIE, &cookie(&name, &token))
