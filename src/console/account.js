@@ -2,7 +2,7 @@
 
 import { del, get } from "./api.js";
 import { openDialog } from "./dialog.js";
-import { actionButton, badge, button, clipped, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
+import { actionButton, badge, button, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
 import { relative, time } from "./format.js";
 import { toast, toastError } from "./toast.js";
 
@@ -38,6 +38,16 @@ function showSessions() {
   reload();
 }
 
+const nowrap = (content) => ({ content, class: "nowrap" });
+
+/** What a browser is called, by its `User-Agent`: all of them name others, too, so that the order matters. */
+function browserName(userAgent) {
+  const called = (names) => names.find(([word]) => userAgent.includes(word))?.[1];
+  const browser = called([["Edg/", "Edge"], ["OPR/", "Opera"], ["Firefox/", "Firefox"], ["Chrome/", "Chrome"], ["Safari/", "Safari"]]);
+  const system = called([["Android", "Android"], ["iPhone", "iPhone"], ["iPad", "iPad"], ["Windows", "Windows"], ["Mac OS X", "macOS"], ["CrOS", "ChromeOS"], ["Linux", "Linux"]]);
+  return [browser ?? (userAgent.slice(0, 30) || "unnamed"), system].filter(Boolean).join(", ");
+}
+
 function sessionList(sessions, ends, reload) {
   const end = (path, said) => async () => {
     try {
@@ -49,8 +59,8 @@ function sessionList(sessions, ends, reload) {
     }
   };
   const rows = sessions.map((one) => row(
-    [outside(one.app), " ", h("code", null, one.keyId)],
-    { content: [one.address ?? "unknown", clipped(one.userAgent || "says nothing of itself", "soft")], class: "fluid" }, time(one.since), relative(one.lastSeen),
+    nowrap([outside(one.app), " ", h("code", null, one.keyId)]),
+    nowrap([one.address ?? "unknown", " ", outside(browserName(one.userAgent), { class: "soft", title: one.userAgent })]), nowrap(time(one.since)), nowrap(relative(one.lastSeen)),
     one.current ? badge("This one", "good") : actionButton("End", end(`/admin/api/sessions/${encodeURIComponent(one.id)}`, "The session is ended."), { "aria-label": `End the session of ${one.app} since ${one.since}` })));
   const columns = [{ title: "App and key" }, { title: "From" }, { title: "Since" }, { title: "Last seen" }, { title: "End", hidden: true }];
   const others = sessions.length > 1;
