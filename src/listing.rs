@@ -408,6 +408,15 @@ pub enum ListRequest {
         /// How many.
         count: usize,
     },
+    /// The hosts that sent most visits of any links on these days, both meant and counted from 1970 UTC.
+    Referrers {
+        /// The first of them.
+        from_day: u32,
+        /// The last of them.
+        to_day: u32,
+        /// How many hosts.
+        count: usize,
+    },
 }
 
 impl ListRequest {
@@ -417,7 +426,7 @@ impl ListRequest {
             ListRequest::Links(query) => !query.is_by_index(),
             ListRequest::Tags(query) => query.with_visits,
             ListRequest::Crawlable(_) => false,
-            ListRequest::Counts(_) | ListRequest::Top { .. } => true,
+            ListRequest::Counts(_) | ListRequest::Top { .. } | ListRequest::Referrers { .. } => true,
         }
     }
 }
@@ -433,6 +442,8 @@ pub enum ListAnswer {
     Crawlable(Arc<str>),
     /// How many links each list has; `None` where they are not counted yet.
     Counts(Vec<Option<u64>>),
+    /// Hosts with their visits, the most frequent first.
+    Referrers(Vec<(Box<[u8]>, u64)>),
     /// The list has too many links to sort them in this order.
     TooManyToSort,
     /// The page begins behind what is looked at for one answer.

@@ -150,9 +150,11 @@ pub(super) fn failed(answer: &ListAnswer) -> Problem {
         ListAnswer::Unreadable => {
             Problem::unavailable("The list cannot be read from the store. The log of the node says more.")
         }
-        ListAnswer::Links(_) | ListAnswer::Tags(_) | ListAnswer::Crawlable(_) | ListAnswer::Counts(_) => {
-            Problem::unavailable("The store gave no answer.")
-        }
+        ListAnswer::Links(_)
+        | ListAnswer::Tags(_)
+        | ListAnswer::Crawlable(_)
+        | ListAnswer::Counts(_)
+        | ListAnswer::Referrers(_) => Problem::unavailable("The store gave no answer."),
     }
 }
 

@@ -110,19 +110,19 @@ pub(super) fn describe(history: &History, span: &Span) -> Value {
     }
     let mut referrers = history.all.clone();
     referrers.sort_hosts();
-    let referrers: Vec<Value> = referrers
-        .hosts
-        .iter()
-        .take(HOSTS_MAX)
-        .map(|(host, count)| json!({ "host": String::from_utf8_lossy(host), "total": count }))
-        .collect();
     let summary = VisitsSummary::from(counts);
     json!({
         "summary": summary,
         "perDay": days.into_iter().map(|(ms, counts)| entry(&dates::format(ms)[..10], counts)).collect::<Vec<_>>(),
         "perHour": hours.into_iter().map(|(ms, counts)| entry(&dates::format(ms), counts)).collect::<Vec<_>>(),
-        "referrers": referrers,
+        "referrers": described_hosts(&referrers.hosts),
     })
+}
+
+/// Hosts with their visits, the most frequent of them.
+pub(super) fn described_hosts(hosts: &[(Box<[u8]>, u64)]) -> Vec<Value> {
+    let described = |(host, count): &(Box<[u8]>, u64)| json!({"host": String::from_utf8_lossy(host), "total": count});
+    hosts.iter().take(HOSTS_MAX).map(described).collect()
 }
 
 fn entry(date: &str, Counts { total, bots }: Counts) -> Value {

@@ -69,6 +69,12 @@ impl Subject {
     }
 }
 
+/// The name under which the visits of all links on one day stand once more, for the hosts that sent them on that day. The day is
+/// counted from 1970 UTC. Names of later days come behind those of earlier ones.
+pub fn name_of_day(day: u32) -> Vec<u8> {
+    [&[4][..], &day.to_be_bytes()].concat()
+}
+
 /// The visits of a subject in some time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Row {

@@ -348,6 +348,7 @@ fn the_console_is_told_what_goes_on_and_how_links_are_used() {
     assert_eq!(days.iter().map(|day| day["links"].as_u64().unwrap()).sum::<u64>(), 2);
     let before = browser.get("/admin/api/usage?startDate=2020-01-01&endDate=2020-01-31").json();
     assert_eq!((&before["visits"]["summary"]["total"], &before["links"]["created"]), (&json!(0), &json!(0)));
+    assert_eq!(before["visits"]["referrers"], json!([]));
     assert_eq!((before["links"]["perDay"].as_array().unwrap().len(), &before["links"]["total"]), (31, &json!(2)));
     let wrong = browser.get("/admin/api/usage?startDate=2020-02-01&endDate=2020-01-01").problem(400, "invalid-data");
     assert_eq!(wrong["invalidElements"], json!(["startDate"]));

@@ -14,7 +14,7 @@ use crate::dates::{self, INSTANT_MS_MAX};
 use crate::domains::DomainName;
 use crate::listing::{Filter, ListAnswer, ListRequest};
 use crate::stats::unix_ms;
-use crate::visits::tally::Subject;
+use crate::visits::tally::{HOSTS_MAX, Subject};
 
 const DAY_MS: u64 = 24 * HOUR_MS;
 
@@ -51,12 +51,14 @@ impl Context {
         let span = Span { start_ms, end_ms };
         let all = self.history(Subject::All, "").await?;
         let orphans = self.history(Subject::Orphans, "").await?;
-        let mut notes = vec!["Referrers are those of all time."];
+        let mut notes = Vec::new();
         if end_ms.min(now_ms).saturating_sub(start_ms) > DAYS_MAX * DAY_MS {
-            notes.push("New links are told day by day for the last 400 days of the period.");
+            notes.push("New links and referrers are told for the last 400 days of the period.");
         }
+        let mut of_links = visits::describe(&all, &span);
+        of_links["referrers"] = self.referrers(&span, now_ms).await?.into();
         Ok(json!({
-            "visits": visits::describe(&all, &span),
+            "visits": of_links,
             "orphanVisits": visits::describe(&orphans, &span),
             "links": self.growth(&span, now_ms).await?,
             "topLinks": self.top_links(&span).await?,
@@ -77,6 +79,17 @@ impl Context {
                     json!({"link": describe(link, *counts, self.domains()), "visits": VisitsSummary::from(*counts)})
                 })
                 .collect()),
+            other => Err(failed(&other)),
+        }
+    }
+
+    /// The hosts that sent most visits in a time, of which days count whole.
+    async fn referrers(&self, span: &Span, now_ms: u64) -> Result<Vec<Value>, Problem> {
+        let day = |ms: u64| u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX);
+        let to_day = day(span.end_ms.min(now_ms));
+        let from_day = day(span.start_ms).max(to_day.saturating_sub(DAYS_MAX as u32 - 1));
+        match self.ask_list(ListRequest::Referrers { from_day, to_day, count: HOSTS_MAX }).await? {
+            ListAnswer::Referrers(hosts) => Ok(visits::described_hosts(&hosts)),
             other => Err(failed(&other)),
         }
     }

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -124,6 +124,7 @@ impl Lister {
                 .collect::<Result<_, _>>()
                 .map(ListAnswer::Counts),
             ListRequest::Top { from_hour, to_hour, count } => self.top(*from_hour..*to_hour, *count),
+            ListRequest::Referrers { from_day, to_day, count } => self.referrers(*from_day..=*to_day, *count),
         }
     }
 
@@ -155,6 +156,14 @@ impl Lister {
         }
         let total = links.len() as u64;
         Ok(ListAnswer::Links(ListPage { links, visits, page: 1, total, complete: false, next: None }))
+    }
+
+    /// The hosts that sent most visits on those days.
+    fn referrers(&self, days: RangeInclusive<u32>, count: usize) -> Result<ListAnswer, StoreError> {
+        let mut hosts: Vec<_> = self.setup.visits.referrers(days)?.into_iter().collect();
+        hosts.sort_unstable_by(|(a, many), (b, more)| more.cmp(many).then_with(|| a.cmp(b)));
+        hosts.truncate(count);
+        Ok(ListAnswer::Referrers(hosts))
     }
 
     /// The newest links that crawlers may follow. The list is made anew when there is another such link, or one less.

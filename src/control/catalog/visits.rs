@@ -1,6 +1,7 @@
 //! What lists must know of visits, from whoever counts them.
 
-use std::ops::Range;
+use std::collections::HashMap;
+use std::ops::{Range, RangeInclusive};
 
 use carom_shards::Code;
 
@@ -24,6 +25,14 @@ pub trait Visits: Send + Sync {
         Ok(self.counts(std::slice::from_ref(code))?.first().copied().unwrap_or_default())
     }
 
+    /// The hosts that sent visits of any links on those days, counted from 1970 UTC, and how many.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    fn referrers(&self, _days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
+        Ok(HashMap::new())
+    }
+
     /// The codes of so many links that were followed most, those first that were followed most often; `None` where nobody
     /// keeps them in that order.
     ///
@@ -41,6 +50,10 @@ impl Visits for visits::Visits {
 
     fn counts_within(&self, code: &Code, hours: Range<u32>) -> Result<Counts, StoreError> {
         Ok(self.history(Subject::Link(*code))?.within(hours))
+    }
+
+    fn referrers(&self, days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
+        self.referrers(days)
     }
 
     fn most_visited(&self, count: usize, without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {

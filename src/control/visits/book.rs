@@ -10,9 +10,10 @@
 //!
 //! That a link has ended is in the store before anybody hears of it here, and stays there until the log has it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ use crate::stats::NodeStats;
 use crate::store::links::{Ended, Links, StoreError, TOGETHER, VisitRow};
 use crate::visits::VisitReceiver;
 use crate::visits::history::History;
-use crate::visits::tally::{Counts, Row, Subject, Tally};
+use crate::visits::tally::{Counts, Row, Subject, Tally, name_of_day};
 
 /// Rows that are written at once: a few milliseconds, for which a question waits.
 const FOLD_STEP: usize = 2_000;
@@ -357,6 +358,9 @@ impl Book {
                 value.clear();
                 row.encode(&mut value);
                 batch.put_visits(&subject.name(), (hour, fold.seq), &value);
+                if subject == Subject::All {
+                    batch.put_visits(&name_of_day(hour / 24), (hour, fold.seq), &value);
+                }
             }
         }
         if !batch.is_empty() {
@@ -488,6 +492,27 @@ impl Book {
         }
         history.add(self.hour, &self.fresh.row(&subject));
         Ok(history)
+    }
+
+    /// The hosts that sent visits of any links on those days, counted from 1970 UTC, and how many: of each hour the most frequent.
+    pub(super) fn referrers(&self, days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
+        let mut all = HashMap::new();
+        let mut add = |hosts: Vec<(Box<[u8]>, u64)>| {
+            hosts.into_iter().for_each(|(host, count)| *all.entry(host).or_default() += count);
+        };
+        for row in self.links.visits_between(&name_of_day(*days.start()), &name_of_day(*days.end()))? {
+            if row.place.1 <= self.folded {
+                let mut history = History::default();
+                add_stored(&mut history, &row)?;
+                add(history.all.hosts);
+            }
+        }
+        let folding = self.folds.iter().flat_map(|fold| &fold.tallies).chain(&self.tallies);
+        let counted = folding.map(|(hour, tally)| (*hour, tally)).chain([(self.hour, &self.fresh)]);
+        counted
+            .filter(|(hour, _)| days.contains(&(hour / 24)))
+            .for_each(|(_, tally)| add(tally.row(&Subject::All).hosts));
+        Ok(all)
     }
 
     fn damaged(&self, what: &str) {

@@ -15,7 +15,9 @@ pub mod copies;
 mod leaders;
 mod log;
 
+use std::collections::HashMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -174,6 +176,16 @@ impl Visits {
             self.book().rank(codes.into_iter().zip(counts));
         }
         Ok(self.book().most_visited(count, without_bots))
+    }
+
+    /// The hosts that sent visits of any links on those days, counted from 1970 UTC, and how many.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub fn referrers(&self, days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
+        let mut book = self.book();
+        book.collect(unix_ms());
+        book.referrers(days)
     }
 
     /// Everything that is known of the visits of a subject.

@@ -182,6 +182,16 @@ impl Links {
         self.visits.prefix(prefix).filter_map(|guard| read(guard).transpose()).collect()
     }
 
+    /// The rows of all subjects from one name to another one of the same length, both meant.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn visits_between(&self, first: &[u8], last: &[u8]) -> Result<Vec<VisitRow>, StoreError> {
+        let behind = [last, &[END + 1]].concat();
+        let range = (Bound::Included(first), Bound::Excluded(behind.as_slice()));
+        self.visits.range::<&[u8], _>(range).filter_map(|guard| read(guard).transpose()).collect()
+    }
+
     /// So many rows behind a key at most, of any subjects.
     ///
     /// # Errors

@@ -46,6 +46,19 @@ impl Desk {
     }
 }
 
+impl Desk {
+    /// Every visit here was sent by the same host.
+    fn referrers_are_those_of_their_days(&self) {
+        let all = self.book.history(Subject::All).unwrap();
+        for (day, counts) in &all.days {
+            let hosts = self.book.referrers(*day..=*day).unwrap();
+            assert_eq!(hosts.into_iter().collect::<Vec<_>>(), [(b"a.example"[..].into(), counts.total)], "{day}");
+        }
+        let hosts = self.book.referrers(0..=u32::MAX).unwrap();
+        assert_eq!(hosts.values().sum::<u64>(), all.all.counts.total);
+    }
+}
+
 #[test]
 fn each_visit_counts_once_whenever_the_process_is_killed() {
     let dir = tempfile::tempdir().unwrap();
@@ -62,11 +75,17 @@ fn each_visit_counts_once_whenever_the_process_is_killed() {
             desk.book.write_log();
             desk.book.go_on();
             assert_eq!(desk.total("abc"), expected + 2 * (step + 1));
+            desk.referrers_are_those_of_their_days();
         }
         expected += 2 * (steps + 1);
     }
-    let desk = open(dir.path());
+    let mut desk = open(dir.path());
     assert_eq!(desk.book.history(Subject::All).unwrap().all.counts.total, 2 * expected);
+    assert!(desk.book.history(Subject::All).unwrap().days.len() > 1);
+    desk.referrers_are_those_of_their_days();
+    // Put together or not.
+    (0..20).for_each(|_| desk.book.go_on());
+    desk.referrers_are_those_of_their_days();
 }
 
 #[test]
