@@ -32,6 +32,10 @@ test: packages page-tools rust ## Install what tests need (as root), then run ev
 	@echo 'with faults that can be switched on: a loss of power, and the control that must lose something'
 	cargo test --package carom --features faults --locked --no-fail-fast --lib --test e2e -- fault_tests power_loss
 
+.PHONY: screens
+screens: packages page-tools rust ## Take the pictures of all pages in docs/screens/ anew
+	CAROM_SCREENS="$(CURDIR)/docs/screens" cargo test --package carom --locked --test e2e -- --exact screens::every_page_can_be_looked_at
+
 .PHONY: lint
 lint: rust ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -37,7 +38,7 @@ const ARGUMENTS: [&str; 10] = [
     "--no-first-run",
     "--disable-dev-shm-usage",
     // Browsers trust this machine by its own names as they trust TLS; under this one it is anybody's.
-    "--host-resolver-rules=MAP plain.test 127.0.0.1",
+    "--host-resolver-rules=MAP plain.test 127.0.0.1, MAP acme.example 127.0.0.1",
 ];
 
 /// A browser with one window.
@@ -163,6 +164,12 @@ impl Browser {
     /// Clicks on what a selector means, as a person would: it must be there to be seen.
     pub(crate) fn click(&self, selector: &str) {
         self.post(&format!("{}/click", self.element(selector)), &json!({}));
+    }
+
+    /// What is seen, as a PNG.
+    pub(crate) fn screenshot(&self) -> Vec<u8> {
+        let text = self.get("/screenshot");
+        BASE64_STANDARD.decode(text.as_str().expect("a picture")).expect("WebDriver sends Base64")
     }
 
     /// Types into what a selector means.

@@ -55,6 +55,7 @@ mod residency;
 mod restarts;
 mod reuse;
 mod schema;
+mod screens;
 mod shims;
 mod tls;
 mod urls;

@@ -1,0 +1,192 @@
+//! How every page looks, on a screen and on a phone, in light and dark, of a node that is in use. Each must be loaded, fit and fail in
+//! nothing. With `CAROM_SCREENS` set to a folder, as `make screens` does, the pictures are kept there and plots have time to fill.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::apps;
+use crate::browser::Browser;
+use crate::http::Wire;
+use crate::node::{Node, Setup, free_address, wait_until};
+
+/// What stands in links to the pages of the service.
+const HOST: &str = "acme.example";
+
+const SIZES: [(&str, (u32, u32)); 2] = [("wide", (1280, 860)), ("phone", (390, 844))];
+
+/// How long plots are left to fill where pictures are kept.
+const FILLING: Duration = Duration::from_secs(60);
+
+/// Pages of the console, by the names of their pictures.
+const CONSOLE: [(&str, &str); 9] = [
+    ("links", "links"),
+    ("link", "links/summer"),
+    ("import", "import"),
+    ("usage", "usage"),
+    ("apps", "apps"),
+    ("domains", "domains"),
+    ("lists", "lists"),
+    ("fleet", "fleet"),
+    ("settings", "settings"),
+];
+
+/// Pages for everybody.
+const PUBLIC: [(&str, &str); 4] =
+    [("home", "/"), ("preview", "/summer+"), ("not-found", "/nothing-here"), ("gone", "/gone")];
+
+const TITLES: [&str; 6] =
+    ["Summer sale", "Quarterly report", "Onboarding guide", "Release notes", "Support article", "Newsletter"];
+const TAGS: [&str; 7] = ["2026", "sale", "docs", "mail", "social", "print", "qr"];
+const REFERRERS: [&str; 4] =
+    ["https://news.example/", "https://mail.example/", "https://social.example/", "https://search.example/"];
+
+fn folder() -> Option<PathBuf> {
+    std::env::var_os("CAROM_SCREENS").map(PathBuf::from)
+}
+
+/// A number that looks as if it were drawn; the same each time.
+fn mixed(number: usize) -> usize {
+    number.wrapping_mul(0x9e37_79b9).rotate_left(13).wrapping_mul(0x85eb_ca6b) >> 7
+}
+
+fn demo_link(number: usize) -> Value {
+    let drawn = mixed(number);
+    let tags: Vec<&str> = TAGS
+        .iter()
+        .copied()
+        .filter(|tag| mixed(number + tag.len() * 31 + tag.as_bytes()[0] as usize) % 4 == 0)
+        .collect();
+    let mut link = json!({
+        "longUrl": format!("https://www.example.com/{}/{number}?utm_source=news", ["shop", "docs", "blog", "help"][drawn % 4]),
+        "title": format!("{} {number}", TITLES[drawn / 4 % TITLES.len()]),
+        "tags": tags,
+    });
+    match number % 29 {
+        3 => link["archived"] = json!(true),
+        7 => link["validSince"] = json!("2099-01-01T00:00:00Z"),
+        11 => link["maxVisits"] = json!(100 + drawn % 400),
+        13 | 17 => link["domain"] = json!("go.example.com"),
+        _ => {}
+    }
+    link
+}
+
+/// Makes links, changes one, and follows some.
+fn fill(caller: &mut apps::Caller, node: &Node, host: &str) {
+    (0..300).for_each(|number| _ = caller.create(&demo_link(number)).code());
+    caller.create(&json!({"longUrl": "https://www.example.com/summer", "customSlug": "summer", "title": "Summer sale 2026", "tags": ["sale", "2026"]}));
+    caller.create(&json!({"longUrl": "https://www.example.com/spring", "customSlug": "gone", "validUntil": "2020-01-01T00:00:00Z"}));
+    for change in [
+        json!({"longUrl": "https://www.example.com/summer-2026"}),
+        json!({"title": "Summer sale", "tags": ["sale", "2026", "print"]}),
+    ] {
+        let changed = caller.ask(
+            "PATCH",
+            "/rest/v3/short-urls/summer",
+            "Content-Type: application/json\r\n",
+            &change.to_string(),
+        );
+        assert_eq!(changed.status, 200);
+    }
+    let mut wire = node.wire();
+    (0..400).for_each(|number| follow(&mut wire, host, number));
+}
+
+fn follow(wire: &mut Wire, host: &str, number: usize) {
+    let (referrer, agent) =
+        (REFERRERS[mixed(number) % REFERRERS.len()], if number % 9 == 0 { "Googlebot/2.1" } else { "Mozilla/5.0" });
+    let request = format!("GET /summer HTTP/1.1\r\nHost: {host}\r\nReferer: {referrer}\r\nUser-Agent: {agent}\r\n\r\n");
+    wire.send(request.as_bytes());
+    assert_eq!(wire.reply().status, 302);
+}
+
+/// Looks at the page that is shown, in both sizes and both themes.
+fn look(browser: &Browser, name: &str) {
+    wait_until("a page that is there", || {
+        browser.value("document.querySelector('.loading, .skeleton') === null") == true
+    });
+    assert_eq!(browser.value("document.querySelector('.state.bad')?.innerText ?? null"), Value::Null, "{name}");
+    for (size_name, size) in SIZES {
+        browser.resize(size);
+        browser.fits();
+        for theme in ["light", "dark"] {
+            browser.prefer(theme);
+            // Plots are drawn anew in the colours of the theme.
+            browser.value(
+                "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))",
+            );
+            let picture = browser.screenshot();
+            assert!(picture.starts_with(b"\x89PNG"), "{name}");
+            if let Some(folder) = folder() {
+                std::fs::write(folder.join(format!("{name}-{size_name}-{theme}.png")), picture).unwrap();
+            }
+        }
+    }
+    browser.resize(SIZES[0].1);
+}
+
+#[test]
+fn every_page_can_be_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let public = free_address();
+    let host = format!("{HOST}:{}", public.port());
+    let setup = Setup::new(dir.path())
+        .argument("--listen")
+        .argument(public.to_string())
+        .env("CAROM_BASE_URL", &format!("http://{host}"))
+        .env("CAROM_DOMAINS_SERVE", "https://go.example.com,https://s.example.org")
+        .env("CAROM_BLOCK_HOSTS", "*.phishing.example,evil.example")
+        .env("CAROM_PAGES_TITLE", "Acme links")
+        .env("CAROM_PAGES_ACCENT", "#0b57d0");
+    let key = apps::key(&setup, "ops", "admin");
+    apps::key(&setup, "newsletter", "write-own");
+    let node = setup.start();
+    let mut caller = apps::Caller::new(&node, &key);
+    wait_until("the key", || caller.is_known(&node));
+    fill(&mut caller, &node, &host);
+
+    let mut browser = Browser::open();
+    for complaint in ["status of 404", "status of 410"] {
+        browser.expect(complaint);
+    }
+    let console = |page: &str| format!("http://{}/admin/{page}", node.admin);
+    browser.go(&console(""));
+    look(&browser, "sign-in");
+    browser.fill("#key", &key);
+    browser.click("button.button");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut wire = node.wire();
+            (0..).take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(|number| follow(&mut wire, &host, number));
+        });
+        wait_until("what goes on", || browser.value("document.querySelector('.plot-picture canvas') !== null") == true);
+        std::thread::sleep(folder().map_or(Duration::ZERO, |_| FILLING));
+        look(&browser, "now");
+        is_over.store(true, Ordering::Relaxed);
+    });
+    for (name, page) in CONSOLE {
+        browser.go(&console(page));
+        wait_until("a heading", || browser.value("document.querySelector('main h1') !== null") == true);
+        look(&browser, name);
+    }
+    browser.click("#account button:first-child");
+    wait_until("sessions", || browser.value("document.querySelector('dialog tbody tr') !== null") == true);
+    look(&browser, "sessions");
+    browser.go(&format!("http://{}/status", node.admin));
+    look(&browser, "status");
+    for (name, path) in PUBLIC {
+        browser.go(&format!("http://{host}{path}"));
+        look(&browser, name);
+    }
+    browser.go(&format!("http://{host}/"));
+    browser.fill("#longUrl", "https://www.example.com/a/very/long/way?to=go");
+    browser.fill("#key", &key);
+    browser.click("button.button");
+    look(&browser, "result");
+    browser.close();
+    node.terminate();
+}
