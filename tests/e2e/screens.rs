@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::apps;
 use crate::browser::Browser;
 use crate::http::Wire;
-use crate::node::{Node, Setup, free_address, wait_until};
+use crate::node::{Setup, free_address, wait_until};
 
 /// What stands in links to the pages of the service.
 const HOST: &str = "acme.example";
@@ -47,22 +47,21 @@ fn folder() -> Option<PathBuf> {
     std::env::var_os("CAROM_SCREENS").map(PathBuf::from)
 }
 
-/// A number that looks as if it were drawn; the same each time.
+/// A number that looks as if it were drawn; the same each time (SplitMix64, Steele, Lea and Flood 2014).
 fn mixed(number: usize) -> usize {
-    number.wrapping_mul(0x9e37_79b9).rotate_left(13).wrapping_mul(0x85eb_ca6b) >> 7
+    let mut mixed = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed >> 33) as usize
 }
 
 fn demo_link(number: usize) -> Value {
     let drawn = mixed(number);
-    let tags: Vec<&str> = TAGS
-        .iter()
-        .copied()
-        .filter(|tag| mixed(number + tag.len() * 31 + tag.as_bytes()[0] as usize) % 4 == 0)
-        .collect();
+    let tags = TAGS.iter().enumerate().filter(|(at, _)| mixed(number * TAGS.len() + at).is_multiple_of(4));
     let mut link = json!({
         "longUrl": format!("https://www.example.com/{}/{number}?utm_source=news", ["shop", "docs", "blog", "help"][drawn % 4]),
         "title": format!("{} {number}", TITLES[drawn / 4 % TITLES.len()]),
-        "tags": tags,
+        "tags": tags.map(|(_, tag)| *tag).collect::<Vec<_>>(),
     });
     match number % 29 {
         3 => link["archived"] = json!(true),
@@ -74,31 +73,40 @@ fn demo_link(number: usize) -> Value {
     link
 }
 
-/// Makes links, changes one, and follows some.
-fn fill(caller: &mut apps::Caller, node: &Node, host: &str) {
-    (0..300).for_each(|number| _ = caller.create(&demo_link(number)).code());
-    caller.create(&json!({"longUrl": "https://www.example.com/summer", "customSlug": "summer", "title": "Summer sale 2026", "tags": ["sale", "2026"]}));
-    caller.create(&json!({"longUrl": "https://www.example.com/spring", "customSlug": "gone", "validUntil": "2020-01-01T00:00:00Z"}));
+/// Makes links, and changes one of them. Returns the codes of those that can be followed at the default domain.
+fn fill(caller: &mut apps::Caller) -> Vec<String> {
+    let mut codes = vec!["summer".to_owned()];
+    let plain = |number: usize| ![3, 7, 11, 13, 17].contains(&(number % 29));
+    for number in 0..300 {
+        let code = caller.create(&demo_link(number)).code();
+        codes.extend(Some(code).filter(|_| plain(number)));
+    }
+    for link in [
+        json!({"longUrl": "https://www.example.com/spring", "customSlug": "gone", "archived": true}),
+        json!({"longUrl": "https://www.example.com/summer", "customSlug": "summer", "title": "Summer sale 2026", "tags": ["sale", "2026"]}),
+    ] {
+        caller.create(&link).code();
+    }
     for change in [
         json!({"longUrl": "https://www.example.com/summer-2026"}),
         json!({"title": "Summer sale", "tags": ["sale", "2026", "print"]}),
     ] {
-        let changed = caller.ask(
-            "PATCH",
-            "/rest/v3/short-urls/summer",
-            "Content-Type: application/json\r\n",
-            &change.to_string(),
-        );
-        assert_eq!(changed.status, 200);
+        let fields = "Content-Type: application/json\r\n";
+        assert_eq!(caller.ask("PATCH", "/rest/v3/short-urls/summer", fields, &change.to_string()).status, 200);
     }
-    let mut wire = node.wire();
-    (0..400).for_each(|number| follow(&mut wire, host, number));
+    codes
 }
 
-fn follow(wire: &mut Wire, host: &str, number: usize) {
-    let (referrer, agent) =
-        (REFERRERS[mixed(number) % REFERRERS.len()], if number % 9 == 0 { "Googlebot/2.1" } else { "Mozilla/5.0" });
-    let request = format!("GET /summer HTTP/1.1\r\nHost: {host}\r\nReferer: {referrer}\r\nUser-Agent: {agent}\r\n\r\n");
+/// Follows one of these links, the first ones more often than the others.
+fn follow(wire: &mut Wire, host: &str, codes: &[String], number: usize) {
+    let drawn = mixed(number);
+    let code = &codes[(drawn % codes.len()) * (drawn / 1_000 % codes.len()) * (drawn / 1_000_000 % codes.len())
+        / codes.len().pow(2)];
+    let (referrer, agent) = (
+        REFERRERS[drawn % 10 * (drawn / 7 % 10) / 25],
+        if number.is_multiple_of(9) { "Googlebot/2.1" } else { "Mozilla/5.0" },
+    );
+    let request = format!("GET /{code} HTTP/1.1\r\nHost: {host}\r\nReferer: {referrer}\r\nUser-Agent: {agent}\r\n\r\n");
     wire.send(request.as_bytes());
     assert_eq!(wire.reply().status, 302);
 }
@@ -146,7 +154,9 @@ fn every_page_can_be_looked_at() {
     let node = setup.start();
     let mut caller = apps::Caller::new(&node, &key);
     wait_until("the key", || caller.is_known(&node));
-    fill(&mut caller, &node, &host);
+    let codes = fill(&mut caller);
+    let mut wire = node.wire();
+    (0..400).for_each(|number| follow(&mut wire, &host, &codes, number));
 
     let mut browser = Browser::open();
     for complaint in ["status of 404", "status of 410"] {
@@ -160,8 +170,9 @@ fn every_page_can_be_looked_at() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut wire = node.wire();
-            (0..).take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(|number| follow(&mut wire, &host, number));
+            (0..)
+                .take_while(|_| !is_over.load(Ordering::Relaxed))
+                .for_each(|number| follow(&mut wire, &host, &codes, number));
         });
         wait_until("what goes on", || browser.value("document.querySelector('.plot-picture canvas') !== null") == true);
         std::thread::sleep(folder().map_or(Duration::ZERO, |_| FILLING));
