@@ -43,6 +43,9 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
     })
 }
 
+/// What proxies say of those whose requests they pass on.
+const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+
 impl Context {
     /// Whether a browser that asks was led here by its user. A page of somebody else can make it ask, under a name of theirs that
     /// leads to this address, or across origins; then the host or the origin is foreign.
@@ -64,10 +67,16 @@ impl Context {
         }
     }
 
+    /// Whether a request needs no key here: it comes from this machine, and nobody has passed it on from another one.
+    pub(super) fn is_trusted<B>(&self, request: &Request<B>) -> bool {
+        let is_passed_on = FORWARDED.iter().any(|name| request.headers().contains_key(*name));
+        self.site.trusts_admin && !is_passed_on
+    }
+
     /// Whether whoever asks may see how the node is, and manage apps: on loopback everybody, unless a key is asked for there too;
     /// elsewhere who shows a key for it, or is signed in at the console.
     fn may_manage<B>(&self, console: &Console, request: &Request<B>) -> Result<(), Problem> {
-        match self.site.trusts_admin {
+        match self.is_trusted(request) {
             true => Ok(()),
             false => self.admit(console, request).map(|_| ()),
         }

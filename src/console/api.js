@@ -61,7 +61,12 @@ export async function errorOf(response) {
 }
 
 /** To the sign-in page, and from there back to here. Never resolves: the page is left. */
-export function signIn() {
+export async function signIn() {
+  // A key that is shown once stays until it was copied: the first one of a node ends what was open to all.
+  const shown = document.querySelector("dialog[open] .secret")?.closest("dialog");
+  if (shown) {
+    await new Promise((resolve) => shown.addEventListener("close", resolve, { once: true }));
+  }
   location.assign(`/admin/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
   return new Promise(() => {});
 }

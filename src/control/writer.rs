@@ -231,12 +231,10 @@ impl Writer {
         let gone = writes.limited.iter().filter(|(_, is_over)| *is_over);
         gone.for_each(|(code, _)| batch.remove_allowance(code));
         ended.iter().for_each(|ended| batch.end_visits(ended));
-        for (number, (code, edit)) in (unix_nanos()..).zip(&writes.edits) {
-            // A link that nobody can tell the history of can still be changed.
-            if let Err(error) = self.setup.links.add_edit(&mut batch, code, number, edit) {
-                self.setup.stats.store_errors.add_shared(1);
-                tracing::error!(%error, %code, "a change is not noted: what was noted of the link before cannot be read");
-            }
+        // A link that nobody can tell the history of can still be changed.
+        if let Err(error) = self.setup.links.add_edits(&mut batch, unix_nanos(), &writes.edits) {
+            self.setup.stats.store_errors.add_shared(1);
+            tracing::error!(%error, "changes are not noted: what was noted of their links before cannot be read");
         }
         for (of, due, is_there) in &writes.ends {
             if *is_there { batch.set_due(*of, due) } else { batch.remove_due(*of, due) }

@@ -114,7 +114,7 @@ fn follow(wire: &mut Wire, host: &str, codes: &[String], number: usize) {
 /// Looks at the page that is shown, in both sizes and both themes.
 fn look(browser: &Browser, name: &str) {
     wait_until("a page that is there", || {
-        browser.value("document.querySelector('.loading, .skeleton') === null") == true
+        browser.value("document.querySelector('.loading, .skeleton, [aria-busy=true]') === null") == true
     });
     assert_eq!(browser.value("document.querySelector('.state.bad')?.innerText ?? null"), Value::Null, "{name}");
     for (size_name, size) in SIZES {

@@ -138,6 +138,12 @@ impl Sessions {
         all.len() < before
     }
 
+    /// Ends the session of a token, if it is of one.
+    pub(super) fn end_of_token(&self, token: &[u8]) {
+        let token = KeyHash::of(token);
+        self.0.borrow_mut().retain(|session| !session.token.is(token));
+    }
+
     /// Ends all but that one.
     pub(super) fn end_others(&self, id: &str) {
         self.0.borrow_mut().retain(|session| session.id == id);

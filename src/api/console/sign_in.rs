@@ -34,6 +34,10 @@ const PROTOCOL_FIELD: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const NO_KEYS: &str =
     "There are no API keys yet. Make one on the server, with “carom app add ops --role admin”, and sign in with it.";
 
+/// Said where it is not known whether there are keys.
+const UNSURE: &str =
+    "It is not known yet which keys there are: Redis, which has them, cannot be reached. Try again in a minute.";
+
 /// The tokens that a request brings. A host may have set several cookies of that name, for other ports.
 pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let cookies = headers.get_all(header::COOKIE).iter().flat_map(|field| field.as_bytes().split(|&byte| byte == b';'));
@@ -98,8 +102,11 @@ impl Context {
 
     fn draw_sign_in(&self, status: StatusCode, next: &str, wrong: Option<&str>) -> Answer {
         let title = escaped(self.pages().title());
-        let hint =
-            if self.desk.keys().is_empty() { format!("<p class=\"notice\">{NO_KEYS}</p>") } else { String::new() };
+        let hint = if self.desk.keys().is_empty() && !self.desk.keys().is_unsure() {
+            format!("<p class=\"notice\">{NO_KEYS}</p>")
+        } else {
+            String::new()
+        };
         let (state, error) = match wrong {
             Some(wrong) => (
                 " aria-invalid=\"true\" aria-describedby=\"key-error\"",
@@ -128,6 +135,8 @@ impl Context {
             return Problem::forbidden("This form was sent by a page of somebody else.").into_answer();
         }
         let name = cookie_name(&request);
+        let is_trusted = self.is_trusted(&request);
+        let earlier: Vec<Vec<u8>> = tokens(request.headers()).map(<[u8]>::to_vec).collect();
         let user_agent = request.headers().get(header::USER_AGENT).cloned();
         let (form, source) = match read_form(request).await {
             Ok(read) => read,
@@ -136,8 +145,11 @@ impl Context {
         let next = next_of(form.get("next"));
         let key = form.get("key").trim();
         if self.desk.keys().is_empty() {
-            let is_open = self.site.trusts_admin && !self.desk.keys().is_unsure();
-            return if is_open { go_to(next) } else { self.draw_sign_in(StatusCode::UNAUTHORIZED, next, None) };
+            return match (self.desk.keys().is_unsure(), is_trusted) {
+                (true, _) => self.draw_sign_in(StatusCode::SERVICE_UNAVAILABLE, next, Some(UNSURE)),
+                (false, true) => go_to(next),
+                (false, false) => self.draw_sign_in(StatusCode::UNAUTHORIZED, next, None),
+            };
         }
         let known = self.identify(Some(key.as_bytes()), source, None);
         let known = known.and_then(|context| context.caller.needs_all(Role::Admin).map(|()| context));
@@ -157,6 +169,8 @@ impl Context {
         let client = Client::new(user_agent, source.map(|source| source.address));
         match console.sessions.begin(hash, &app, client, unix_ms()) {
             Ok(token) => {
+                // A browser has one session, whatever ways lead it here: of two cookies it would not be clear which one counts.
+                earlier.iter().for_each(|token| console.sessions.end_of_token(token));
                 tracing::info!(app, key = hash.id(), "signed in at the console");
                 with(go_to(next), header::SET_COOKIE, &cookie(&name, &token))
             }

@@ -1,6 +1,7 @@
 //! What was done to links, as it is stored: under the code, by the instant in nanoseconds since 1970 UTC. What an entry says is not
 //! known here.
 
+use std::collections::HashMap;
 use std::ops::Bound;
 
 use carom_shards::Code;
@@ -34,20 +35,28 @@ pub(super) fn is_sound(key: &[u8], value: &[u8]) -> bool {
 }
 
 impl Links {
-    /// Adds what was done to the link of a code. Of very many changes the oldest go.
+    /// Adds what was done to links, in that order and from an instant on, a nanosecond for each. Of very many changes of one link the
+    /// oldest go.
     ///
     /// # Errors
     /// Where it cannot be read what is there.
-    pub fn add_edit(&self, batch: &mut Batch, code: &Code, nanos: u64, edit: &Edit) -> Result<(), StoreError> {
-        let prefix = prefix(code);
-        let mut keys = Vec::new();
-        for guard in self.history.prefix(&prefix) {
-            keys.push(guard.key()?);
+    pub fn add_edits(&self, batch: &mut Batch, nanos: u64, edits: &[(Code, Edit)]) -> Result<(), StoreError> {
+        let mut of_codes: HashMap<Code, Vec<(u64, &Edit)>> = HashMap::new();
+        for (nanos, (code, edit)) in (nanos..).zip(edits) {
+            of_codes.entry(*code).or_default().push((nanos, edit));
         }
-        let too_many = (keys.len() + 1).saturating_sub(EDITS_KEPT);
-        keys.drain(..too_many).for_each(|key| batch.inner.remove(&self.history, key));
-        let key = [&prefix[..], &nanos.to_be_bytes()].concat();
-        batch.inner.insert(&self.history, key, edit.encode());
+        for (code, mut fresh) in of_codes {
+            fresh.drain(..fresh.len().saturating_sub(EDITS_KEPT));
+            let prefix = prefix(&code);
+            // The newest first, and no more of them than there can be: behind them lies what was removed, and nobody has tidied up yet.
+            let there = self.history.prefix(&prefix).rev().take(EDITS_KEPT);
+            for guard in there.skip(EDITS_KEPT - fresh.len()) {
+                batch.inner.remove(&self.history, guard.key()?);
+            }
+            for (nanos, edit) in fresh {
+                batch.inner.insert(&self.history, [&prefix[..], &nanos.to_be_bytes()].concat(), edit.encode());
+            }
+        }
         Ok(())
     }
 
@@ -57,7 +66,7 @@ impl Links {
     /// Where it cannot be read.
     pub fn edits_of(&self, code: &Code) -> Result<Vec<Edit>, StoreError> {
         let mut edits = Vec::new();
-        for guard in self.history.prefix(prefix(code)).rev() {
+        for guard in self.history.prefix(prefix(code)).rev().take(EDITS_KEPT) {
             let (key, value) = guard.into_inner()?;
             let edit = Edit::decode(&value).filter(|_| instant_of(&key).is_some());
             edits.push(edit.ok_or_else(|| StoreError::Damaged(format!("history: {}", key.escape_ascii())))?);
@@ -102,7 +111,7 @@ mod tests {
         let add = |code: &str, nanos: u64| {
             let mut batch = links.batch();
             let code = Code::parse(code.as_bytes()).unwrap();
-            links.add_edit(&mut batch, &code, nanos, &edit(nanos * 1_000)).unwrap();
+            links.add_edits(&mut batch, nanos, &[(code, edit(nanos * 1_000))]).unwrap();
             links.commit(batch).unwrap();
         };
         let of = |code: &str| links.edits_of(&Code::parse(code.as_bytes()).unwrap()).unwrap();
@@ -111,6 +120,22 @@ mod tests {
         add("abc", 1);
         assert_eq!((of("ab").len(), of("abc").len(), of("a").len()), (EDITS_KEPT, 1, 0));
         assert_eq!(of("ab")[0], edit((most + 4) * 1_000));
+        // However many at once, no more stay.
+        let code = Code::parse(b"b").unwrap();
+        for (nanos, at_once) in [(1, 60), (100, 3), (200, 3), (300, 70), (400, 1)] {
+            let edits: Vec<_> = (0..at_once).map(|number| (code, edit((nanos + number) * 1_000))).collect();
+            let mut batch = links.batch();
+            links.add_edits(&mut batch, nanos, &edits).unwrap();
+            links.commit(batch).unwrap();
+            assert_eq!(
+                links.history.prefix(prefix(&code)).count(),
+                if nanos == 1 { 60 } else { EDITS_KEPT.min(63 + nanos as usize - 100) }
+            );
+            assert_eq!(of("b")[0], edits.last().unwrap().1);
+        }
+        let mut batch = links.batch();
+        links.history.prefix(prefix(&code)).for_each(|guard| batch.inner.remove(&links.history, guard.key().unwrap()));
+        links.commit(batch).unwrap();
         let (mut behind, mut steps) = (Vec::new(), 0);
         while let Some(last) = links.forget_edits(&behind, 7, most).unwrap() {
             (behind, steps) = (last, steps + 1);
