@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::{SignedDuration, Timestamp};
 
 /// The last instant of the year 9999, in milliseconds since 1970 UTC.
 pub const INSTANT_MS_MAX: u64 = 253_402_300_799_999;
@@ -43,19 +44,19 @@ pub fn parse(text: &str) -> Result<u64, DateError> {
     if text.contains('[') {
         return Err(DateError::Unreadable);
     }
-    let instant: Timestamp = text
-        .parse()
-        .map_err(|_| if looks_like_a_date(text) { DateError::OutOfRange } else { DateError::Unreadable })?;
-    let ms = instant.as_millisecond();
+    let ms = match text.parse::<Timestamp>() {
+        Ok(instant) => instant.as_millisecond(),
+        Err(_) => years_earlier(text).ok_or(DateError::Unreadable)?.as_millisecond() + CYCLE_MS,
+    };
     u64::try_from(ms).ok().filter(|&ms| ms <= INSTANT_MS_MAX).ok_or(DateError::OutOfRange)
 }
 
-/// Whether the library may have refused a text for its year alone: `9999-12-31T23:59:59-10:00` is beyond its range.
-fn looks_like_a_date(text: &str) -> bool {
-    text.starts_with("9999-12-31T") && text.is_ascii() && {
-        let in_range = text.replacen("9999", "9996", 1);
-        in_range.parse::<Timestamp>().is_ok()
-    }
+/// 400 years, after which all dates are the same again, in milliseconds.
+const CYCLE_MS: i64 = 146_097 * 86_400_000;
+
+/// The date of a text 400 years before: the library's range ends a day before ours, so that every offset fits into it.
+fn years_earlier(text: &str) -> Option<Timestamp> {
+    text.strip_prefix("9999").and_then(|rest| format!("9599{rest}").parse().ok())
 }
 
 /// The form that [`format`] writes without milliseconds, in UTC, which is what an import is full of.
@@ -94,10 +95,15 @@ fn days_to(year: u64, month: u64, day: u64) -> u64 {
     era * 146_097 + era_year * 365 + era_year / 4 - era_year / 100 + year_day - 719_468
 }
 
-/// A second since 1970 UTC in the form that the conversions of strftime say. Later ones than [`INSTANT_MS_MAX`] are written as 1970.
+/// 1970.
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
+/// A second since 1970 UTC in the form that the conversions of strftime say. Later ones than [`INSTANT_MS_MAX`] are written as that.
 pub fn format_as(second: u64, form: &str) -> String {
-    let instant = i64::try_from(second).ok().and_then(|second| Timestamp::from_second(second).ok());
-    instant.unwrap_or_default().strftime(form).to_string()
+    let second = second.min(INSTANT_MS_MAX / 1_000) as i64;
+    // Without a zone, since for the library's instants the last day of 9999 is too late.
+    let instant = EPOCH.checked_add(SignedDuration::from_secs(second)).unwrap_or(DateTime::MAX);
+    instant.strftime(form).to_string()
 }
 
 /// An instant in UTC, with milliseconds only where there are some. Later ones than [`INSTANT_MS_MAX`], which no client can
@@ -156,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn dates_round_trip(ms in 0..=LAST_SURE_MS) {
+        fn dates_round_trip(ms in 0..=INSTANT_MS_MAX) {
             prop_assert_eq!(parse(&format(ms)), Ok(ms));
             let whole = ms / 1_000 * 1_000;
             prop_assert_eq!(parse_plain(format(whole).as_bytes()), Some(whole));
@@ -180,9 +186,6 @@ mod tests {
             prop_assert_eq!(parse_plain(text.as_bytes()), library, "{}", text);
         }
     }
-
-    /// The library's own range ends a day before ours, so that every offset fits.
-    const LAST_SURE_MS: u64 = 253_402_207_200_999;
 
     #[test]
     fn offsets_count_and_are_needed() {
@@ -208,6 +211,11 @@ mod tests {
         assert_eq!(parse("1969-12-31T23:59:59+00:00"), Err(DateError::OutOfRange));
         assert_eq!(parse("1970-01-01T00:59:59+01:00"), Err(DateError::OutOfRange));
         assert_eq!(parse("9999-12-31T23:59:59-10:00"), Err(DateError::OutOfRange));
+        assert_eq!(parse("9999-12-31T23:59:59.999Z"), Ok(INSTANT_MS_MAX));
+        assert_eq!(parse("9999-12-31T14:00:00-09:59"), Ok(INSTANT_MS_MAX - 59_999));
+        assert_eq!(format_as(INSTANT_MS_MAX / 1_000, "%-d %B %Y, %H:%M"), "31 December 9999, 23:59");
+        assert_eq!(format_as(u64::MAX, "%Y"), "9999");
+        assert_eq!(format_as(1_767_323_045, "%Y-%m-%d %H:%M:%S"), "2026-01-02 03:04:05");
         assert_eq!(parse("9999-12-31T23:59:59+00:00"), Ok(INSTANT_MS_MAX - 999));
     }
 

@@ -79,6 +79,16 @@ impl Edit {
         value.is_object().then_some(Edit(value))
     }
 
+    /// When it was, in milliseconds since 1970 UTC.
+    pub fn at_ms(&self) -> u64 {
+        self.0["at"].as_str().and_then(|at| dates::parse(at).ok()).unwrap_or_default()
+    }
+
+    /// Whether the link ended with it.
+    pub fn is_end(&self) -> bool {
+        self.0["what"] == "deleted"
+    }
+
     /// As the console tells it.
     pub fn into_json(self) -> Value {
         self.0

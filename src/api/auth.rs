@@ -8,6 +8,7 @@ use std::time::Duration;
 use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Request};
 
+use super::console::SessionEnd;
 use super::problem::Problem;
 use super::{Answer, Context, status, with};
 use crate::apps::key::KeyHash;
@@ -49,6 +50,8 @@ pub(super) struct Caller {
     meant: Option<DomainName>,
     /// The key that it has shown.
     key: Option<KeyHash>,
+    /// Whether its session at the console is over, if it has one.
+    session: Option<SessionEnd>,
     /// What it says of its own version.
     pub(super) version: Option<String>,
 }
@@ -56,7 +59,8 @@ pub(super) struct Caller {
 impl Caller {
     /// Whoever it is, may do everything: where nobody has a key.
     pub(super) fn everybody() -> Caller {
-        Caller { app: None, role: Role::Admin, creates: 0, domains: None, meant: None, key: None, version: None }
+        let (app, domains, meant, key, session, version) = Default::default();
+        Caller { app, role: Role::Admin, creates: 0, domains, meant, key, session, version }
     }
 
     /// Whose links it may see.
@@ -89,6 +93,11 @@ impl Caller {
     /// The name of the app.
     pub(super) fn name(&self) -> Option<&AppName> {
         self.app.as_ref().map(|app| &app.name)
+    }
+
+    /// The same caller, until its session at the console is over.
+    pub(super) fn within(&self, session: SessionEnd) -> Caller {
+        Caller { session: Some(session), ..self.clone() }
     }
 
     /// The same caller, who means that domain where none is named, if it may use it.
@@ -147,6 +156,15 @@ impl Caller {
 }
 
 impl Context {
+    /// The same for whoever sends a request to the public listener.
+    ///
+    /// # Errors
+    /// Those of [`Context::authenticate`], and 403 for the pages of others while no key is asked for.
+    pub(super) fn admit_to_api<B>(&self, request: &Request<B>) -> Result<Context, Problem> {
+        self.must_not_be_lured(request)?;
+        self.authenticate(request)
+    }
+
     /// The same for whoever sends a request.
     ///
     /// # Errors
@@ -198,7 +216,7 @@ impl Context {
         let key = Some(entry.hash);
         let (app, role, domains) = (Some(Arc::clone(app)), entry.role, entry.domains.clone());
         let meant = domains.as_ref().and_then(KeyDomains::meant).cloned();
-        let caller = Caller { app, role, creates, domains, meant, key, version };
+        let caller = Caller { app, role, creates, domains, meant, key, session: None, version };
         Context { caller: Rc::new(caller), ..self.clone() }
     }
 }
@@ -213,6 +231,9 @@ impl Context {
     /// Whether the caller is still who it was when its request began: such as make or tell many links may take hours.
     pub(super) fn still_holds(&self) -> bool {
         let keys = self.desk.keys();
+        if self.caller.session.as_ref().is_some_and(SessionEnd::has_come) {
+            return false;
+        }
         match self.caller.key {
             Some(hash) => keys.find_hash(hash, unix_ms()).is_some(),
             None => keys.is_empty() && !keys.is_unsure(),

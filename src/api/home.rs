@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderValue};
+use hyper::header;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
+use super::browser::is_foreign;
 use super::create::Create;
-use super::domains::{host_of, lead_to};
+use super::domains::lead_to;
 use super::page::as_html;
 use super::problem::{Invalid, Problem};
 use super::shims::form::{Form, read_form};
@@ -18,7 +19,7 @@ use super::{Answer, Context, accepts_html, answer, with};
 use crate::apps::Role;
 use crate::dates;
 use crate::guard::Source;
-use crate::pages::{self, FORM_FIELDS, Home, Notice};
+use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home, Notice};
 
 /// How instants are shown to people.
 const DAY_AND_TIME: &str = "%-d %B %Y, %H:%M UTC";
@@ -83,28 +84,33 @@ impl Context {
             let home = Home { problem: Some(FOREIGN.to_owned()), ..Home::default() };
             return self.show_form(StatusCode::FORBIDDEN, home);
         }
+        let is_browser = accepts_html(&request);
         let (form, source) = match read_form(request).await {
             Ok(read) => read,
+            Err(problem) if is_browser => return self.show_again(&Form::default(), problem.into()),
             Err(problem) => return problem.into_answer(),
         };
         let caller = self.caller.meaning(self.domains().label_at(place));
         let context = Context { caller: Rc::new(caller), ..self.clone() };
         match context.try_by_hand(&form, source).await {
             Ok(Made { link, counts, .. }) => {
-                let base_url = self.domains().base_url_of(link.labels.domain.as_ref());
+                let domain = link.labels.domain.as_ref();
+                let base_url = self.domains().base_url_of(domain);
                 let code = link.code.as_slug().to_string();
-                as_html(
-                    StatusCode::OK,
-                    self.pages().made(&pages::Made {
-                        short_url: format!("{base_url}/{code}"),
-                        path: format!("/{code}"),
-                        code,
-                        target: link.target.to_string(),
-                        ends: link.policy.valid_until_ms.map(shown),
-                        visits: counts.unwrap_or_default().total,
-                        most_visits: link.policy.max_visits.map(std::num::NonZeroU32::get),
-                    }),
-                )
+                // A key may be for other domains than the one that was asked.
+                let elsewhere = if domain == self.domains().label_at(place).as_ref() { "" } else { &*base_url };
+                let page = self.pages().made(&pages::Made {
+                    short_url: format!("{base_url}/{code}"),
+                    path: format!("{elsewhere}/{code}"),
+                    code,
+                    target: link.target.to_string(),
+                    ends: link.policy.valid_until_ms.map(shown),
+                    visits: counts.unwrap_or_default().total,
+                    most_visits: link.policy.max_visits.map(std::num::NonZeroU32::get),
+                });
+                let sources = ["img-src 'self'", elsewhere].join(" ");
+                let policy = CONTENT_SECURITY_POLICY.replace("img-src 'self'", sources.trim_end());
+                with(as_html(StatusCode::OK, page), header::CONTENT_SECURITY_POLICY, &policy)
             }
             Err(refusal) => self.show_again(&form, refusal),
         }
@@ -125,7 +131,8 @@ impl Context {
     fn show_again(&self, form: &Form, refusal: Refusal) -> Answer {
         let values = FORM_FIELDS.iter().map(|(name, _)| ((*name).to_owned(), form.get(name).to_owned())).collect();
         let (mut errors, mut problem) = (BTreeMap::new(), None);
-        let status = match refusal {
+        let is_open = FORM_FIELDS.iter().any(|(name, is_option)| *is_option && !form.get(name).is_empty());
+        match refusal {
             Refusal::Fields(invalid) => {
                 for Invalid { field, reason } in invalid {
                     match FORM_FIELDS.iter().any(|(name, _)| *name == field) {
@@ -133,7 +140,7 @@ impl Context {
                         false => problem = Some(sentence(&format!("{field} {reason}"))),
                     }
                 }
-                StatusCode::BAD_REQUEST
+                self.show_form(StatusCode::BAD_REQUEST, Home { values, errors, problem, is_open, needs_key: false })
             }
             Refusal::Problem(of) => {
                 let about = match of.status() {
@@ -145,11 +152,11 @@ impl Context {
                     Some((field, text)) => _ = errors.insert(field.to_owned(), text),
                     None => problem = Some(of.detail()),
                 }
-                of.status()
+                let home = Home { values, errors, problem, is_open, needs_key: false };
+                let form = self.show_form(of.status(), home);
+                of.dress(form)
             }
-        };
-        let is_open = FORM_FIELDS.iter().any(|(name, is_option)| *is_option && !form.get(name).is_empty());
-        self.show_form(status, Home { values, errors, problem, is_open, needs_key: false })
+        }
     }
 }
 
@@ -189,19 +196,6 @@ fn sentence(reason: &str) -> String {
     format!("{first}{}{end}", chars.as_str())
 }
 
-/// Whether a page of another site has sent a form, as browsers tell of it.
-pub(super) fn is_foreign<B>(request: &Request<B>) -> bool {
-    let field = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);
-    match (field("sec-fetch-site"), field(header::ORIGIN.as_str())) {
-        (Some(site), _) => site != b"same-origin" && site != b"none",
-        (None, Some(origin)) => {
-            let host = memchr::memmem::find(origin, b"://").map(|at| &origin[at + 3..]);
-            !host.is_some_and(|host| host.eq_ignore_ascii_case(host_of(request)))
-        }
-        (None, None) => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,24 +211,5 @@ mod tests {
         assert_eq!(Value::Object(fields_of(&form).unwrap()), expected);
         form.add_encoded("maxVisits=many");
         assert_eq!(fields_of(&form).unwrap_err()[0].field, "maxVisits");
-    }
-
-    #[test]
-    fn forms_of_other_sites_are_known() {
-        let of = |fields: &[(&str, &str)]| {
-            let request = Request::builder().uri("/").header("host", "go.example:8080");
-            let request = fields.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-            is_foreign(&request.body(()).unwrap())
-        };
-        assert!(!of(&[]) && !of(&[("origin", "https://GO.example:8080")]) && !of(&[("sec-fetch-site", "same-origin")]));
-        for foreign in [
-            ("origin", "null"),
-            ("origin", "https://evil.example"),
-            ("origin", "https://go.example"),
-            ("sec-fetch-site", "cross-site"),
-            ("sec-fetch-site", "same-site"),
-        ] {
-            assert!(of(&[foreign]), "{foreign:?}");
-        }
     }
 }

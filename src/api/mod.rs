@@ -1,6 +1,6 @@
 //! The REST API and the pages: everything that hyper answers, on the public and on the admin listener.
 //!
-//! `auth` says who asks, `apps` manages who may. `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
+//! `auth` says who asks, `browser` whether a page of somebody else made it ask, `apps` manages who may. `public` and `admin` are the two routers, `routes` the table of what the public one serves and `openapi` its description;
 //! `short_urls` the API of links, `list` and `tags` that of lists; `create` what a request to shorten may say; `bulk` and
 //! `export` many links at once, as `lines`, with answers that are `streaming`; `visits` how often links were followed;
 //! `domains` which domain a request means; `home` the form for people, `preview` where a link leads, `qr` its short URL as a picture; `shims` the interfaces of other shorteners; `status` what the admin listener tells, `metrics` the same for Prometheus; `problem` every error; `page` the pages for people. Handlers ask the
@@ -26,6 +26,7 @@ use crate::long_url::Authority;
 pub mod admin;
 mod apps;
 mod auth;
+mod browser;
 mod bulk;
 mod console;
 mod create;

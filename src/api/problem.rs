@@ -298,8 +298,8 @@ impl Problem {
         self.dress(answer)
     }
 
-    /// The answer with the headers that belong to it.
-    fn dress(self, mut answer: Answer) -> Answer {
+    /// An answer that says it in other words, with the headers that belong to it.
+    pub(super) fn dress(self, mut answer: Answer) -> Answer {
         if let Some(seconds) = self.retry_after {
             answer = with(answer, header::RETRY_AFTER, &seconds.to_string());
         }

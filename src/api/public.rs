@@ -53,7 +53,7 @@ impl Context {
             ["yourls-api.php"] => self.yourls(request).await,
             ["rest", "health"] | ["rest", "v3", "health"] => health(self.is_serving()),
             ["rest", "v3", "openapi.json"] => openapi::description(),
-            ["rest", ref rest @ ..] => match self.authenticate(&request) {
+            ["rest", ref rest @ ..] => match self.admit_to_api(&request) {
                 Ok(context) => context.route_api(rest, request).await,
                 Err(problem) => problem.into_answer(),
             },

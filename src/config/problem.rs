@@ -1,5 +1,6 @@
 //! What is wrong with the settings, and where it is written.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -143,9 +144,17 @@ fn printable(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
-/// A value as it is quoted in a message: shortened, because a value can be as long as the file.
+/// A value as it is quoted in a message: shortened, because a value can be as long as the file, and without what stands before
+/// an `@`, which in an address is a name and a password.
 pub(super) fn quoted(text: &str) -> String {
     const SHOWN: usize = 80;
+    let text = match text.rsplit_once('@') {
+        Some((before, behind)) => {
+            let scheme = before.find("://").map_or("", |at| &before[..at + "://".len()]);
+            Cow::Owned(format!("{scheme}...@{behind}"))
+        }
+        None => Cow::Borrowed(text),
+    };
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("`{}...`", &text[..end]),
         None => format!("`{text}`"),
@@ -185,6 +194,8 @@ mod tests {
     #[test]
     fn long_values_are_quoted_short() {
         assert_eq!(quoted("abc"), "`abc`");
+        assert_eq!(quoted("https://me:p@ss/w:rd@go.example:x/"), "`https://...@go.example:x/`");
+        assert_eq!(quoted("me:secret@go.example"), "`...@go.example`");
         assert_eq!(quoted(&"ü".repeat(100)).chars().count(), 85);
     }
 }

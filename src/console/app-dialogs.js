@@ -17,13 +17,15 @@ const GRACES = [["0", "At once"], ["3600", "After an hour"], ["86400", "After a 
 /** Makes a key of an app, which may be new, and shows it. */
 export async function newKey(page, app = "") {
   const isFirst = page.session.open;
-  const fields = keyFields(page, app, isFirst ? "admin" : "write-own");
+  const fields = isFirst ? firstKeyFields(app) : keyFields(page, app);
   const made = await formDialog(app === "" ? "New key" : `New key of ${app}`, {
     fields: fields.all,
-    intro: isFirst ? "The first key closes this node to everyone without one. Give it the role admin: you sign in to this console with it." : undefined,
+    intro: isFirst ? "The first key closes this node to everyone without one. It has the role admin and holds until it is revoked, so that you can sign in to this console with it and make the others." : undefined,
     action: "Make the key",
     wide: true,
-    submit: (values) => post("/apps", fields.read(values)),
+    submit: (values) => post("/apps", fields.read(values)).catch((error) => {
+      throw values.expires === "own" ? ofOwnEnd(error) : error;
+    }),
   });
   if (made) {
     await showOnce(`The key of ${made.app}`, made, isFirst && "From now on this console asks for a key. Copy this one, then sign in with it.");
@@ -36,7 +38,16 @@ export async function newKey(page, app = "") {
   }
 }
 
-function keyFields(page, app, role) {
+/** With any other role, an end or a limit nobody could sign in any more. */
+function firstKeyFields(app) {
+  return { all: [appField(app)], read: ({ app: name }) => ({ app: name.trim(), role: "admin" }) };
+}
+
+function appField(app) {
+  return field({ name: "app", label: "App", value: app, required: true, maxlength: 64, autocapitalize: "none", autocomplete: "off", spellcheck: "false", hint: "The program or person that uses the key. Small letters, digits, and . _ - after the first." });
+}
+
+function keyFields(page, app) {
   const until = field({ name: "until", label: "Ends at", type: "datetime-local" });
   until.element.hidden = true;
   const ends = field({
@@ -48,11 +59,17 @@ function keyFields(page, app, role) {
   const names = page.domains.map((one) => (one.isDefault ? ["DEFAULT", `${one.domain} (default)`] : [one.domain, one.domain]));
   const domains = names.length > 1 && choicesField({ name: "domains", label: "Domains", options: names, hint: "Links elsewhere are not there for this key. None chosen: all domains." });
   const all = [
-    field({ name: "app", label: "App", value: app, required: true, maxlength: 64, autocapitalize: "none", autocomplete: "off", spellcheck: "false", hint: "The program or person that uses the key. Small letters, digits, and . _ - after the first." }),
-    radioField({ name: "role", label: "Role", options: ROLES, value: role }),
+    appField(app),
+    radioField({ name: "role", label: "Role", options: ROLES, value: "write-own" }),
     ends, until, rate, domains,
   ].filter(Boolean);
   return { all, read: (values) => grantOf(values) };
+}
+
+/** What is wrong with an end of one's own stands beside the field where it was typed. */
+function ofOwnEnd(error) {
+  const reasons = (error.reasons ?? []).map(([name, reason]) => [name === "expires" ? "until" : name, reason]);
+  return Object.assign(new Error(error.message), { detail: error.detail, reasons });
 }
 
 /** What the API takes, of what was typed. */

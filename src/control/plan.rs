@@ -501,10 +501,11 @@ impl<'o> Plan<'o> {
         if !self.outbox.is_undelivered(&code) {
             let before = self.stored(&code, look_up);
             if rules::adopts(before.state(), &state) {
-                // The node that has ended a link knows who it was; and where time has done it, nobody was.
-                let is_changed = state.is_link();
+                // Where time has ended a link, nobody was it.
+                let until_ms = link_of(&before).and_then(|link| link.policy.valid_until_ms);
+                let is_of_time = !state.is_link() && until_ms.is_some_and(|until_ms| until_ms <= self.now_ms);
                 self.adopt_over(code, state, &before);
-                if is_changed {
+                if !is_of_time {
                     self.note_edit(code, &before, &Author::FLEET);
                 }
             }

@@ -64,7 +64,7 @@ impl Session {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(format!("{head}Host: a\r\n\r\n").as_bytes()).unwrap();
+        stream.write_all(format!("{head}Host: carom.test\r\n\r\n").as_bytes()).unwrap();
         let read = BufReader::new(stream.try_clone().unwrap());
         Session { stream, lines: BufReader::new(Chunks { stream: read, left: 0, ended: false }) }
     }

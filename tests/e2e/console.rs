@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::apps::{self, JSON};
-use crate::bulk::{BULK, many};
+use crate::bulk::{self, BULK, many};
 use crate::http::{Reply, SHORT_URLS, Wire};
 use crate::node::{Node, Setup, sum, wait_for, wait_until};
 
@@ -32,9 +32,13 @@ fn cookie(reply: &Reply) -> String {
 
 impl SignedIn {
     fn new(node: &Node, key: &str) -> SignedIn {
-        let reply = sign_in(node, key, "");
+        SignedIn::of(node, &sign_in(node, key, ""))
+    }
+
+    /// Whoever was let in by that answer.
+    fn of(node: &Node, reply: &Reply) -> SignedIn {
         assert_eq!((reply.status, reply.location()), (303, "/admin/links"), "{}", reply.text());
-        let mut signed_in = SignedIn { wire: Wire::open(node.admin), cookie: cookie(&reply), csrf: String::new() };
+        let mut signed_in = SignedIn { wire: Wire::open(node.admin), cookie: cookie(reply), csrf: String::new() };
         signed_in.csrf = signed_in.get("/admin/api/session").json()["csrf"].as_str().unwrap().to_owned();
         signed_in
     }
@@ -111,6 +115,18 @@ fn who_signs_in_has_a_session_until_it_is_ended() {
     let out = first.send("DELETE", "/admin/api/session", "", "");
     assert!(out.status == 204 && out.field("set-cookie").unwrap().contains("Max-Age=0"));
     assert_eq!(first.get("/admin/api/session").status, 401);
+    // Whichever way the browser comes, it is its own cookie that goes, and none of another node.
+    let mut tls = SignedIn::of(&node, &sign_in(&node, &key, "X-Forwarded-Proto: https\r\n"));
+    tls.cookie = format!("carom-console-1=other; {}; b=c", tls.cookie);
+    let out = tls.send("DELETE", "/admin/api/session", "", "");
+    assert_eq!(
+        out.field("set-cookie"),
+        Some("__Host-carom-console=; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=0")
+    );
+    // Who signs in once more has one session.
+    let mut earlier = SignedIn::new(&node, &key);
+    let mut later = SignedIn::of(&node, &sign_in(&node, &key, &format!("Cookie: {}\r\n", earlier.cookie)));
+    assert_eq!((earlier.get("/admin/api/session").status, later.get("/admin/api/session").status), (401, 200));
     // With the process all of them end.
     let mut fourth = SignedIn::new(&node, &key);
     let node = node.restart();
@@ -140,6 +156,33 @@ fn a_session_is_over_with_its_key() {
 }
 
 #[test]
+fn what_a_session_has_begun_is_over_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let (node, key) = with_key(&setup);
+    let line = "{\"longUrl\": \"https://example.org/\"}\n";
+    let (mut thief, mut owner) = (SignedIn::new(&node, &key), SignedIn::new(&node, &key));
+    let mut begun = [&thief, &owner].map(|it| {
+        let fields = format!("Cookie: {}\r\nX-CSRF-Token: {}\r\n", it.cookie, it.csrf);
+        let head =
+            format!("POST {BULK} HTTP/1.1\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n");
+        bulk::Session::open(node.admin, &(head + &fields))
+    });
+    for session in &mut begun {
+        session.send(line);
+        assert_eq!((session.begin(), session.result()["status"].clone()), (200, json!(200)));
+    }
+    assert_eq!(owner.send("DELETE", "/admin/api/sessions", "", "").status, 204);
+    assert_eq!(thief.get("/admin/api/session").status, 401);
+    for (session, status) in begun.iter_mut().zip([401, 200]) {
+        session.send(line);
+        assert_eq!(session.result()["status"], status);
+    }
+    drop(begun);
+    node.terminate();
+}
+
+#[test]
 fn keys_that_do_not_hold_or_allow_too_little_let_nobody_in() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
@@ -158,8 +201,9 @@ fn keys_that_do_not_hold_or_allow_too_little_let_nobody_in() {
     assert_eq!(wire.ask("GET", SHORT_URLS, &with(&key), b"").status, 200);
     assert_eq!(wire.get(SHORT_URLS).status, 401);
     // Who guesses is stopped, and who has a key is not.
-    let guess = || sign_in(&node, "carom_ak_none", "").status;
-    wait_until("no more guesses", || guess() == 429);
+    let guess = || sign_in(&node, "carom_ak_none", "");
+    wait_until("no more guesses", || guess().status == 429);
+    assert!(guess().field("retry-after").is_some() && guess().text().contains("Too many API keys"));
     assert_eq!(sign_in(&node, &key, "").status, 303);
     node.terminate();
 }
@@ -207,6 +251,15 @@ fn without_keys_this_machine_alone_may_do_everything() {
     assert_eq!(wire.get("/").location(), "/admin/");
     assert_eq!(sign_in(&node, "", "").location(), "/admin/links");
     wire.shorten(TARGET);
+    // What comes through a proxy comes from anywhere.
+    for field in ["X-Forwarded-For: 203.0.113.7\r\n", "Forwarded: for=203.0.113.7\r\n", "X-Forwarded-Proto: https\r\n"]
+    {
+        for (method, path) in [("POST", "/apps"), ("GET", "/apps"), ("GET", "/status"), ("GET", "/admin/api/session")] {
+            let body = br#"{"app":"evil","role":"admin"}"#;
+            let refused = Wire::open(node.admin).ask(method, path, &format!("{JSON}{field}"), body);
+            assert_eq!(refused.status, 401, "{field}{method} {path}: {}", refused.text());
+        }
+    }
     let node = node.terminate().env("CAROM_ADMIN_REQUIRE_KEY", "true").start();
     let mut wire = Wire::open(node.admin);
     assert_eq!((wire.get(SHORT_URLS).status, wire.get("/admin/api/session").status), (401, 401));
@@ -307,6 +360,13 @@ fn changes_are_told_with_who_made_them_over_restarts() {
         json!([{"field": "tags", "from": [], "to": ["x"]}, {"field": "title", "from": "<b>before</b>", "to": "after"}])
     );
     assert_eq!(browser.get("/admin/api/history/never").json(), json!({"history": []}));
+    // A slug that is given again has a history of its own.
+    browser.create(&fields);
+    assert_eq!(browser.get("/admin/api/history/changing").json(), json!({"history": []}));
+    assert_eq!(browser.send("PATCH", &path, JSON, &json!({"title": "new"}).to_string()).status, 200);
+    let told = browser.get("/admin/api/history/changing").json();
+    let told = told["history"].as_array().unwrap();
+    assert_eq!((told.len(), &told[0]["changes"][0]["to"]), (1, &json!("new")), "{told:?}");
     assert_eq!(Wire::open(node.admin).get("/admin/api/history/changing").status, 401);
     node.terminate();
 }

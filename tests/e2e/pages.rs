@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::http::{Reply, SHORT_URLS, Wire};
-use crate::node::{Node, Setup};
+use crate::apps::JSON;
+use crate::http::{Reply, SHORT_URLS, Wire, curl};
+use crate::node::{Node, Setup, wait_until};
 
 const HTML: &str = "Accept: text/html\r\n";
 const FORM: &str = "Accept: text/html\r\nContent-Type: application/x-www-form-urlencoded\r\n";
@@ -86,6 +87,8 @@ fn a_link_is_made_by_hand_and_followed() {
         assert_eq!(wire.get(path).status, 200, "{path}");
         assert!(path.starts_with("/-/") || page.contains(&path.replace('&', "&amp;")) || page.contains(path), "{page}");
     }
+    let made = send(&mut wire, "longUrl=https%3A%2F%2Fexample.org&validUntil=9999-12-31T23%3A59");
+    assert!(shown(made.text()).contains("31 December 9999, 23:59 UTC"), "{}", made.text());
     // For programs a line will do.
     assert!(wire.get("/").text().starts_with("carom: short links are served here"));
     node.terminate();
@@ -140,16 +143,85 @@ fn pages_of_other_sites_cannot_send_the_form() {
     node.terminate();
 }
 
+/// The first key of a node, from when on its form asks for one.
+fn key_of(node: &Node, grant: &Value) -> String {
+    let made = Wire::open(node.admin).ask("POST", "/apps", JSON, grant.to_string().as_bytes());
+    let key = made.json()["key"].as_str().unwrap().to_owned();
+    let asks = || (0..8).all(|_| node.wire().ask("GET", "/", HTML, b"").text().contains("name=\"key\""));
+    wait_until("a form that asks", asks);
+    key
+}
+
+#[test]
+fn the_result_shows_a_link_of_another_domain_where_that_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup =
+        Setup::new(dir.path()).env("CAROM_BASE_URL", "http://carom.test").env("CAROM_DOMAINS_SERVE", "http://b.test");
+    let node = setup.start();
+    let key = key_of(&node, &json!({"app": "shop", "role": "write-own", "domains": ["b.test"]}));
+    let made = |host: &str| {
+        let mut wire = node.wire();
+        let body = format!("longUrl=https%3A%2F%2Fa.example&customSlug=at-{}&key={key}", &host[..1]);
+        let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\n{FORM}Content-Length: {}\r\n\r\n", body.len());
+        wire.send(&[head.as_bytes(), body.as_bytes()].concat());
+        let made = wire.reply();
+        is_page(&made, 200);
+        made
+    };
+    let (there, elsewhere) = (made("b.test"), made("carom.test"));
+    for (reply, path, sources) in
+        [(&there, "/at-b", "img-src 'self';"), (&elsewhere, "http://b.test/at-c", "img-src 'self' http://b.test;")]
+    {
+        assert!(shown(reply.text()).contains(&format!("src=\"{path}/qr-code?")), "{}", reply.text());
+        assert!(reply.field("content-security-policy").unwrap().contains(sources), "{reply:?}");
+    }
+    assert!(shown(elsewhere.text()).contains("href=\"http://b.test/at-c\""));
+    node.terminate();
+}
+
+#[test]
+fn pages_of_others_cannot_ask_the_api_while_nobody_has_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).env("CAROM_BASE_URL", "https://go.example").start();
+    node.wire().shorten_as("secret", "https://example.org/secret");
+    let list = format!("{SHORT_URLS}?page=1");
+    let open = |host: &str, fields: &str| {
+        let mut statuses = Vec::new();
+        for path in [&*list, "/rest/v3/short-urls/secret", "/yourls-api.php?action=expand&shorturl=secret"] {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
+            let mut wire = node.wire();
+            wire.send(request.as_bytes());
+            statuses.push(wire.reply().status);
+        }
+        statuses.dedup();
+        statuses
+    };
+    // What a page cannot leave out. Its name leads here, as it likes; it may know the port.
+    for field in
+        ["User-Agent: Mozilla/5.0 (X11)", "Accept-Language: *", "Origin: http://evil.example:8080", "Referer: x"]
+    {
+        let field = format!("{field}\r\n");
+        assert_eq!(open("evil.example:8080", &field), [403], "{field}");
+        assert_eq!(open("127.0.0.1.evil.example", &field), [403], "{field}");
+    }
+    let of_page = "User-Agent: Mozilla/5.0 (X11)\r\nAccept-Language: en\r\n";
+    for host in ["127.0.0.1:8080", "[::1]:8080", "localhost", "carom", "GO.example", "a.localhost:1"] {
+        assert_eq!(open(host, of_page), [200], "{host}");
+        assert_eq!(open(host, &format!("{of_page}Sec-Fetch-Site: cross-site\r\n")), [403], "{host}");
+    }
+    assert_eq!(open("any.example", "User-Agent: curl/8.5.0\r\n"), [200]);
+    let refused = curl(&["-A", "Mozilla/5.0", "-H", "Host: evil.example", &node.url(&list)]);
+    assert!(refused.text().contains("carom app add"), "{refused:?}");
+    node.terminate();
+}
+
 #[test]
 fn where_keys_are_asked_for_the_form_asks_for_one() {
     let dir = tempfile::tempdir().unwrap();
     let setup = Setup::new(dir.path());
     let node = setup.start();
-    let body = json!({"app": "by-hand", "role": "write-own"}).to_string();
-    let made = Wire::open(node.admin).ask("POST", "/apps", "Content-Type: application/json\r\n", body.as_bytes());
-    let key = made.json()["key"].as_str().unwrap().to_owned();
+    let key = key_of(&node, &json!({"app": "by-hand", "role": "write-own", "createsPerSecond": 1}));
     let mut wire = node.wire();
-    crate::node::wait_until("a form that asks", || wire.ask("GET", "/", HTML, b"").text().contains("name=\"key\""));
     let link = "longUrl=https%3A%2F%2Fa.example";
     for wrong in [link.to_owned(), format!("{link}&key=carom_ak_{}", "0".repeat(33))] {
         let refused = send(&mut wire, &wrong);
@@ -159,6 +231,12 @@ fn where_keys_are_asked_for_the_form_asks_for_one() {
     let made = send(&mut wire, &format!("{link}&key={key}"));
     is_page(&made, 200);
     assert!(!made.text().contains(&key) && made.text().contains("id=\"short-url\""));
+    // Programs that send it are told what those of the API are.
+    let again = (0..50).map(|_| send(&mut wire, &format!("{link}&key={key}"))).find(|reply| reply.status != 200);
+    let again = again.expect("a key that has a rate");
+    is_page(&again, 429);
+    assert_eq!((again.field("retry-after"), again.field("x-ratelimit-limit")), (Some("1"), Some("1")));
+    assert!(again.text().contains("This app may make 1 links a second") && !again.text().contains(&key), "{again:?}");
     node.terminate();
 }
 

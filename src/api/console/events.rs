@@ -1,7 +1,7 @@
 //! What goes on now: the status once a second, as server-sent events (WHATWG HTML, section 9.2).
 
-use std::cell::Cell;
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::problem::Problem;
 use super::super::streaming::stream;
 use super::super::{Answer, answer_with, status};
 use super::{Admitted, Console};
@@ -22,38 +21,56 @@ const EVERY: Duration = Duration::from_millis(900);
 /// How long a core may take to report its latencies.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// How many pages are told of what goes on.
+/// Which pages are told of what goes on, the newest last.
 #[derive(Debug, Default)]
-pub(in crate::api) struct Watchers(Rc<Cell<usize>>);
+pub(in crate::api) struct Watchers(Rc<RefCell<Joined>>);
+
+#[derive(Debug, Default)]
+struct Joined {
+    next: u64,
+    numbers: VecDeque<u64>,
+}
 
 /// One of them.
-struct Watcher(Rc<Cell<usize>>);
+struct Watcher {
+    number: u64,
+    joined: Rc<RefCell<Joined>>,
+}
 
 impl Watchers {
-    fn join(&self) -> Option<Watcher> {
-        let others = self.0.get();
-        (others < WATCHERS_MAX).then(|| {
-            self.0.set(others + 1);
-            Watcher(Rc::clone(&self.0))
-        })
+    /// One more. Where there are too many it takes the place of the oldest: that may be one whose other end is long gone, which
+    /// does not show before several minutes of events fill the buffers in between.
+    fn join(&self) -> Watcher {
+        let mut joined = self.0.borrow_mut();
+        let number = joined.next;
+        joined.next += 1;
+        if joined.numbers.len() >= WATCHERS_MAX {
+            joined.numbers.pop_front();
+        }
+        joined.numbers.push_back(number);
+        Watcher { number, joined: Rc::clone(&self.0) }
+    }
+}
+
+impl Watcher {
+    /// Whether it still has its place.
+    fn is_in(&self) -> bool {
+        self.joined.borrow().numbers.contains(&self.number)
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.joined.borrow_mut().numbers.retain(|number| *number != self.number);
     }
 }
 
 impl Admitted {
     /// `GET /admin/api/events`
     pub(super) fn events(self, console: &Rc<Console>) -> Answer {
-        let Some(watcher) = console.watchers.join() else {
-            return Problem::unavailable("Too many pages of the console are open. Close one of them.").into_answer();
-        };
+        let watcher = console.watchers.join();
         let console = Rc::clone(console);
         let content = stream(|outlet| async move {
-            let _watcher = watcher;
             let desk = Rc::clone(&self.context.desk);
             let mut before = None;
             // Told once more when the node is on its way out, and then no more: nobody is to wait for us.
@@ -63,7 +80,8 @@ impl Admitted {
                 told["now"] = now(&told["pulse"], &latencies, before.as_deref());
                 before = Some(latencies);
                 outlet.send(format!("event: status\ndata: {told}\n\n").into_bytes()).await;
-                if desk.counters().node.draining.load(Ordering::Relaxed) || !self.still_holds(&console) {
+                let is_over = desk.counters().node.draining.load(Ordering::Relaxed) || !watcher.is_in();
+                if is_over || !self.still_holds(&console) {
                     return;
                 }
                 desk.rest(EVERY).await;
@@ -121,6 +139,19 @@ mod tests {
 
     fn summary(steps: &[(u64, u64)]) -> Option<LatencySummary> {
         Some(LatencySummary { steps: steps.to_vec(), ..LatencySummary::default() })
+    }
+
+    #[test]
+    fn the_newest_page_is_told() {
+        let watchers = Watchers::default();
+        let mut all: Vec<Watcher> = (0..WATCHERS_MAX).map(|_| watchers.join()).collect();
+        assert!(all.iter().all(Watcher::is_in));
+        let one_more = watchers.join();
+        assert!(one_more.is_in() && !all[0].is_in() && all[1].is_in());
+        // Those that leave make room.
+        drop(all.drain(..2));
+        let another = watchers.join();
+        assert!(another.is_in() && all.iter().all(Watcher::is_in));
     }
 
     #[test]

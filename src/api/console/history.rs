@@ -1,5 +1,7 @@
 //! Who has changed a link, when, and what.
 
+use std::time::Duration;
+
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
@@ -8,6 +10,9 @@ use super::super::short_urls::failed;
 use super::super::{Answer, Context, json as json_answer};
 use crate::history::Edit;
 use crate::mail::{StoreAnswer, StoreRequest};
+
+/// By how much the clocks of the nodes of a fleet may differ.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
 impl Context {
     /// `GET /admin/api/history/CODE`
@@ -20,9 +25,16 @@ impl Context {
 
     async fn try_history(&self, code: &str, query: Option<&str>) -> Result<Vec<Value>, Problem> {
         let parsed = self.code_in(code, query)?;
-        match self.desk.store(|ticket| StoreRequest::ReadEdits { code: parsed, ticket }).await {
-            StoreAnswer::Edits(edits) => Ok(edits.into_iter().map(Edit::into_json).collect()),
-            other => Err(failed(&other, code)),
-        }
+        let edits = match self.desk.store(|ticket| StoreRequest::ReadEdits { code: parsed, ticket }).await {
+            StoreAnswer::Edits(edits) => edits,
+            other => return Err(failed(&other, code)),
+        };
+        // A slug that was given again has the changes of the link before it, too.
+        let since_ms = match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
+            StoreAnswer::Found(link, _) => Some(link.created_ms.saturating_sub(CLOCKS_DIFFER.as_millis() as u64)),
+            _ => None,
+        };
+        let is_of_link = |edit: &Edit| since_ms.is_none_or(|since| edit.at_ms() >= since && !edit.is_end());
+        Ok(edits.into_iter().take_while(is_of_link).map(Edit::into_json).collect())
     }
 }

@@ -20,6 +20,7 @@ use hyper::{HeaderMap, Method, Request, StatusCode};
 use serde_json::json;
 
 pub(super) use self::events::Watchers;
+pub(super) use self::session::SessionEnd;
 use self::session::{Session, Sessions};
 use super::auth::shows_key;
 use super::problem::Problem;
@@ -80,8 +81,10 @@ impl Context {
 
     /// Whose session a request belongs to.
     fn signed_in(&self, console: &Console, headers: &HeaderMap) -> Option<Admitted> {
-        let session = sign_in::tokens(headers).find_map(|token| console.sessions.find(token, unix_ms()))?;
+        let session = sign_in::tokens(headers).find_map(|(_, token)| console.sessions.find(token, unix_ms()))?;
         let context = self.of_key(session.key).filter(|context| context.caller.needs_all(Role::Admin).is_ok())?;
+        let caller = Rc::new(context.caller.within(session.end.clone()));
+        let context = Context { caller, ..context };
         Some(Admitted { context, session: Some(session) })
     }
 

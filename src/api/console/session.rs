@@ -4,8 +4,9 @@
 //! token in a cookie that no script can read; what is kept is its hash. Whatever changes something must show a second one, which
 //! only a page of ours can know.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use crate::apps::key::KeyHash;
 use crate::limits::{SESSION_IDLE_MAX, SESSION_TIME_MAX, SESSIONS_MAX};
@@ -36,7 +37,19 @@ pub(super) struct Session {
     pub(super) since_ms: u64,
     /// When it was last used, likewise.
     pub(super) seen_ms: u64,
+    /// Whether somebody has ended it, for requests that began before.
+    pub(super) end: SessionEnd,
     token: KeyHash,
+}
+
+/// Whether a session was ended: by whoever was signed in, by somebody else, or by another session in its place.
+#[derive(Clone, Debug, Default)]
+pub(in crate::api) struct SessionEnd(Rc<Cell<bool>>);
+
+impl SessionEnd {
+    pub(in crate::api) fn has_come(&self) -> bool {
+        self.0.get()
+    }
 }
 
 /// What a browser says of itself when it signs in, and where it is.
@@ -94,16 +107,16 @@ impl Sessions {
             csrf: random_hex::<TOKEN_BYTES>()?,
             since_ms: now_ms,
             seen_ms: now_ms,
+            end: SessionEnd::default(),
             token: KeyHash::of(token.as_bytes()),
         };
-        let mut all = self.0.borrow_mut();
-        all.retain(|session| session.ends_ms() > now_ms);
-        if all.len() >= SESSIONS_MAX {
-            // The one that was left alone for longest; they stand in the order of their beginning.
-            let oldest = all.iter().enumerate().min_by_key(|(_, session)| session.seen_ms).map(|(at, _)| at);
-            oldest.map(|at| all.remove(at));
+        self.end_where(|session| session.ends_ms() <= now_ms);
+        if self.0.borrow().len() >= SESSIONS_MAX {
+            // The one that was left alone for longest.
+            let oldest = self.0.borrow().iter().min_by_key(|session| session.seen_ms).map(|session| session.id.clone());
+            oldest.map(|id| self.end(&id));
         }
-        all.push(session);
+        self.0.borrow_mut().push(session);
         Ok(token)
     }
 
@@ -132,21 +145,30 @@ impl Sessions {
 
     /// Ends the session of that name. Whether there was one.
     pub(super) fn end(&self, id: &str) -> bool {
-        let mut all = self.0.borrow_mut();
-        let before = all.len();
-        all.retain(|session| session.id != id);
-        all.len() < before
+        self.end_where(|session| session.id == id)
     }
 
-    /// Ends the session of a token, if it is of one.
-    pub(super) fn end_of_token(&self, token: &[u8]) {
+    /// Ends the session of a token. Whether it was of one.
+    pub(super) fn end_of_token(&self, token: &[u8]) -> bool {
         let token = KeyHash::of(token);
-        self.0.borrow_mut().retain(|session| !session.token.is(token));
+        self.end_where(|session| session.token.is(token))
     }
 
     /// Ends all but that one.
     pub(super) fn end_others(&self, id: &str) {
-        self.0.borrow_mut().retain(|session| session.id == id);
+        self.end_where(|session| session.id != id);
+    }
+
+    /// Ends some, and tells the requests that they have begun. Whether there were any.
+    fn end_where(&self, is_over: impl Fn(&Session) -> bool) -> bool {
+        let mut all = self.0.borrow_mut();
+        let before = all.len();
+        all.retain(|session| {
+            let is_over = is_over(session);
+            session.end.0.set(is_over);
+            !is_over
+        });
+        all.len() < before
     }
 }
 
@@ -193,12 +215,15 @@ mod tests {
         let first = find(0).unwrap();
         assert!(first.is_shown(first.csrf.as_bytes()) && !first.is_shown(find(1).unwrap().csrf.as_bytes()));
         assert!(!first.is_shown(b""));
+        let other = find(2).unwrap();
         assert!(sessions.end(&find(1).unwrap().id) && find(1).is_none() && !sessions.end("none"));
         let holds = |of: KeyHash| !of.is(key("c"));
         assert_eq!(sessions.all(6, holds).iter().map(|session| &*session.app).collect::<Vec<_>>(), ["a"]);
         assert!(sessions.renew(&first.id, 7) && !sessions.renew("none", 7));
+        assert!(!first.end.has_come() && !other.end.has_come());
         sessions.end_others(&first.id);
         assert!(find(0).is_some() && find(2).is_none());
+        assert!(!first.end.has_come() && other.end.has_come());
     }
 
     #[test]

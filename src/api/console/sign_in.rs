@@ -6,8 +6,8 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode};
 
+use super::super::browser::is_foreign;
 use super::super::domains::host_of;
-use super::super::home::is_foreign;
 use super::super::page::escaped;
 use super::super::problem::Problem;
 use super::super::query::{Params, percent_encoded};
@@ -38,14 +38,14 @@ const NO_KEYS: &str =
 const UNSURE: &str =
     "It is not known yet which keys there are: Redis, which has them, cannot be reached. Try again in a minute.";
 
-/// The tokens that a request brings. A host may have set several cookies of that name, for other ports.
-pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+/// The tokens that a request brings, each behind the name of its cookie. A host may have set several, for other ports.
+pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     let cookies = headers.get_all(header::COOKIE).iter().flat_map(|field| field.as_bytes().split(|&byte| byte == b';'));
     cookies.filter_map(|cookie| {
         let cookie = cookie.trim_ascii();
         let at = cookie.iter().position(|&byte| byte == b'=')?;
         let (name, value) = (&cookie[..at], &cookie[at + 1..]);
-        (name.starts_with(COOKIE.as_bytes()) || name == SECURE_COOKIE.as_bytes()).then_some(value)
+        (name.starts_with(COOKIE.as_bytes()) || name == SECURE_COOKIE.as_bytes()).then_some((name, value))
     })
 }
 
@@ -136,11 +136,14 @@ impl Context {
         }
         let name = cookie_name(&request);
         let is_trusted = self.is_trusted(&request);
-        let earlier: Vec<Vec<u8>> = tokens(request.headers()).map(<[u8]>::to_vec).collect();
+        let earlier: Vec<Vec<u8>> = tokens(request.headers()).map(|(_, token)| token.to_vec()).collect();
         let user_agent = request.headers().get(header::USER_AGENT).cloned();
         let (form, source) = match read_form(request).await {
             Ok(read) => read,
-            Err(problem) => return problem.into_answer(),
+            Err(problem) => {
+                let page = self.draw_sign_in(problem.status(), HOME, Some(&problem.detail()));
+                return problem.dress(page);
+            }
         };
         let next = next_of(form.get("next"));
         let key = form.get("key").trim();
@@ -160,7 +163,8 @@ impl Context {
                     StatusCode::UNAUTHORIZED => "This key does not exist, or holds no more.".to_owned(),
                     _ => problem.detail(),
                 };
-                return self.draw_sign_in(problem.status(), next, Some(&wrong));
+                let page = self.draw_sign_in(problem.status(), next, Some(&wrong));
+                return problem.dress(page);
             }
         };
         let app = context.caller.name().map(|name| name.as_str().to_owned()).unwrap_or_default();
@@ -170,7 +174,7 @@ impl Context {
         match console.sessions.begin(hash, &app, client, unix_ms()) {
             Ok(token) => {
                 // A browser has one session, whatever ways lead it here: of two cookies it would not be clear which one counts.
-                earlier.iter().for_each(|token| console.sessions.end_of_token(token));
+                earlier.iter().for_each(|token| _ = console.sessions.end_of_token(token));
                 tracing::info!(app, key = hash.id(), "signed in at the console");
                 with(go_to(next), header::SET_COOKIE, &cookie(&name, &token))
             }
@@ -184,11 +188,18 @@ impl Context {
 impl Admitted {
     /// `DELETE /admin/api/session`
     pub(super) fn sign_out<B>(&self, console: &Console, request: &Request<B>) -> Answer {
-        if let Some(session) = &self.session {
-            console.sessions.end(&session.id);
+        // The cookie may be one that was set when the browser came another way. What it has of other nodes stays.
+        let ended = tokens(request.headers()).filter(|(_, token)| console.sessions.end_of_token(token));
+        let mut names: Vec<String> = ended.map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();
+        if names.is_empty() {
+            names.push(cookie_name(request));
         }
-        let over = format!("{}; Max-Age=0", cookie(&cookie_name(request), ""));
-        with(empty(StatusCode::NO_CONTENT), header::SET_COOKIE, &over)
+        let mut answer = empty(StatusCode::NO_CONTENT);
+        for name in names {
+            let over = HeaderValue::from_str(&format!("{}; Max-Age=0", cookie(&name, "")));
+            over.map(|over| answer.headers_mut().append(header::SET_COOKIE, over)).ok();
+        }
+        answer
     }
 }
 
@@ -221,7 +232,10 @@ mod tests {
             header::COOKIE,
             HeaderValue::from_static("__Host-carom-console=three; xcarom-console=no; carom-console"),
         );
-        assert_eq!(tokens(&headers).collect::<Vec<_>>(), [&b"one"[..], b"two", b"three"]);
+        let found: Vec<_> =
+            tokens(&headers).map(|(name, token)| [name, token].map(|it| it.escape_ascii().to_string())).collect();
+        let expected = [["carom-console-8081", "one"], ["carom-console", "two"], ["__Host-carom-console", "three"]];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl Context {
     }
 
     async fn try_shorten(&self, request: Request<Incoming>) -> Result<Made, Problem> {
-        let caller = self.authenticate(&request)?;
+        let caller = self.admit_to_api(&request)?;
         caller.caller.needs(Role::WriteOwn)?;
         let asked = read_object(request).await?;
         let mut fields = Map::new();
@@ -54,7 +54,7 @@ impl Context {
     }
 
     async fn try_expand(&self, request: Request<Incoming>) -> Result<Value, Problem> {
-        let caller = self.authenticate(&request)?;
+        let caller = self.admit_to_api(&request)?;
         let asked = read_object(request).await?;
         let name = asked.get("bitlink_id").and_then(Value::as_str).unwrap_or_default();
         let (link, _) = caller.find_called(name).await?;

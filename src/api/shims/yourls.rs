@@ -53,9 +53,8 @@ impl Told {
 impl Context {
     /// `GET` and `POST /yourls-api.php`
     pub(in crate::api) async fn yourls(&self, request: Request<Incoming>) -> Answer {
-        if self.desk.keys().is_empty() && is_of_a_page(&request) {
-            let why = "Pages in a browser may not ask here as long as no API key is asked for.";
-            return Problem::forbidden(why).into_answer();
+        if let Err(problem) = self.must_not_be_lured(&request) {
+            return problem.into_answer();
         }
         let domain = self.domain_of(&request).and_then(|place| self.domains().label_at(place));
         let form = match read_form(request).await {
@@ -299,12 +298,6 @@ fn refused(problem: &Problem) -> Told {
     let members = json!({"status": "fail", "errorCode": status.as_str(), "message": message});
     let (quota, retry_after) = (problem.quota(), problem.retry_after());
     Told { quota, retry_after, ..Told::of(status, members, message) }
-}
-
-/// Whether a page that somebody looks at has sent a request, perhaps one of another site: a browser says so.
-fn is_of_a_page(request: &Request<Incoming>) -> bool {
-    let site = request.headers().get("sec-fetch-site").map(header::HeaderValue::as_bytes);
-    request.headers().contains_key(header::ORIGIN) || site.is_some_and(|site| site != b"none" && site != b"same-origin")
 }
 
 fn write(form: &Form, told: Told) -> Answer {

@@ -308,3 +308,25 @@ proptest! {
         prop_assert_eq!(run(1), run(split));
     }
 }
+
+#[test]
+fn what_others_did_is_noted_and_what_time_did_is_not() {
+    let State::Link(mine) = state(Origin::Custom, 1, 7) else { panic!("it is a link") };
+    let until = |until_ms| {
+        let policy = Policy { valid_until_ms: until_ms, ..mine.policy };
+        State::Link(Arc::new(Link { policy, ..(*mine).clone() }))
+    };
+    let noted = |before: &State, after: State| {
+        let mut outbox = Outbox::default();
+        let mut plan = Plan::new(&mut outbox, NOW);
+        plan.add(Order::Found(vec![(code(), after)]), |_| Stored::Held(before.clone()));
+        let edits = plan.finish().0.edits.into_iter().map(|(_, edit)| edit.into_json());
+        edits.map(|edit| format!("{} {}", edit["what"], edit["through"])).collect::<Vec<_>>()
+    };
+    let before = until(Some(NOW + 1));
+    assert_eq!(noted(&before, before.deleted(NOW)), ["\"deleted\" \"fleet\""]);
+    assert_eq!(noted(&before, state(Origin::Custom, 2, 7)), ["\"changed\" \"fleet\""]);
+    assert_eq!(noted(&until(None), until(None).deleted(NOW)).len(), 1);
+    let ended = until(Some(NOW));
+    assert_eq!(noted(&ended, ended.deleted(NOW)), [""; 0]);
+}

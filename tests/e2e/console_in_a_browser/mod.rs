@@ -281,3 +281,45 @@ fn keys_are_made_shown_once_and_revoked() {
     browser.close();
     node.terminate();
 }
+
+#[test]
+fn the_first_key_closes_an_open_node_and_stays_to_be_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let mut browser = Browser::open();
+    browser.expect("status of 400");
+    browser.expect("status of 401");
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "apps"));
+    press(&browser, "button", "New key");
+    browser.press("ops");
+    // Nothing is asked that would leave nobody who can sign in.
+    assert_eq!(browser.value("document.querySelectorAll('dialog input, dialog select').length"), json!(1));
+    press(&browser, "dialog button", "Make the key");
+    wait_until("a key", || browser.value("Boolean(document.querySelector('dialog .secret'))") == true);
+    let shown = browser.value("document.querySelector('dialog .secret').textContent");
+    wait_until("a node that asks", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    // Whatever the page asks for now is refused, and it still shows what it shows once.
+    let asked = "fetch('/admin/api/session').then((answer) => document.title = String(answer.status))";
+    browser.value(&format!("void {asked}"));
+    wait_until("a refusal", || browser.title() == "401");
+    browser.value("document.dispatchEvent(new Event('visibilitychange'))");
+    for _ in 0..20 {
+        assert_eq!(browser.value("document.querySelector('dialog .secret')?.textContent"), shown);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    press(&browser, "dialog button", "I have copied it");
+    wait_until("the form", || browser.title().starts_with("Sign in - "));
+    browser.fill("#key", shown.as_str().unwrap());
+    browser.fill("#key", ENTER);
+    says(&browser, "main", "ops");
+    // What is wrong with an end of one's own stands where it was typed.
+    press(&browser, "button", "New key");
+    browser.press("shop");
+    browser.value("(() => { const ends = document.querySelector('dialog select'); ends.value = 'own'; ends.dispatchEvent(new Event('change')); document.querySelector('dialog [name=until]').value = '2001-01-01T00:00'; })()");
+    press(&browser, "dialog button", "Make the key");
+    let beside = "document.querySelector('dialog [name=until]').closest('.field').querySelector('.error:not([hidden])')?.innerText ?? ''";
+    wait_until("what is wrong", || browser.value(beside).as_str().is_some_and(|said| !said.is_empty()));
+    browser.close();
+    node.terminate();
+}

@@ -1,0 +1,96 @@
+//! What browsers tell of where a request comes from, for requests that pages of somebody else may have sent.
+
+use std::net::Ipv4Addr;
+
+use hyper::Request;
+use hyper::header::{self, HeaderValue};
+
+use super::Context;
+use super::domains::host_of;
+use super::problem::Problem;
+use crate::hosts::without_port;
+
+/// What a page cannot keep its browser from sending, whichever it is (Fetch, section 2.2.2: a page may say another language, but
+/// not none). Without TLS browsers leave `Sec-Fetch-Site` out, and `Origin` where they read.
+const TELLTALES: [&str; 4] = ["sec-fetch-site", "origin", "referer", "accept-language"];
+
+impl Context {
+    /// Whether the API is for whoever asks as long as nobody has a key: not for the pages of others in a browser. One of them may
+    /// reach us under a name of its own, which it lets lead to this machine (DNS rebinding), and read all that it likes.
+    ///
+    /// # Errors
+    /// 403.
+    pub(super) fn must_not_be_lured<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        let is_open = self.desk.keys().is_empty() && !self.desk.keys().is_unsure();
+        if !is_open || !is_of_a_browser(request) || self.is_own_name(host_of(request)) && !is_foreign(request) {
+            return Ok(());
+        }
+        Err(Problem::forbidden(
+            "Pages of others may not ask here as long as no API key is asked for. Ask for the address of the node or the host of \
+             base_url, or make a key with `carom app add`.",
+        ))
+    }
+
+    /// Whether a host, perhaps with a port, is one that nobody else can give a meaning: an address, a name of this machine or its
+    /// network alone, or one of the service.
+    fn is_own_name(&self, host: &[u8]) -> bool {
+        let name = String::from_utf8_lossy(without_port(host)).to_ascii_lowercase();
+        let is_address = name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok();
+        let is_local = !name.contains('.') || name.ends_with(".localhost");
+        is_address || is_local || self.domains().of_host(host).is_some()
+    }
+}
+
+/// Whether a browser has sent a request, as far as that can be told.
+fn is_of_a_browser<B>(request: &Request<B>) -> bool {
+    let agent = request.headers().get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
+    agent.starts_with(b"Mozilla/") || TELLTALES.iter().any(|name| request.headers().contains_key(*name))
+}
+
+/// Whether a page of another site has sent a request, as browsers tell of it.
+pub(super) fn is_foreign<B>(request: &Request<B>) -> bool {
+    let field = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);
+    match (field("sec-fetch-site"), field(header::ORIGIN.as_str())) {
+        (Some(site), _) => site != b"same-origin" && site != b"none",
+        (None, Some(origin)) => {
+            let host = memchr::memmem::find(origin, b"://").map(|at| &origin[at + 3..]);
+            !host.is_some_and(|host| host.eq_ignore_ascii_case(host_of(request)))
+        }
+        (None, None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(fields: &[(&str, &str)]) -> Request<()> {
+        let request = Request::builder().uri("/").header("host", "go.example:8080");
+        fields.iter().fold(request, |request, (name, value)| request.header(*name, *value)).body(()).unwrap()
+    }
+
+    #[test]
+    fn requests_of_other_sites_are_known() {
+        let of = |fields: &[(&str, &str)]| is_foreign(&request(fields));
+        assert!(!of(&[]) && !of(&[("origin", "https://GO.example:8080")]) && !of(&[("sec-fetch-site", "same-origin")]));
+        for foreign in [
+            ("origin", "null"),
+            ("origin", "https://evil.example"),
+            ("origin", "https://go.example"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+        ] {
+            assert!(of(&[foreign]), "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn browsers_are_known_by_what_they_cannot_leave_out() {
+        assert!(!is_of_a_browser(&request(&[("user-agent", "curl/8.5.0"), ("accept", "*/*")])));
+        for field in
+            [("user-agent", "Mozilla/5.0 (X11)"), ("accept-language", ""), ("origin", "null"), ("referer", "x")]
+        {
+            assert!(is_of_a_browser(&request(&[field])), "{field:?}");
+        }
+    }
+}
