@@ -231,6 +231,8 @@ fn conforms_to(document: &Value, response: &Value, reply: &Reply) {
     }
 }
 
+const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11)\r\n";
+
 /// Checks an answer against what the node describes.
 pub(crate) fn is_described(node: &Node, method: &str, path: &str, reply: &Reply) {
     let document = description(node);
@@ -338,6 +340,14 @@ fn what_others_are_answered_is_described() {
         assert_eq!(visits["visits"]["summary"]["total"], json!(2), "{visits}");
     }
     client.get("/rest/v3/visits", "", 200);
+    // A browser under a name that is nobody's, while no key is asked for.
+    for (path, method, operation) in
+        operations(&document).filter(|(path, _, it)| *path != "/" && it["responses"]["403"].is_object())
+    {
+        let lured = client.wire.ask(&method.to_ascii_uppercase(), &path.replace("{shortCode}", "a"), BROWSER, b"");
+        assert_eq!(lured.status, 403, "{method} {path}");
+        conforms(&document, operation, &lured);
+    }
     let visits = format!("{SHORT_URLS}/over/visits");
     for (path, status) in
         [(&*visits, 200), (&format!("{visits}?startDate=soon"), 400), ("/rest/v3/short-urls/none/visits", 404)]

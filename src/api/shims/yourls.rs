@@ -53,19 +53,18 @@ impl Told {
 impl Context {
     /// `GET` and `POST /yourls-api.php`
     pub(in crate::api) async fn yourls(&self, request: Request<Incoming>) -> Answer {
-        if let Err(problem) = self.must_not_be_lured(&request) {
-            return problem.into_answer();
-        }
+        let lured = self.must_not_be_lured(&request);
         let domain = self.domain_of(&request).and_then(|place| self.domains().label_at(place));
         let form = match read_form(request).await {
             Ok((form, source)) => (form, source),
             Err(problem) => return problem.into_answer(),
         };
         let (form, source) = form;
-        let told = match self.try_yourls(&form, source, domain).await {
-            Ok(told) => told,
-            Err(problem) => refused(&problem),
+        let told = match lured {
+            Ok(()) => self.try_yourls(&form, source, domain).await,
+            Err(problem) => Err(problem),
         };
+        let told = told.unwrap_or_else(|problem| refused(&problem));
         write(&form, told)
     }
 
