@@ -43,8 +43,11 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
     })
 }
 
-/// What proxies say of those whose requests they pass on.
-const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+/// What proxies say of those whose requests they pass on, besides all that begins with [`X_FORWARDED`].
+const FORWARDED: [&str; 6] = ["forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"];
+
+/// Begins the names of what proxies have said since before there was a standard.
+const X_FORWARDED: &str = "x-forwarded-";
 
 impl Context {
     /// Whether a browser that asks was led here by its user. A page of somebody else can make it ask, under a name of theirs that
@@ -69,7 +72,8 @@ impl Context {
 
     /// Whether a request needs no key here: it comes from this machine, and nobody has passed it on from another one.
     pub(super) fn is_trusted<B>(&self, request: &Request<B>) -> bool {
-        let is_passed_on = FORWARDED.iter().any(|name| request.headers().contains_key(*name));
+        let says_so = |name: &str| FORWARDED.contains(&name) || name.starts_with(X_FORWARDED);
+        let is_passed_on = request.headers().keys().any(|name| says_so(name.as_str()));
         self.site.trusts_admin && !is_passed_on
     }
 

@@ -21,14 +21,32 @@ impl Context {
     /// # Errors
     /// 403.
     pub(super) fn must_not_be_lured<B>(&self, request: &Request<B>) -> Result<(), Problem> {
-        let is_open = self.desk.keys().is_empty() && !self.desk.keys().is_unsure();
-        if !is_open || !is_of_a_browser(request) || self.is_own_name(host_of(request)) && !is_foreign(request) {
+        if !self.is_open() || !is_of_a_browser(request) || self.is_own_name(host_of(request)) && !is_foreign(request) {
             return Ok(());
         }
         Err(Problem::forbidden(
             "Pages of others may not ask here as long as no API key is asked for. Ask for the address of the node or the host of \
              base_url, or make a key with `carom app add`.",
         ))
+    }
+
+    /// Whether an API is for whoever asks that pages can use without a word about where they come from: as long as nobody has a key,
+    /// for no browser.
+    ///
+    /// # Errors
+    /// 403.
+    pub(super) fn must_not_be_in_a_browser<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        match self.is_open() && is_of_a_browser(request) {
+            true => Err(Problem::forbidden(
+                "Browsers may not ask here as long as no API key is asked for. Make one with `carom app add`.",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether nobody has a key, so that none is asked for.
+    fn is_open(&self) -> bool {
+        self.desk.keys().is_empty() && !self.desk.keys().is_unsure()
     }
 
     /// Whether a host, perhaps with a port, is one that nobody else can give a meaning: an address, a name of this machine or its

@@ -9,7 +9,7 @@ use hyper::{Method, StatusCode};
 use serde_json::json;
 
 use super::bulk::NDJSON;
-use super::list::filter_within;
+use super::list::{filter_within, named_in};
 use super::problem::Problem;
 use super::query::Params;
 use super::streaming::{Outlet, stream};
@@ -42,6 +42,7 @@ impl Context {
         let mut params = Params::of(query);
         let (filter, has_any) =
             filter_within(&mut params, &self.caller.scope(), |name, scope| self.narrowed(scope, name));
+        let named = named_in(&params, |term| self.codes_called(term)).unwrap_or_default();
         if let Err(invalid) = params.finish() {
             return Problem::invalid(&invalid).into_answer();
         }
@@ -49,7 +50,7 @@ impl Context {
             return answer(StatusCode::OK, NDJSON, "");
         }
         let Some(request) = self.desk.begin_long() else { return Problem::too_many_long().into_answer() };
-        let filter = Arc::new(filter);
+        let filter = Arc::new(Filter { named, ..filter });
         let context = self.clone();
         answer_with(
             StatusCode::OK,

@@ -80,9 +80,10 @@ impl Context {
         let Some(place) = domain.filter(|_| self.site.has_form) else {
             return self.lost(&request, domain, Notice::NotFound);
         };
-        if is_foreign(&request) {
-            let home = Home { problem: Some(FOREIGN.to_owned()), ..Home::default() };
-            return self.show_form(StatusCode::FORBIDDEN, home);
+        let lured = self.must_not_be_lured(&request).err().map(|problem| problem.detail());
+        let foreign = is_foreign(&request).then(|| FOREIGN.to_owned());
+        if let Some(problem) = foreign.or(lured) {
+            return self.show_form(StatusCode::FORBIDDEN, Home { problem: Some(problem), ..Home::default() });
         }
         let is_browser = accepts_html(&request);
         let (form, source) = match read_form(request).await {

@@ -179,12 +179,8 @@ fn read(
     let order = params.read("orderBy", order).unwrap_or(Order { field: OrderField::DateCreated, descending: true });
     let (filter, has_any) = filter_within(&mut params, scope, narrowed);
     // Who wants another order wants nothing before it.
-    let named = params
-        .text("searchTerm")
-        .filter(|_| params.text("orderBy").is_none())
-        .map(|term| named(term.trim()))
-        .unwrap_or_default();
-    let filter = Filter { named, ..filter };
+    let is_first = params.text("orderBy").is_none();
+    let filter = Filter { named: named_in(&params, named).filter(|_| is_first).unwrap_or_default(), ..filter };
     let mut asked = ListQuery { filter, order, page, per_page, cursor: None };
     let key = asked.key();
     asked.cursor = params.read("cursor", |text| {
@@ -207,6 +203,11 @@ pub(super) fn filter_within(
     let has_any = scope.domains().is_none_or(|domains| !domains.is_empty()) && !is_other;
     let scope = app.map_or_else(|| scope.clone(), |app| scope.clone().of(app));
     (Filter { scope, ..filter(params) }, has_any)
+}
+
+/// The links that whoever searches may mean by name.
+pub(super) fn named_in(params: &Params, named: impl Fn(&str) -> Vec<Code>) -> Option<Vec<Code>> {
+    params.text("searchTerm").map(|term| named(term.trim()))
 }
 
 fn filter(params: &mut Params) -> Filter {

@@ -252,8 +252,14 @@ fn without_keys_this_machine_alone_may_do_everything() {
     assert_eq!(sign_in(&node, "", "").location(), "/admin/links");
     wire.shorten(TARGET);
     // What comes through a proxy comes from anywhere.
-    for field in ["X-Forwarded-For: 203.0.113.7\r\n", "Forwarded: for=203.0.113.7\r\n", "X-Forwarded-Proto: https\r\n"]
-    {
+    for field in [
+        "X-Forwarded-For: 203.0.113.7\r\n",
+        "Forwarded: for=203.0.113.7\r\n",
+        "X-Forwarded-Proto: https\r\n",
+        "X-Real-IP: 203.0.113.7\r\n",
+        "Via: 1.1 proxy\r\n",
+        "x-forwarded-port: 443\r\n",
+    ] {
         for (method, path) in [("POST", "/apps"), ("GET", "/apps"), ("GET", "/status"), ("GET", "/admin/api/session")] {
             let body = br#"{"app":"evil","role":"admin"}"#;
             let refused = Wire::open(node.admin).ask(method, path, &format!("{JSON}{field}"), body);

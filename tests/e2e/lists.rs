@@ -106,9 +106,12 @@ fn what_is_made_changed_and_deleted_shows_at_once() {
                 ("startDate=2020-01-01T00:00:00+00:00&tags[]=even&excludePastValidUntil=true", 13),
                 ("domain=DEFAULT", 25),
                 ("domain=elsewhere.example", 0),
+                (&format!("searchTerm={}", node.url("/link-07")), 1),
             ] {
                 let (_, about) = page(&mut wire, &format!("{query}&colour=ignored"));
                 assert_eq!((&about["totalItems"], &about["complete"]), (&json!(total), &json!(true)), "{query}");
+                // An export takes the same filters.
+                assert_eq!(wire.get(&format!("{SHORT_URLS}/export?{query}")).text().lines().count(), total, "{query}");
             }
             drop(wire);
             if round == 0 {

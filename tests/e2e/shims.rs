@@ -131,6 +131,8 @@ fn callers_of_yourls_work_unchanged() {
         assert_eq!(last["links"].as_object().unwrap().len(), 1, "{last}");
         assert!(last["links"]["link_1"]["shorturl"].as_str().unwrap().starts_with("http://"));
         assert_eq!(call(&[("action", "stats"), ("filter", "rand"), ("limit", "1")]).status, 200);
+        let far = call(&[("action", "stats"), ("limit", "1"), ("start", &u64::MAX.to_string())]).json();
+        assert_eq!(far["links"], json!({}), "{far}");
         assert_eq!(call(&[("action", "db-stats")]).json()["db-stats"]["total_links"], "2");
         assert!(call(&[("action", "version")]).json()["version"].is_string());
         assert_eq!(call(&[("action", "nonsense")]).status, 400);

@@ -53,7 +53,8 @@ impl Told {
 impl Context {
     /// `GET` and `POST /yourls-api.php`
     pub(in crate::api) async fn yourls(&self, request: Request<Incoming>) -> Answer {
-        let lured = self.must_not_be_lured(&request);
+        // What is read here can be a script, and what is written a picture: any page of any site may ask for those.
+        let lured = self.must_not_be_in_a_browser(&request);
         let domain = self.domain_of(&request).and_then(|place| self.domains().label_at(place));
         let form = match read_form(request).await {
             Ok((form, source)) => (form, source),
@@ -199,6 +200,8 @@ impl Context {
             }
             _ => start,
         };
+        // Behind the last one there is nothing, however far.
+        let start = start.min(total);
         // Pages are of one length: those that have what is asked for.
         let first = start / limit + 1;
         let skipped = (start % limit) as usize;

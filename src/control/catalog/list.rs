@@ -118,8 +118,7 @@ impl Finder<'_> {
 
     /// The links that are meant by name, as far as everything else is true of them.
     fn named(&self, view: &View) -> Result<Vec<Arc<Link>>, StoreError> {
-        let filter = Filter { term: None, ..self.query.filter.clone() };
-        let mut sift = Sift::new(&filter, self.visits, self.now_ms);
+        let mut sift = self.sift();
         let mut links = Vec::new();
         for code in self.names() {
             let Some(stored) = view.get(code)? else { continue };

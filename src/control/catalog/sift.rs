@@ -128,6 +128,9 @@ impl<'q> Sift<'q> {
 
     fn has_term(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
         let Some(term) = &self.term else { return true };
+        if self.filter.named.contains(code) {
+            return true;
+        }
         // Long URLs and codes are ASCII, tags are in small letters.
         for text in [link.target.as_bytes(), code.slug(&mut [0; CODE_LEN_MAX])] {
             self.small.clear();
