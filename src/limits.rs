@@ -153,6 +153,9 @@ pub const BULK_LINES_WAITING_MIN: usize = 64;
 /// Bytes of lines of one such request that may wait for the store.
 pub const BULK_BYTES_WAITING: usize = 512 * 1024;
 
+/// Slugs that a request remembers that stores nothing, to tell of those that stand there twice: about another megabyte.
+pub const BULK_SLUGS_TRIED: usize = 64 * 1024;
+
 /// Places in the writer's queue that all such requests of the node take together: the rest is for single creates.
 pub const BULK_QUEUE_SHARE: usize = WRITE_QUEUE_LEN / 2;
 

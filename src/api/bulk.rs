@@ -4,8 +4,9 @@
 //! to the disk the next ones are read, as many as [`BULK_LINES_WAITING`] and [`BULK_BYTES_WAITING`] allow. So the memory of
 //! a request is bounded whatever its body, and whatever its client does: results that it does not read stop the reading.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use super::{Answer, Context, answer_with};
 use crate::desk::{Desk, Gathered, LongRequest};
 use crate::limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
-    BULK_QUEUE_SHARE, IMPORT_LINE_MAX,
+    BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,
 };
 use crate::link::Reuse;
 use crate::mail::{StoreAnswer, StoreRequest};
@@ -154,6 +155,9 @@ struct Bulk {
     /// Nothing more is read.
     is_over: bool,
     waiting: VecDeque<Chunk>,
+    /// Hashes of slugs that lines before would have taken, where nothing is stored.
+    tried: HashSet<u64>,
+    hasher: RandomState,
 }
 
 impl Context {
@@ -182,6 +186,8 @@ impl Context {
             lines: Lines::default(),
             is_over: false,
             waiting: VecDeque::new(),
+            tried: HashSet::new(),
+            hasher: RandomState::new(),
         };
         if waits {
             // It is told to go on when somebody reads, which must be before the answer begins.
@@ -349,7 +355,7 @@ impl Bulk {
     }
 
     /// Writes the results of a chunk.
-    async fn tell(&self, chunk: Chunk, answers: Vec<StoreAnswer>, outlet: &Outlet) {
+    async fn tell(&mut self, chunk: Chunk, answers: Vec<StoreAnswer>, outlet: &Outlet) {
         let Chunk { lines, answers: gathered, .. } = chunk;
         drop(gathered);
         let mut answers = answers.into_iter();
@@ -362,7 +368,11 @@ impl Bulk {
                     let answer = answers.next().unwrap_or(StoreAnswer::Refused("the store gave no answer"));
                     match asked {
                         Asked::Make(wanted) => self.context.finish(wanted, answer).await.map(Some),
-                        Asked::IsFree(wanted) => self.context.judge_slug(&wanted, &answer).map_or(Ok(None), Err),
+                        Asked::IsFree(wanted) => {
+                            let problem =
+                                self.context.judge_slug(&wanted, &answer).or_else(|| self.judge_again(&wanted));
+                            problem.map_or(Ok(None), Err)
+                        }
                     }
                 }
             };
@@ -374,6 +384,17 @@ impl Bulk {
             results.iter().for_each(|(line, result)| self.write(*line, result, &mut out));
             outlet.send(out).await;
         }
+    }
+
+    /// Whether a line before would have taken a slug that is free. Of a great many lines the first are remembered.
+    fn judge_again(&mut self, wanted: &Wanted) -> Option<Problem> {
+        let hash = self.hasher.hash_one(wanted.link.code);
+        let is_taken = self.tried.contains(&hash);
+        if !is_taken && self.tried.len() < BULK_SLUGS_TRIED {
+            self.tried.insert(hash);
+        }
+        // What is like the link before may be that.
+        (is_taken && wanted.reuse != Reuse::Any).then(|| Problem::slug_taken(&wanted.link.code.as_slug().to_string()))
     }
 
     /// Asks how often the links were followed that were there before.

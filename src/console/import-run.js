@@ -17,6 +17,8 @@ export class ImportRun {
     /** Rows behind those, which were sent, and whose answer was lost. */
     this.unsure = 0;
     this.seconds = 0;
+    /** The lines that would have taken an ending, where nothing is made. */
+    this.taken = new Map();
   }
 
   get made() {
@@ -77,14 +79,28 @@ export class ImportRun {
     }
   }
 
+  /** The line that would have taken the ending before; `undefined` where it is the first. The node knows of one chunk alone. */
+  tryEnding({ customSlug, domain, findIfExists }, line) {
+    if (!customSlug || findIfExists) {
+      return undefined;
+    }
+    const key = `${(domain ?? "").toLowerCase()}/${customSlug}`;
+    const before = this.taken.get(key);
+    this.taken.set(key, before ?? line);
+    return before;
+  }
+
   take({ status, error, ended }) {
     if (ended) {
       this.unsure = 0;
       throw new Error(error?.detail ?? "The node ends. Go on when it is back.");
     }
+    const { line, text, fields } = this.next;
+    const before = this.isDry && status < 400 ? this.tryEnding(fields, line) : undefined;
     if (status >= 400) {
-      const { line, text } = this.next;
       this.refused.push({ line, text, error: error?.detail ?? `status ${status}` });
+    } else if (before !== undefined) {
+      this.refused.push({ line, text, error: `Line ${before} has the ending “${fields.customSlug}” already.` });
     }
     this.at += 1;
     this.unsure -= 1;

@@ -44,7 +44,7 @@ export function periodOf(query) {
 
 /** The query of an API call about a period. */
 export function apiQuery({ from, to }) {
-  return { startDate: `${from}T00:00:00Z`, endDate: `${to}T23:59:59Z` };
+  return { startDate: `${from}T00:00:00Z`, endDate: `${to}T23:59:59.999Z` };
 }
 
 /** The starts of all steps of a period that have begun, in milliseconds. */

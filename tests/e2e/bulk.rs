@@ -284,15 +284,18 @@ fn a_dry_run_says_the_same_and_stores_nothing() {
     let node = Setup::new(data.path()).start();
     node.wire().shorten_as("taken", TARGET);
     let body = format!(
-        "{}\n{}\n{}\n{}\nx\n{}",
+        "{}\n{}\n{}\n{}\nx\n{}\n{}\n{}",
         json!({"longUrl": TARGET}),
         json!({"longUrl": "https://example.org/b", "customSlug": "taken"}),
         json!({"longUrl": TARGET, "customSlug": "taken", "findIfExists": true}),
         json!({"longUrl": TARGET, "customSlug": "free"}),
         json!({"longUrl": TARGET, "private": true}),
+        // Two lines before had it first.
+        json!({"longUrl": "https://example.org/c", "customSlug": "free"}),
+        json!({"longUrl": TARGET, "customSlug": "free", "findIfExists": true}),
     );
     let found = send_all(&node, &format!("{BULK}?dryRun=true"), body.as_bytes());
-    assert_eq!(numbers(&found), [(1, 200), (2, 400), (3, 200), (4, 200), (5, 400), (6, 200)]);
+    assert_eq!(numbers(&found), [(1, 200), (2, 400), (3, 200), (4, 200), (5, 400), (6, 200), (7, 400), (8, 200)]);
     assert!(found.iter().all(|result| result.get("shortUrl").is_none()), "{found:?}");
     assert_eq!(node.status()["links"], json!(1));
     node.wire().ask("POST", &format!("{BULK}?dryRun=maybe"), KIND, b"{}").problem(400, "invalid-data");

@@ -108,7 +108,9 @@ impl Context {
         let scopes: Vec<Scope> = std::iter::once(Scope::ALL).chain(of_apps).chain(of_domains).collect();
         let ever = scopes.iter().map(|scope| Filter { scope: scope.clone(), ..Filter::default() });
         let then = scopes.iter().map(|scope| within(scope.clone(), span.start_ms, span.end_ms));
-        let by_day = days.iter().map(|day| within(Scope::ALL, *day, day + DAY_MS - 1));
+        // Of the first and the last day what lies within.
+        let of_day = |day: &u64| within(Scope::ALL, span.start_ms.max(*day), span.end_ms.min(day + DAY_MS - 1));
+        let by_day = days.iter().map(of_day);
         let counts = match self.ask_list(ListRequest::Counts(ever.chain(then).chain(by_day).collect())).await? {
             ListAnswer::Counts(counts) => counts,
             other => return Err(failed(&other)),

@@ -24,6 +24,8 @@ fn ten_thousand_lines_are_imported_with_a_report_of_those_that_are_refused() {
             9 => ",no-target,,,\r\n".to_owned(),
             10 => "https://example.org/10,,\"Two\r\nlines\",,red\r\n".to_owned(),
             11 => "https://example.org/11,,\"Commas, \"\"quotes\"\"\",\"a|b\",red\r\n".to_owned(),
+            // In chunks of their own.
+            20 | 5_000 => format!("https://example.org/{number},double,,,\r\n"),
             _ => format!("https://example.org/{number},,Title {number},bulk,\r\n"),
         };
         csv.write_all(line.as_bytes()).unwrap();
@@ -36,17 +38,18 @@ fn ten_thousand_lines_are_imported_with_a_report_of_those_that_are_refused() {
     says(&browser, "main", "9\u{202f}999");
     says(&browser, "main .notice", "colour");
     press(&browser, "button", "Try it (dry run)");
-    says(&browser, ".import-done", "9\u{202f}996 links would be made, 3 refused");
+    says(&browser, ".import-done", "9\u{202f}995 links would be made, 4 refused");
+    says(&browser, "main", "Line 23 has the ending “double” already.");
     assert_eq!(node.status()["links"], 1, "a dry run has made something");
     press(&browser, "button", "Make 9\u{202f}999 links");
-    says(&browser, ".import-done", "9\u{202f}996 links were made, 3 refused");
+    says(&browser, ".import-done", "9\u{202f}995 links were made, 4 refused");
     // Each by the number of its line in the file, with its reason.
     says(&browser, "main", "Provided slug \"taken\" is already in use.");
     let lines = browser.value("[...document.querySelectorAll('[aria-label^=\"Refused\"] tbody td:first-child')].map((cell) => cell.textContent)");
     // A title has no line breaks, and what comes behind one is on the next line.
-    assert_eq!(lines, json!(["9", "10", "12"]));
+    assert_eq!(lines, json!(["9", "10", "12", "5003"]));
     browser.is_accessible();
-    wait_until("all links", || node.status()["links"] == 9_997);
+    wait_until("all links", || node.status()["links"] == 9_996);
     let found = Wire::open(node.admin).get("/rest/v3/short-urls?tags[]=a&tags[]=b&tagsMode=all").json();
     assert_eq!(found["shortUrls"]["data"][0]["title"], "Commas, \"quotes\"");
     browser.close();
