@@ -200,6 +200,11 @@ impl Domains {
         Some(self.by_name[at].1)
     }
 
+    /// Whether an origin, as browsers name theirs, is that of a base URL.
+    pub fn is_origin(&self, origin: &str) -> bool {
+        self.all.iter().any(|domain| domain.base_url.eq_ignore_ascii_case(origin))
+    }
+
     /// The domain of that name, however it is written. [`DEFAULT_DOMAIN`] is the default one.
     pub fn named(&self, text: &str) -> Option<Place> {
         // The default one may be called with the port that it has, too.

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 
+use super::browser::is_of_foreign_page;
 use super::console::Console;
 use super::problem::Problem;
 use super::{Answer, Context, Service, Site, accepts_html, answer, apps, is_read, json, metrics, routes, status, with};
@@ -49,6 +50,8 @@ const FORWARDED: [&str; 6] = ["forwarded", "via", "x-real-ip", "x-client-ip", "t
 /// Begins the names of what proxies have said since before there was a standard.
 const X_FORWARDED: &str = "x-forwarded-";
 
+const FOREIGN: &str = "Pages of other origins may not ask here.";
+
 impl Context {
     /// Whether a browser that asks was led here by its user. A page of somebody else can make it ask, under a name of theirs that
     /// leads to this address, or across origins; then the host or the origin is foreign.
@@ -65,7 +68,8 @@ impl Context {
             own.is_some_and(|own| own.eq_ignore_ascii_case(host))
         };
         match origin {
-            Some(origin) if !is_own(origin) => Err(Problem::forbidden("Pages of other origins may not ask here.")),
+            Some(origin) if !is_own(origin) => Err(Problem::forbidden(FOREIGN)),
+            None if is_of_foreign_page(request) => Err(Problem::forbidden(FOREIGN)),
             _ => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Request};
 
-use super::console::SessionEnd;
+use super::console::SessionLife;
 use super::problem::Problem;
 use super::{Answer, Context, status, with};
 use crate::apps::key::KeyHash;
@@ -50,8 +50,8 @@ pub(super) struct Caller {
     meant: Option<DomainName>,
     /// The key that it has shown.
     key: Option<KeyHash>,
-    /// Whether its session at the console is over, if it has one.
-    session: Option<SessionEnd>,
+    /// Its session at the console, if it has one.
+    session: Option<SessionLife>,
     /// What it says of its own version.
     pub(super) version: Option<String>,
 }
@@ -96,7 +96,7 @@ impl Caller {
     }
 
     /// The same caller, until its session at the console is over.
-    pub(super) fn within(&self, session: SessionEnd) -> Caller {
+    pub(super) fn within(&self, session: SessionLife) -> Caller {
         Caller { session: Some(session), ..self.clone() }
     }
 
@@ -231,11 +231,12 @@ impl Context {
     /// Whether the caller is still who it was when its request began: such as make or tell many links may take hours.
     pub(super) fn still_holds(&self) -> bool {
         let keys = self.desk.keys();
-        if self.caller.session.as_ref().is_some_and(SessionEnd::has_come) {
+        let now_ms = unix_ms();
+        if self.caller.session.as_ref().is_some_and(|session| !session.renew(now_ms)) {
             return false;
         }
         match self.caller.key {
-            Some(hash) => keys.find_hash(hash, unix_ms()).is_some(),
+            Some(hash) => keys.find_hash(hash, now_ms).is_some(),
             None => keys.is_empty() && !keys.is_unsure(),
         }
     }

@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 use hyper::Request;
 use hyper::header::{self, HeaderValue};
 
-use super::Context;
 use super::domains::host_of;
 use super::problem::Problem;
+use super::{Context, is_read};
 use crate::hosts::without_port;
 
 /// What a page cannot keep its browser from sending, whichever it is (Fetch, section 2.2.2: a page may say another language, but
@@ -21,7 +21,10 @@ impl Context {
     /// # Errors
     /// 403.
     pub(super) fn must_not_be_lured<B>(&self, request: &Request<B>) -> Result<(), Problem> {
-        if !self.is_open() || !is_of_a_browser(request) || self.is_own_name(host_of(request)) && !is_foreign(request) {
+        if !self.is_open()
+            || !is_of_a_browser(request)
+            || self.is_own_name(host_of(request)) && !self.is_foreign_to_us(request)
+        {
             return Ok(());
         }
         Err(Problem::forbidden(
@@ -42,6 +45,13 @@ impl Context {
             )),
             false => Ok(()),
         }
+    }
+
+    /// Whether a page of another site has sent a request. A proxy in front may have asked for us by another name than the browser did.
+    pub(super) fn is_foreign_to_us<B>(&self, request: &Request<B>) -> bool {
+        let origin = request.headers().get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
+        let is_proxied = !request.headers().contains_key("sec-fetch-site") && self.domains().is_origin(origin);
+        is_foreign(request) && !is_proxied
     }
 
     /// Whether nobody has a key, so that none is asked for.
@@ -76,6 +86,13 @@ pub(super) fn is_foreign<B>(request: &Request<B>) -> bool {
         }
         (None, None) => false,
     }
+}
+
+/// Whether a page of another site asks for something that it would have in itself, such as a picture: there browsers name no origin.
+/// Who follows a link from elsewhere comes in.
+pub(super) fn is_of_foreign_page<B>(request: &Request<B>) -> bool {
+    let is = |name: &str, value: &[u8]| request.headers().get(name).is_some_and(|field| field.as_bytes() == value);
+    is_foreign(request) && !(is_read(request.method()) && is("sec-fetch-mode", b"navigate"))
 }
 
 #[cfg(test)]

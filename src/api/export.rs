@@ -36,9 +36,6 @@ impl Missing {
 impl Context {
     /// `GET /rest/v3/short-urls/export`
     pub(super) fn export(&self, method: &Method, query: Option<&str>) -> Answer {
-        if *method == Method::HEAD {
-            return answer(StatusCode::OK, NDJSON, "");
-        }
         let mut params = Params::of(query);
         let (filter, has_any) =
             filter_within(&mut params, &self.caller.scope(), |name, scope| self.narrowed(scope, name));
@@ -46,7 +43,7 @@ impl Context {
         if let Err(invalid) = params.finish() {
             return Problem::invalid(&invalid).into_answer();
         }
-        if !has_any {
+        if !has_any || *method == Method::HEAD {
             return answer(StatusCode::OK, NDJSON, "");
         }
         let Some(request) = self.desk.begin_long() else { return Problem::too_many_long().into_answer() };

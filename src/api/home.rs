@@ -8,7 +8,6 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
-use super::browser::is_foreign;
 use super::create::Create;
 use super::domains::lead_to;
 use super::page::as_html;
@@ -81,7 +80,7 @@ impl Context {
             return self.lost(&request, domain, Notice::NotFound);
         };
         let lured = self.must_not_be_lured(&request).err().map(|problem| problem.detail());
-        let foreign = is_foreign(&request).then(|| FOREIGN.to_owned());
+        let foreign = self.is_foreign_to_us(&request).then(|| FOREIGN.to_owned());
         if let Some(problem) = foreign.or(lured) {
             return self.show_form(StatusCode::FORBIDDEN, Home { problem: Some(problem), ..Home::default() });
         }

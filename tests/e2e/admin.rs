@@ -35,6 +35,13 @@ fn pages_of_others_cannot_make_a_browser_ask() {
         }
         let host = format!("Host: 127.0.0.1:{port}\r\n");
         assert_ne!(ask(&node, "GET", path, &format!("{host}Origin: http://127.0.0.1:{port}\r\n")), 403, "{path}");
+        // What a page of somebody else has in it, and not who follows a link there.
+        let sites = ["cross-site", "same-site", "same-origin", "none"];
+        for (site, mode) in sites.iter().flat_map(|site| [(*site, "no-cors"), (*site, "navigate")]) {
+            let fields = format!("{host}Sec-Fetch-Site: {site}\r\nSec-Fetch-Mode: {mode}\r\n");
+            let is_foreign = site.ends_with("-site") && mode == "no-cors";
+            assert_eq!(ask(&node, "GET", path, &fields) == 403, is_foreign, "{path} {site} {mode}");
+        }
         for origin in [
             "http://evil.example",
             "null",

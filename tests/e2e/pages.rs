@@ -143,6 +143,17 @@ fn pages_of_other_sites_cannot_send_the_form() {
     is_page(&wire.ask("POST", "/", &own, body), 403);
     let node = node.terminate().env("CAROM_BASE_URL", "http://carom.test").start();
     is_page(&node.wire().ask("POST", "/", &own, body), 200);
+    // A proxy in front that asks for us by our address; without TLS there is no other word of the browser's.
+    let plain = b"longUrl=https%3A%2F%2Fa.example";
+    let proxied = |origin: &str| {
+        let mut wire = node.wire();
+        let fields =
+            format!("{FORM}User-Agent: Mozilla/5.0\r\nOrigin: {origin}\r\nContent-Length: {}\r\n", plain.len());
+        wire.send(&[format!("POST / HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n{fields}\r\n").as_bytes(), plain].concat());
+        wire.reply()
+    };
+    is_page(&proxied("http://carom.test"), 200);
+    is_page(&proxied("http://evil.test"), 403);
     node.terminate();
 }
 
@@ -245,6 +256,10 @@ fn where_keys_are_asked_for_the_form_asks_for_one() {
     is_page(&again, 429);
     assert_eq!((again.field("retry-after"), again.field("x-ratelimit-limit")), (Some("1"), Some("1")));
     assert!(again.text().contains("This app may make 1 links a second") && !again.text().contains(&key), "{again:?}");
+    // Nobody has shown a key yet when a form is read.
+    let long = send(&mut node.wire(), &format!("{link}&title={}", "x".repeat(64 * 1024)));
+    is_page(&long, 413);
+    assert!(long.text().contains("longer than is taken here") && long.text().contains("<form"), "{long:?}");
     node.terminate();
 }
 

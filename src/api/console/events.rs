@@ -69,7 +69,6 @@ impl Admitted {
     /// `GET /admin/api/events`
     pub(super) fn events(self, console: &Rc<Console>) -> Answer {
         let watcher = console.watchers.join();
-        let console = Rc::clone(console);
         let content = stream(|outlet| async move {
             let desk = Rc::clone(&self.context.desk);
             let mut before = None;
@@ -81,7 +80,7 @@ impl Admitted {
                 before = Some(latencies);
                 outlet.send(format!("event: status\ndata: {told}\n\n").into_bytes()).await;
                 let is_over = desk.counters().node.draining.load(Ordering::Relaxed) || !watcher.is_in();
-                if is_over || !self.still_holds(&console) {
+                if is_over || !self.context.still_holds() {
                     return;
                 }
                 desk.rest(EVERY).await;

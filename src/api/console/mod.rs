@@ -20,7 +20,7 @@ use hyper::{HeaderMap, Method, Request, StatusCode};
 use serde_json::json;
 
 pub(super) use self::events::Watchers;
-pub(super) use self::session::SessionEnd;
+pub(super) use self::session::SessionLife;
 use self::session::{Session, Sessions};
 use super::auth::shows_key;
 use super::problem::Problem;
@@ -83,7 +83,7 @@ impl Context {
     fn signed_in(&self, console: &Console, headers: &HeaderMap) -> Option<Admitted> {
         let session = sign_in::tokens(headers).find_map(|(_, token)| console.sessions.find(token, unix_ms()))?;
         let context = self.of_key(session.key).filter(|context| context.caller.needs_all(Role::Admin).is_ok())?;
-        let caller = Rc::new(context.caller.within(session.end.clone()));
+        let caller = Rc::new(context.caller.within(session.life.clone()));
         let context = Context { caller, ..context };
         Some(Admitted { context, session: Some(session) })
     }
@@ -142,12 +142,6 @@ impl Admitted {
         }
     }
 
-    /// Whether what let them in still does.
-    fn still_holds(&self, console: &Console) -> bool {
-        let is_there = |session: &Session| console.sessions.renew(&session.id, unix_ms());
-        self.context.still_holds() && self.session.as_ref().is_none_or(is_there)
-    }
-
     /// `GET /admin/api/session`
     fn describe(&self, console: &Console) -> Answer {
         let now_ms = unix_ms();
@@ -161,8 +155,8 @@ impl Admitted {
                 "keyId": session.key.id(),
                 "address": session.client.address,
                 "userAgent": session.client.user_agent,
-                "since": dates::format(session.since_ms),
-                "lastSeen": dates::format(session.seen_ms),
+                "since": dates::format(session.life.since_ms()),
+                "lastSeen": dates::format(session.life.seen_ms()),
                 "current": own.is_some_and(|own| own.id == session.id),
             })
         };
@@ -172,8 +166,8 @@ impl Admitted {
             &json!({
                 "app": self.context.caller.name().map(crate::apps::AppName::as_str),
                 "keyId": self.context.caller.key().map(KeyHash::id),
-                "since": own.map(|session| dates::format(session.since_ms)),
-                "ends": own.map(|session| dates::format(session.ends_ms())),
+                "since": own.map(|session| dates::format(session.life.since_ms())),
+                "ends": own.map(|session| dates::format(session.life.ends_ms())),
                 "csrf": own.map(|session| &session.csrf),
                 "open": keys.is_empty(),
                 "version": env!("CARGO_PKG_VERSION"),

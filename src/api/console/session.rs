@@ -33,22 +33,55 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// What requests that change something must show.
     pub(super) csrf: String,
-    /// When it began, in milliseconds since 1970 UTC.
-    pub(super) since_ms: u64,
-    /// When it was last used, likewise.
-    pub(super) seen_ms: u64,
-    /// Whether somebody has ended it, for requests that began before.
-    pub(super) end: SessionEnd,
+    /// How long it lasts.
+    pub(super) life: SessionLife,
     token: KeyHash,
 }
 
-/// Whether a session was ended: by whoever was signed in, by somebody else, or by another session in its place.
-#[derive(Clone, Debug, Default)]
-pub(in crate::api) struct SessionEnd(Rc<Cell<bool>>);
+/// How long a session lasts, also for requests that take long. Copies of it tell the same. Instants are in milliseconds since 1970 UTC.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct SessionLife(Rc<Life>);
 
-impl SessionEnd {
-    pub(in crate::api) fn has_come(&self) -> bool {
-        self.0.get()
+#[derive(Debug)]
+struct Life {
+    since_ms: u64,
+    seen_ms: Cell<u64>,
+    /// Ended by whoever was signed in, by somebody else, or by another session in its place.
+    is_ended: Cell<bool>,
+}
+
+impl SessionLife {
+    fn begin(now_ms: u64) -> SessionLife {
+        SessionLife(Rc::new(Life { since_ms: now_ms, seen_ms: Cell::new(now_ms), is_ended: Cell::new(false) }))
+    }
+
+    /// When it began.
+    pub(super) fn since_ms(&self) -> u64 {
+        self.0.since_ms
+    }
+
+    /// When it was last used.
+    pub(super) fn seen_ms(&self) -> u64 {
+        self.0.seen_ms.get()
+    }
+
+    /// When it ends if it is not used again.
+    pub(super) fn ends_ms(&self) -> u64 {
+        let idle = self.seen_ms() + SESSION_IDLE_MAX.as_millis() as u64;
+        idle.min(self.since_ms() + SESSION_TIME_MAX.as_millis() as u64)
+    }
+
+    fn is_over(&self, now_ms: u64) -> bool {
+        self.0.is_ended.get() || self.ends_ms() <= now_ms
+    }
+
+    /// Uses it, if it is not over. Whether it goes on.
+    pub(in crate::api) fn renew(&self, now_ms: u64) -> bool {
+        let goes_on = !self.is_over(now_ms);
+        if goes_on {
+            self.0.seen_ms.set(self.seen_ms().max(now_ms));
+        }
+        goes_on
     }
 }
 
@@ -70,12 +103,6 @@ impl Client {
 }
 
 impl Session {
-    /// When it ends if it is not used again, in milliseconds since 1970 UTC.
-    pub(super) fn ends_ms(&self) -> u64 {
-        let idle = self.seen_ms + SESSION_IDLE_MAX.as_millis() as u64;
-        idle.min(self.since_ms + SESSION_TIME_MAX.as_millis() as u64)
-    }
-
     /// Whether a request that changes something shows what it must.
     pub(super) fn is_shown(&self, csrf: &[u8]) -> bool {
         KeyHash::of(csrf).is(KeyHash::of(self.csrf.as_bytes()))
@@ -105,15 +132,14 @@ impl Sessions {
             app: app.to_owned(),
             client,
             csrf: random_hex::<TOKEN_BYTES>()?,
-            since_ms: now_ms,
-            seen_ms: now_ms,
-            end: SessionEnd::default(),
+            life: SessionLife::begin(now_ms),
             token: KeyHash::of(token.as_bytes()),
         };
-        self.end_where(|session| session.ends_ms() <= now_ms);
+        self.end_where(|session| session.life.is_over(now_ms));
         if self.0.borrow().len() >= SESSIONS_MAX {
             // The one that was left alone for longest.
-            let oldest = self.0.borrow().iter().min_by_key(|session| session.seen_ms).map(|session| session.id.clone());
+            let oldest =
+                self.0.borrow().iter().min_by_key(|session| session.life.seen_ms()).map(|session| session.id.clone());
             oldest.map(|id| self.end(&id));
         }
         self.0.borrow_mut().push(session);
@@ -123,23 +149,14 @@ impl Sessions {
     /// The session of a token, which is used now.
     pub(super) fn find(&self, token: &[u8], now_ms: u64) -> Option<Session> {
         let token = KeyHash::of(token);
-        let mut all = self.0.borrow_mut();
-        let session = all.iter_mut().find(|session| session.token.is(token) && session.ends_ms() > now_ms)?;
-        session.seen_ms = session.seen_ms.max(now_ms);
-        Some(session.clone())
-    }
-
-    /// Uses the session of that name, as an open page does. Whether there is one.
-    pub(super) fn renew(&self, id: &str, now_ms: u64) -> bool {
-        let mut all = self.0.borrow_mut();
-        let session = all.iter_mut().find(|session| session.id == id && session.ends_ms() > now_ms);
-        session.map(|session| session.seen_ms = session.seen_ms.max(now_ms)).is_some()
+        let all = self.0.borrow();
+        all.iter().find(|session| session.token.is(token) && session.life.renew(now_ms)).cloned()
     }
 
     /// Those that are not over and whose keys hold, the newest first.
     pub(super) fn all(&self, now_ms: u64, holds: impl Fn(KeyHash) -> bool) -> Vec<Session> {
         let all = self.0.borrow();
-        let current = all.iter().rev().filter(|session| session.ends_ms() > now_ms && holds(session.key));
+        let current = all.iter().rev().filter(|session| !session.life.is_over(now_ms) && holds(session.key));
         current.cloned().collect()
     }
 
@@ -165,7 +182,7 @@ impl Sessions {
         let before = all.len();
         all.retain(|session| {
             let is_over = is_over(session);
-            session.end.0.set(is_over);
+            session.life.0.is_ended.set(is_over);
             !is_over
         });
         all.len() < before
@@ -204,7 +221,14 @@ mod tests {
         let most = SESSION_TIME_MAX.as_millis() as u64;
         assert!((most..most + idle).contains(&lasted), "{lasted}");
         let token = sessions.begin(key("a"), "ops", Client::default(), 1_000).unwrap();
-        assert!(sessions.find(token.as_bytes(), 1_000 + idle).is_none());
+        let life = sessions.find(token.as_bytes(), 1_000).unwrap().life;
+        assert!(sessions.find(token.as_bytes(), 1_000 + idle).is_none() && !life.renew(1_000 + idle));
+        // What takes long keeps it in use, as an open page does, and not for longer than it may last.
+        let mut now_ms = 1_000;
+        while life.renew(now_ms) {
+            now_ms += idle / 2;
+        }
+        assert!((most..most + idle).contains(&(now_ms - 1_000)), "{now_ms}");
     }
 
     #[test]
@@ -219,11 +243,10 @@ mod tests {
         assert!(sessions.end(&find(1).unwrap().id) && find(1).is_none() && !sessions.end("none"));
         let holds = |of: KeyHash| !of.is(key("c"));
         assert_eq!(sessions.all(6, holds).iter().map(|session| &*session.app).collect::<Vec<_>>(), ["a"]);
-        assert!(sessions.renew(&first.id, 7) && !sessions.renew("none", 7));
-        assert!(!first.end.has_come() && !other.end.has_come());
+        assert!(first.life.renew(7) && other.life.renew(7));
         sessions.end_others(&first.id);
         assert!(find(0).is_some() && find(2).is_none());
-        assert!(!first.end.has_come() && other.end.has_come());
+        assert!(first.life.renew(8) && !other.life.renew(8));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::super::body_len_max;
 use super::super::problem::Problem;
 use super::super::query::pairs;
 use crate::guard::Source;
+use crate::limits::FORM_LEN_MAX;
 
 /// The fields of a form; of several of one name the last counts. Files are no fields.
 #[derive(Default, Debug)]
@@ -55,7 +56,7 @@ pub(in crate::api) async fn read_form(request: Request<Incoming>) -> Result<(For
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let (boundary, is_encoded) =
         (boundary(kind), kind.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
-    let most = body_len_max(&request);
+    let most = body_len_max(&request).min(FORM_LEN_MAX);
     let body = Limited::new(request.into_body(), most).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
     })?;
