@@ -76,6 +76,9 @@ pub const BODY_LEN_MAX: usize = 1024 * 1024;
 /// Longest form, bytes: it is read before anybody knows who sends it. The longest URL takes 6 KiB there.
 pub const FORM_LEN_MAX: usize = 64 * 1024;
 
+/// Fields of a form that are read; the others are passed over.
+pub const FORM_FIELDS_MAX: usize = 128;
+
 /// Wrong fields of a request that its answer names. There are some twenty, so these are all for an honest client; somebody
 /// else can send a hundred thousand.
 pub const PROBLEM_FIELDS_MAX: usize = 64;

@@ -109,6 +109,8 @@ pub struct Filter {
     pub scope: Scope,
     /// In small letters; it is in the long URL, the code, the title or a tag. Never empty.
     pub term: Option<String>,
+    /// What else the term may be in long URLs, which are kept in ASCII; in small letters.
+    pub url_terms: Vec<String>,
     /// Links that whoever searches may mean by name: they come before all others, and only once.
     pub named: Vec<Code>,
     /// Tags, in the form in which they are kept, each once.

@@ -141,6 +141,35 @@ fn authority(url: &Url) -> Option<Authority> {
     Some(Authority { host, port: url.port_or_known_default()? })
 }
 
+/// What people may search for by a text, as it stands in URLs: with escapes for what is not ASCII, and hosts in Punycode. In small
+/// letters, and without the text itself.
+pub fn url_terms(text: &str) -> Vec<String> {
+    let text = text.trim();
+    let small = text.to_lowercase();
+    let mut terms = vec![escaped(text), escaped(&small)];
+    let (scheme, rest) = text.find("://").map_or(("", text), |at| text.split_at(at + "://".len()));
+    let (host, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let in_ascii = Url::parse(&format!("http://{host}/")).ok().filter(|_| !host.is_ascii());
+    terms.extend(in_ascii.iter().filter_map(Url::host_str).map(|host| [scheme, host, &escaped(rest)].concat()));
+    terms.iter_mut().for_each(|term| term.make_ascii_lowercase());
+    terms.sort_unstable();
+    terms.dedup();
+    terms.retain(|term| *term != small);
+    terms
+}
+
+/// A text with the escapes that a path or query gets (URL Standard, section 1.3).
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'!' | b'#'..=b';' | b'=' | b'?'..=b'_' | b'a'..=b'~' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +236,23 @@ mod tests {
             ["http://go.example/abc", "https://go.example:8443/", "http://127.0.0.1/", "https://go.example.org/"]
         {
             assert!(LongUrl::parse(text, &own).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_people_search_for_is_found_as_it_is_stored() {
+        for (text, stored) in [
+            ("a.example/Ünï", "https://a.example/%C3%9Cn%C3%AF"),
+            ("ünï", "https://a.example/%C3%BCn%C3%AF"),
+            ("two words", "https://a.example/two words"),
+            ("Bücher.example", "https://bücher.example/x"),
+            ("https://Bücher.example/ä b?ö#ü", "https://bücher.example/ä b?ö#ü"),
+        ] {
+            let url = LongUrl::parse(stored, &[]).unwrap().as_str().to_ascii_lowercase();
+            assert!(url_terms(text).iter().any(|term| url.contains(term)), "{text}: {:?} {url}", url_terms(text));
+        }
+        for plain in ["example.org", "Example.org/a?b=c#d", "%C3%9C", "a-b_c~d"] {
+            assert_eq!(url_terms(plain), [""; 0], "{plain}");
         }
     }
 }

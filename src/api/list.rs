@@ -15,6 +15,7 @@ use crate::limits::{
     SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
 };
 use crate::listing::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
+use crate::long_url::url_terms;
 use crate::pages::Notice;
 
 #[derive(Serialize)]
@@ -212,6 +213,7 @@ pub(super) fn named_in(params: &Params, named: impl Fn(&str) -> Vec<Code>) -> Op
 
 fn filter(params: &mut Params) -> Filter {
     let term = params.read("searchTerm", search_term);
+    let url_terms = params.text("searchTerm").map(url_terms).unwrap_or_default();
     let tags = Tags::of(params.list("tags")).map(|tags| tags.iter().map(str::to_owned).collect());
     let tags = tags.unwrap_or_else(|error| {
         params.refuse("tags", error.to_string());
@@ -230,6 +232,7 @@ fn filter(params: &mut Params) -> Filter {
         scope: Scope::ALL,
         condition,
         term: term.flatten(),
+        url_terms,
         named: Vec::new(),
         // How one tag must be there makes no difference.
         all_tags: all_tags.unwrap_or(false) && tags.len() > 1,
@@ -307,6 +310,7 @@ mod tests {
         let filter = Filter {
             scope: Scope::ALL.within([Some(go.id())]),
             term: Some("fü x".to_owned()),
+            url_terms: vec!["f%c3%9c%20x".to_owned(), "f%c3%bc%20x".to_owned()],
             named: Vec::new(),
             tags: vec!["a-c".to_owned(), "b".to_owned()],
             all_tags: true,

@@ -200,6 +200,14 @@ fn keys_that_do_not_hold_or_allow_too_little_let_nobody_in() {
     assert_eq!(wire.ask("GET", SHORT_URLS, &with(&writer), b"").status, 403);
     assert_eq!(wire.ask("GET", SHORT_URLS, &with(&key), b"").status, 200);
     assert_eq!(wire.get(SHORT_URLS).status, 401);
+    // A cookie of a key that holds no more hides no other.
+    let former = apps::key(&setup, "former", "admin");
+    wait_until("one more key", || sign_in(&node, &former, "").status == 303);
+    let (mut former, present) = (SignedIn::new(&node, &former), SignedIn::new(&node, &key));
+    apps::done(&setup, &["revoke", "former"]);
+    wait_until("the end of the session", || former.get("/admin/api/session").status == 401);
+    former.cookie = format!("{}; {}", former.cookie, present.cookie.replace("carom-console", "carom-console-1"));
+    assert_eq!(former.get("/admin/api/session").status, 200);
     // Who guesses is stopped, and who has a key is not.
     let guess = || sign_in(&node, "carom_ak_none", "");
     wait_until("no more guesses", || guess().status == 429);

@@ -81,11 +81,12 @@ impl Context {
 
     /// Whose session a request belongs to.
     fn signed_in(&self, console: &Console, headers: &HeaderMap) -> Option<Admitted> {
-        let session = sign_in::tokens(headers).find_map(|(_, token)| console.sessions.find(token, unix_ms()))?;
-        let context = self.of_key(session.key).filter(|context| context.caller.needs_all(Role::Admin).is_ok())?;
-        let caller = Rc::new(context.caller.within(session.life.clone()));
-        let context = Context { caller, ..context };
-        Some(Admitted { context, session: Some(session) })
+        let mut sessions = sign_in::tokens(headers).filter_map(|(_, token)| console.sessions.find(token, unix_ms()));
+        sessions.find_map(|session| {
+            let context = self.of_key(session.key).filter(|context| context.caller.needs_all(Role::Admin).is_ok())?;
+            let caller = Rc::new(context.caller.within(session.life.clone()));
+            Some(Admitted { context: Context { caller, ..context }, session: Some(session) })
+        })
     }
 
     /// Answers a path below `/admin`.

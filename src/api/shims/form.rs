@@ -11,7 +11,7 @@ use super::super::body_len_max;
 use super::super::problem::Problem;
 use super::super::query::pairs;
 use crate::guard::Source;
-use crate::limits::FORM_LEN_MAX;
+use crate::limits::{FORM_FIELDS_MAX, FORM_LEN_MAX};
 
 /// The fields of a form; of several of one name the last counts. Files are no fields.
 #[derive(Default, Debug)]
@@ -20,7 +20,7 @@ pub(in crate::api) struct Form(HashMap<String, String>);
 impl Form {
     /// Adds what stands in a query, or in a body of that form.
     pub(in crate::api) fn add_encoded(&mut self, text: &str) {
-        self.0.extend(pairs(text));
+        self.0.extend(pairs(text).take(FORM_FIELDS_MAX));
     }
 
     /// Adds what stands in a body of parts. What is no part is passed over.
@@ -28,7 +28,7 @@ impl Form {
         let mark = [b"--", boundary.as_bytes()].concat();
         let mut starts: Vec<usize> = memchr::memmem::find_iter(body, &mark).collect();
         starts.push(body.len());
-        for two in starts.windows(2) {
+        for two in starts.windows(2).take(FORM_FIELDS_MAX) {
             let part = &body[(two[0] + mark.len()).min(two[1])..two[1]];
             let Some(at) = memchr::memmem::find(part, b"\r\n\r\n") else { continue };
             let (head, value) = (String::from_utf8_lossy(&part[..at]), &part[at + 4..]);

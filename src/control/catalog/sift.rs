@@ -32,13 +32,16 @@ pub(in crate::control) struct Sift<'q> {
     visits: &'q dyn Visits,
     now_ms: u64,
     term: Option<Finder<'q>>,
+    url_terms: Vec<Finder<'q>>,
     /// Text in small letters, kept for its capacity.
     small: Vec<u8>,
 }
 
 impl<'q> Sift<'q> {
     pub(in crate::control) fn new(filter: &'q Filter, visits: &'q dyn Visits, now_ms: u64) -> Sift<'q> {
-        Sift { filter, visits, now_ms, term: filter.term.as_ref().map(Finder::new), small: Vec::new() }
+        let (term, url_terms) =
+            (filter.term.as_ref().map(Finder::new), filter.url_terms.iter().map(Finder::new).collect());
+        Sift { filter, visits, now_ms, term, url_terms, small: Vec::new() }
     }
 
     /// Looks at the link that an index has at a place. An entry may have outlived its link. The link comes back if it is
@@ -136,7 +139,7 @@ impl<'q> Sift<'q> {
             self.small.clear();
             self.small.extend_from_slice(text);
             self.small.make_ascii_lowercase();
-            if term.find(&self.small).is_some() {
+            if std::iter::once(term).chain(&self.url_terms).any(|term| term.find(&self.small).is_some()) {
                 return true;
             }
         }
@@ -189,6 +192,11 @@ mod tests {
         for term in ["mycodex", "summer sale", "sale\nb", "ober", "0"] {
             assert!(!found(term), "{term}");
         }
+        let other = |url_term: &str| {
+            let (term, url_terms) = (Some("none".to_owned()), vec![url_term.to_owned()]);
+            takes(&Filter { term, url_terms, ..Filter::default() }, &shown())
+        };
+        assert!(other("a?long=url") && !other("grosser"));
     }
 
     #[test]

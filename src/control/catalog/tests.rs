@@ -239,6 +239,7 @@ fn any_filter() -> impl Strategy<Value = Filter> {
             scope,
             term,
             named: Vec::new(),
+            url_terms: Vec::new(),
             all_tags: all_tags && tags.len() > 1,
             tags: tags.into_iter().map(str::to_owned).collect(),
             since_ms,
