@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::alarms::{Alarm, Alarms};
 use crate::durations::{DurationStats, Spread};
@@ -273,14 +273,14 @@ pub struct FleetStats {
 }
 
 /// What is known of a node of the fleet.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MemberStats {
     /// Its name.
     pub node: String,
     /// What it tells of itself, as JSON.
     pub about: String,
-    /// Milliseconds since its heartbeat was seen to change.
-    pub silent_ms: u64,
+    /// When its heartbeat was seen to change.
+    pub heard: Instant,
     /// Its last heartbeat, in milliseconds since 1970 by the clock of Redis.
     pub beat_ms: u64,
 }

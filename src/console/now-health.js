@@ -16,7 +16,7 @@ export function healthCards() {
       ["Read from disk", (s) => number(s.residency.fetched)], ["Expired", (s) => number(s.expiry.expired)], ["Waiting to expire", (s) => number(s.expiry.waiting)]]),
     group("Redis and fleet", [
       ["Redis", redis], ["Errors", (s) => tally(s.redis.error)], ["Nodes", (s) => (s.fleet ? number(s.fleet.nodes.length) : "this one alone")],
-      ["Waiting to be sent", (s) => (s.fleet ? number(s.fleet.outbox) : "–")], ["Behind by", (s) => (s.fleet ? duration(s.fleet.lagMillis / 1000) : "–")]], pageLink("/admin/fleet", "Fleet")),
+      ["Waiting to be sent", (s) => (s.fleet ? number(s.fleet.outbox) : "–")], ["Behind by", (s) => (!s.fleet ? "–" : s.redis.connected ? duration(s.fleet.lagMillis / 1000) : "not known")]], pageLink("/admin/fleet", "Fleet")),
   ];
   const element = h("div", { class: "cards" }, groups.map((one) => one.element));
   return { element, update: (status) => groups.forEach((one) => one.update(status)) };

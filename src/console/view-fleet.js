@@ -53,9 +53,9 @@ function writer(texts) {
 function summary() {
   const [redis, there, toBring, behind] = [h("span"), h("span"), h("span"), h("span")];
   const write = writer([
-    [there, ({ fleet: { nodes: all } }) => `${format.number(all.filter((one) => stateOf(one)[1] === "good").length)} of ${format.number(all.length)}`],
+    [there, (now) => (now.redis.connected ? `${format.number(now.fleet.nodes.filter((one) => stateOf(one, now)[1] === "good").length)} of ${format.number(now.fleet.nodes.length)}` : "not known")],
     [toBring, (now) => format.number(now.fleet.outbox)],
-    [behind, (now) => lag(now.fleet.lagMillis)],
+    [behind, (now) => (now.redis.connected ? lag(now.fleet.lagMillis) : "not known")],
   ]);
   return {
     content: tiles([["Redis", redis], ["Nodes that serve", there], ["To bring to Redis", toBring], ["Behind the others", behind]]),
@@ -72,9 +72,12 @@ function lag(millis) {
   return format.duration(millis / 1000);
 }
 
-/** How a node is: `[text, kind of badge]`. */
-function stateOf({ silentMillis, about }) {
-  if (silentMillis >= SILENT_MS) {
+/** How a node is: `[text, kind of badge]`. Nodes hear of each other through Redis. */
+function stateOf({ node, silentMillis, about }, { fleet: { node: own }, redis }) {
+  if (!redis.connected && node !== own) {
+    return ["not known", "warn"];
+  }
+  if (redis.connected && silentMillis >= SILENT_MS) {
     return ["silent", "bad"];
   }
   if (about?.draining) {
@@ -93,12 +96,12 @@ function nodes(status) {
   });
   return {
     content: card("Nodes", {}, regionTable("Nodes of the fleet", COLUMNS, rows).element),
-    update: (now) => now.fleet.nodes.forEach((one) => writeNode(cells.get(one.node), one)),
+    update: (now) => now.fleet.nodes.forEach((one) => writeNode(cells.get(one.node), one, now)),
   };
 }
 
-function writeNode([version, state, toBring, behind, heard], one) {
-  const [text, kind] = stateOf(one);
+function writeNode([version, state, toBring, behind, heard], one, now) {
+  const [text, kind] = stateOf(one, now);
   if (state.textContent !== text) {
     fill(state, badge(text, kind));
   }

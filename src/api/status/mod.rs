@@ -227,7 +227,7 @@ fn describe_fleet(node: &NodeStats) -> Value {
             json!({
                 "node": member.node,
                 "heartbeat": dates::format(member.beat_ms),
-                "silentMillis": member.silent_ms,
+                "silentMillis": member.heard.elapsed().as_millis() as u64,
                 "about": serde_json::from_str(&member.about).unwrap_or(Value::Null),
             })
         })

@@ -214,11 +214,12 @@ impl Heart {
 
     fn show(&self, heard: &Heard, now: Duration) {
         let about = |node: &str| heard.about.iter().find(|(of, _)| of == node).map(|(_, about)| about.clone());
+        let seen = Instant::now();
         let beat = |node: &str| heard.beats.iter().find(|(of, _)| of == node).map_or(0, |(_, beat)| *beat);
         let members = self.members.list(now).into_iter().map(|(node, silent)| MemberStats {
             about: about(&node).unwrap_or_default(),
             beat_ms: beat(&node),
-            silent_ms: silent.as_millis() as u64,
+            heard: seen.checked_sub(silent).unwrap_or(seen),
             node,
         });
         let fleet = &self.shared.stats.fleet;

@@ -9,6 +9,7 @@ use super::crowd::{self, Made, check};
 use super::proxy::{Mode, Proxy};
 use super::redis::{Server, Setup};
 use super::{Fleet, settle};
+use crate::browser::Browser;
 use crate::node::{Node, wait_until};
 
 /// How long each kind of outage lasts; `make soak` takes a minute.
@@ -90,6 +91,29 @@ fn a_redis_that_is_killed_and_comes_back_with_its_data() {
     let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
     nodes.iter().for_each(settle);
     survive(&nodes, || server.kill(), || server.start_again());
+}
+
+#[test]
+fn while_redis_is_away_nobody_says_that_others_serve() {
+    let server = Setup::new().append_only(true).start();
+    let fleet = Fleet::new(2, &server.url());
+    let nodes: Vec<Node> = (0..2).map(|number| fleet.setup(number).expect("redis_away").start()).collect();
+    nodes.iter().for_each(settle);
+    let browser = Browser::open();
+    browser.go(&format!("http://{}/admin/fleet", nodes[0].admin));
+    let says = |what: &str, times: usize| {
+        let badges = "[...document.querySelectorAll('main tbody .badge')].map((badge) => badge.textContent).join()";
+        let said = browser.value(badges);
+        said.as_str().is_some_and(|said| said.split(',').filter(|badge| *badge == what).count() == times)
+    };
+    wait_until("two that serve", || says("serves", 2));
+    server.kill();
+    wait_until("one of which nobody knows", || says("serves", 1) && says("not known", 1));
+    let silent = |node: &serde_json::Value| node["silentMillis"].as_u64().unwrap() > 1_500;
+    wait_until("silence", || nodes[0].status()["fleet"]["nodes"].as_array().unwrap().iter().all(silent));
+    server.start_again();
+    wait_until("two that serve again", || says("serves", 2));
+    browser.close();
 }
 
 #[test]
