@@ -60,15 +60,11 @@ export async function errorOf(response) {
   }
 }
 
-/** To the sign-in page, and from there back to here. Never resolves: the page is left. */
-export async function signIn() {
-  // A key that is shown once stays until it was copied: the first one of a node ends what was open to all.
-  const shown = document.querySelector("dialog[open] .secret")?.closest("dialog");
-  if (shown) {
-    await new Promise((resolve) => shown.addEventListener("close", resolve, { once: true }));
-  }
-  location.assign(`/admin/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
-  return new Promise(() => {});
+let signIn = () => new Promise(() => {});
+
+/** Sets what is done when the session is over: a function whose promise resolves when somebody is signed in again. */
+export function whenSignedOut(handler) {
+  signIn = handler;
 }
 
 /** A path with query parameters; lists are repeated, and what is empty is left out. */
@@ -105,7 +101,9 @@ export async function send(method, path, { body, headers = {}, signal, timeout =
   try {
     const response = await fetch(path, { method, body, headers: { Accept: ACCEPTED, ...changes, ...headers }, signal: ends });
     if (response.status === 401) {
-      return signIn();
+      clearTimeout(timer);
+      await signIn();
+      return await send(method, path, { body, headers, signal, timeout });
     }
     if (!response.ok) {
       throw await errorOf(response);

@@ -1,15 +1,17 @@
 // The start of the console: the session, the header, the navigation, the live status, and then the view that the address names.
 
 import { showAccount, openNotice } from "./account.js";
-import { get, setCsrf } from "./api.js";
+import { get, setCsrf, whenSignedOut } from "./api.js";
 import { errorState, fill, h, pageHead, setText } from "./dom.js";
 import { onLive, startLive } from "./live.js";
 import { finishDeletes } from "./deletes.js";
 import { navigation, startRouter } from "./router.js";
+import { signIn } from "./sign-in.js";
 
 const STATES = { connecting: "Connecting…", live: "Live", lost: "Connection lost, trying again" };
 
 async function start() {
+  whenSignedOut(signIn);
   const main = document.getElementById("main");
   try {
     const session = await get("/admin/api/session");

@@ -85,6 +85,8 @@ function showFile(page) {
   const begin = (label, isDry, props) => button(label, () => advance(page, new ImportRun(good, { isDry })), props);
   const out = h("div", { class: "stack" });
   page.out = out;
+  // What was read of the file, and how far it is.
+  page.host.dataset.work = "import";
   page.dry = begin("Try it (dry run)", true);
   page.make = begin(`Make ${format.count(good.length, "link")}`, false, { kind: "primary" });
   [page.dry, page.make].forEach((one) => {

@@ -72,6 +72,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "plot.js",
     SCRIPT "roles.js",
     SCRIPT "router.js",
+    SCRIPT "sign-in.js",
     SCRIPT "toast.js",
     STYLE "uplot.css",
     SCRIPT "uplot.js",

@@ -5,7 +5,8 @@ use std::io::Write;
 use serde_json::json;
 
 use super::{TARGET, at, open_node, press, says};
-use crate::browser::{Browser, SCREEN};
+use crate::apps;
+use crate::browser::{Browser, ENTER, SCREEN};
 use crate::http::Wire;
 use crate::node::{Setup, free_address, wait_until};
 
@@ -180,6 +181,41 @@ fn an_import_outlives_a_restart_of_the_node() {
         browser.value("document.querySelector('.import-done').innerText.includes('54\u{202f}000 links were made, 6\u{202f}000 refused')") == true
     });
     wait_until("all links", || node.status()["links"] == 54_001);
+    browser.close();
+    node.terminate();
+}
+
+/// The restart ends the session as well: one signs in where the import stands, and goes on.
+#[test]
+fn an_import_outlives_its_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data")).argument("--admin-listen").argument(free_address().to_string());
+    let key = apps::key(&setup, "ops", "admin");
+    let node = setup.start();
+    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let file = dir.path().join("links.csv");
+    std::fs::write(&file, lines(10_000)).unwrap();
+    let mut browser = Browser::open();
+    for complaint in
+        ["status of 400", "status of 401", "ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_NETWORK"]
+    {
+        browser.expect(complaint);
+    }
+    browser.go(&at(&node, "import"));
+    browser.fill("#key", &key);
+    browser.fill("#key", ENTER);
+    wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
+    browser.fill("#file", &file.to_string_lossy());
+    press(&browser, "button", "Try it (dry run)");
+    says(&browser, ".import-done", "would be made");
+    let node = node.restart();
+    let asked = "document.querySelector('dialog input[name=key]') !== null";
+    wait_until("who asks for a key", || browser.value(asked) == true);
+    browser.press(&key);
+    press(&browser, "dialog button", "Sign in");
+    wait_until("the page", || browser.value(asked) == false);
+    press(&browser, "button", "Make 10\u{202f}000 links");
+    says(&browser, ".import-done", "were made");
     browser.close();
     node.terminate();
 }

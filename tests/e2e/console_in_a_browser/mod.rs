@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::apps;
 use crate::browser::{Browser, ENTER, PHONE, SCREEN, TAB, are_sound};
 use crate::http::Wire;
-use crate::node::{Node, PATIENCE, Setup, wait_until};
+use crate::node::{Node, PATIENCE, Setup, free_address, wait_until};
 
 const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
 
@@ -107,6 +107,51 @@ fn people_sign_in_search_change_and_sign_out() {
     wait_until("the form", || browser.title() == "Sign in - carom");
     browser.go(&at(&node, "links/item-17"));
     assert_eq!(browser.title(), "Sign in - carom");
+    browser.close();
+    node.terminate();
+}
+
+/// A restart ends all sessions. Who has typed something, or chosen a file, signs in on the page where that stands.
+#[test]
+fn what_was_typed_outlives_the_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data")).argument("--admin-listen").argument(free_address().to_string());
+    let key = apps::key(&setup, "ops", "admin");
+    let node = setup.start();
+    wait_until("keys that are asked for", || Wire::open(node.admin).get("/admin/api/session").status == 401);
+    let mut caller = apps::Caller::new(&node, &key);
+    wait_until("the key", || caller.is_known(&node));
+    caller.create(&json!({"longUrl": TARGET, "customSlug": "typed", "title": "Before"}));
+    let mut browser = Browser::open();
+    for complaint in ["status of 401", "ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_NETWORK"] {
+        browser.expect(complaint);
+    }
+    browser.go(&at(&node, "links/typed"));
+    browser.fill("#key", &key);
+    browser.fill("#key", ENTER);
+    press(&browser, "button", "Edit");
+    browser.value("document.querySelector('dialog input[name=title]').select()");
+    browser.press("After");
+    let node = node.restart();
+    let is_asked = || browser.value("document.querySelector('dialog input[name=key]') !== null") == true;
+    wait_until("who asks for a key", is_asked);
+    browser.is_accessible();
+    browser.fill("dialog input[name=key]", "carom_ak_wrong");
+    press(&browser, "dialog button", "Sign in");
+    says(&browser, "dialog:last-of-type", "This key does not exist, or holds no more.");
+    browser.value("document.querySelector('dialog input[name=key]').select()");
+    browser.press(&key);
+    press(&browser, "dialog button", "Sign in");
+    wait_until("the dialog before", || !is_asked());
+    assert_eq!(browser.value("document.querySelector('dialog input[name=title]').value"), json!("After"));
+    press(&browser, "dialog button", "Save");
+    says(&browser, ".history", "After");
+    // Where nothing is lost the page for it is shown.
+    let node = node.restart();
+    wait_until("the form", || browser.title() == "Sign in - carom");
+    browser.fill("#key", &key);
+    browser.fill("#key", ENTER);
+    says(&browser, ".history", "After");
     browser.close();
     node.terminate();
 }

@@ -1,0 +1,75 @@
+// What happens when the session is over: to the sign-in page and back, or, where that would lose somebody's work, a dialog on the page.
+
+import { setCsrf } from "./api.js";
+import { showAccount } from "./account.js";
+import { formDialog } from "./dialog.js";
+import { h } from "./dom.js";
+import { field } from "./field.js";
+
+const REFUSALS = {
+  401: "This key does not exist, or holds no more.",
+  403: "This key may not: it needs the role admin, for all domains.",
+  429: "Too many keys that are none came from here. Wait a minute, then try again.",
+};
+
+let asked = null;
+
+/** Resolves when somebody is signed in again, or never, where the page is left for that. However many ask, it happens once. */
+export function signIn() {
+  asked ??= signInOnce().finally(() => {
+    asked = null;
+  });
+  return asked;
+}
+
+async function signInOnce() {
+  // A key that is shown once stays until it was copied: the first one of a node ends what was open to all.
+  const shown = document.querySelector("dialog[open] .secret")?.closest("dialog");
+  if (shown) {
+    await new Promise((resolve) => shown.addEventListener("close", resolve, { once: true }));
+  }
+  const session = hasWork() && (await signInHere());
+  if (!session) {
+    location.assign(`/admin/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
+    return new Promise(() => {});
+  }
+  showAccount(document.getElementById("account"), session);
+  return undefined;
+}
+
+/** Whether there is something on the page that was typed or chosen: in a dialog, or where a view says so. */
+function hasWork() {
+  return document.querySelector("dialog[open], [data-work]") !== null;
+}
+
+/** The new session, or nothing where somebody would rather not. */
+function signInHere() {
+  return formDialog("Your session is over", {
+    fields: [
+      // Password managers look for a name.
+      h("input", { type: "text", value: "console", autocomplete: "username", "aria-label": "For password managers", hidden: true }),
+      field({ name: "key", label: "API key with the role admin", type: "password", required: true, autocomplete: "current-password", spellcheck: "false" }),
+    ],
+    intro: "It was ended or left alone for too long, or the node was started anew. Sign in, and go on where you were: nothing on this page is lost.",
+    action: "Sign in",
+    submit: ({ key }) => enter(key),
+  });
+}
+
+async function enter(key) {
+  const body = new URLSearchParams({ key, next: "/admin/" });
+  const answer = await fetch("/admin/sign-in", { method: "POST", body, redirect: "manual" }).catch(() => null);
+  // Who is let in is led on.
+  if (answer?.type !== "opaqueredirect") {
+    const reason = answer === null ? "The node cannot be reached." : REFUSALS[answer.status] ?? `The node answered ${answer.status}. Try again.`;
+    throw Object.assign(new Error(reason), { reasons: [["key", reason]] });
+  }
+  // Not as other requests go, which would wait for this one.
+  const told = await fetch("/admin/api/session", { headers: { Accept: "application/json" } });
+  if (!told.ok) {
+    throw new Error("The browser did not keep the cookie of the session. Allow cookies of this page, then sign in.");
+  }
+  const session = await told.json();
+  setCsrf(session.csrf);
+  return session;
+}
