@@ -8,8 +8,9 @@ use carom_shards::{Code, DomainId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::apps::Scope;
+use crate::domains::DomainName;
 use crate::link::Link;
-use crate::visits::tally::Counts;
+use crate::visits::tally::{Counts, Part};
 
 /// Bytes of the time in a [`Place`].
 pub const PLACE_MS_LEN: usize = 6;
@@ -80,6 +81,12 @@ pub fn domain_shelf(domain: DomainId) -> String {
     let mut shelf = String::from(OF_DOMAIN);
     domain.to_bytes().iter().for_each(|byte| shelf.push_str(&format!("{byte:02x}")));
     shelf
+}
+
+/// What those of all domains begin with, and what comes behind all of them.
+pub fn domain_shelves() -> (String, String) {
+    let behind = char::from_u32(u32::from(OF_DOMAIN) + 1).expect("a character of the same kind");
+    (OF_DOMAIN.to_string(), behind.to_string())
 }
 
 /// Whether that is what [`domain_shelf`] gave.
@@ -390,6 +397,16 @@ pub struct TagPage {
     pub total: u64,
 }
 
+/// How often the links of parts were followed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PartCounts {
+    /// Of each part, in the order in which they were asked for.
+    pub counts: Vec<Counts>,
+    /// Whether the present hour is in it for apps. Which app has made a link must be looked up, and where very many were
+    /// followed that is done when the hour is over.
+    pub is_whole: bool,
+}
+
 /// What is asked of those who make lists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListRequest {
@@ -419,6 +436,17 @@ pub enum ListRequest {
         /// How many hosts.
         count: usize,
     },
+    /// The domains that have links, besides the default one.
+    Domains,
+    /// How often the links of each of these were followed in some hours.
+    Parts {
+        /// Apps and domains.
+        parts: Vec<Part>,
+        /// The first hour, counted from 1970 UTC.
+        from_hour: u32,
+        /// The first that is not meant.
+        to_hour: u32,
+    },
 }
 
 impl ListRequest {
@@ -428,7 +456,11 @@ impl ListRequest {
             ListRequest::Links(query) => !query.is_by_index(),
             ListRequest::Tags(query) => query.with_visits,
             ListRequest::Crawlable(_) => false,
-            ListRequest::Counts(_) | ListRequest::Top { .. } | ListRequest::Referrers { .. } => true,
+            ListRequest::Counts(_)
+            | ListRequest::Top { .. }
+            | ListRequest::Referrers { .. }
+            | ListRequest::Domains
+            | ListRequest::Parts { .. } => true,
         }
     }
 }
@@ -446,6 +478,10 @@ pub enum ListAnswer {
     Counts(Vec<Option<u64>>),
     /// Hosts with their visits, the most frequent first.
     Referrers(Vec<(Box<[u8]>, u64)>),
+    /// Domains by their names, in no order that says anything.
+    Domains(Vec<DomainName>),
+    /// How often the links of each part were followed.
+    Parts(PartCounts),
     /// The list has too many links to sort them in this order.
     TooManyToSort,
     /// The page begins behind what is looked at for one answer.

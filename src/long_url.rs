@@ -57,6 +57,9 @@ impl fmt::Display for LongUrlError {
         match self {
             LongUrlError::Empty => f.write_str("is empty"),
             LongUrlError::Control => f.write_str("has a control character"),
+            LongUrlError::Unreadable(url::ParseError::RelativeUrlWithoutBase) => {
+                f.write_str("is not an absolute URL: it must begin with https:// or http://")
+            }
             LongUrlError::Unreadable(error) => write!(f, "is not an absolute URL: {error}"),
             LongUrlError::Scheme => f.write_str("is neither http nor https"),
             LongUrlError::NoHost => f.write_str("has no host"),

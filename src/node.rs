@@ -48,6 +48,7 @@ use crate::desk::{Counters, Tellers};
 use crate::exit::{Exit, Reason};
 use crate::limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
 use crate::mail::{Mailbox, Post, ToCore};
+use crate::receipts::Receipts;
 use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::IdTable;
 use crate::store::links::{Links, StoreError};
@@ -366,6 +367,7 @@ impl Node {
             own: own_authorities(&domains, &listening),
             default_ttl: settings.default_ttl,
             app_creates: settings.limits.creates_per_second,
+            receipts: Receipts::new(key),
             has_form: settings.pages.has_form,
             trusts_admin: config::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
             admin_hosts: listeners::names_of_admin(settings),

@@ -45,6 +45,7 @@ const LEAVES: &[&str] = &[
     "exit",
     "desk",
     "qr",
+    "receipts",
     "record",
     "fleet",
 ];

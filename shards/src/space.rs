@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroize;
 
@@ -89,6 +90,16 @@ impl SpaceKey {
     pub fn fingerprint(&self) -> String {
         let digest = Sha256::new().chain_update(b"carom code space key v1").chain_update(self.0).finalize();
         hex(&digest[..8])
+    }
+
+    /// What nobody can say of a message who does not have the key: 32 hex digits, the first half of its HMAC-SHA-256 (RFC 2104).
+    /// Those for one purpose say nothing of those for another.
+    pub fn mark(&self, purpose: &str, message: &[u8]) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length is one");
+        mac.update(&(purpose.len() as u64).to_le_bytes());
+        mac.update(purpose.as_bytes());
+        mac.update(message);
+        hex(&mac.finalize().into_bytes()[..16])
     }
 }
 

@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::create::Create;
-use super::describe::{ShortUrl, describe};
+use super::describe::ShortUrl;
 use super::fields;
 use super::lines::{Line, Lines};
 use super::problem::{Invalid, Problem};
@@ -418,9 +418,8 @@ impl Bulk {
     fn write(&self, line: u64, told: &Told, out: &mut Vec<u8>) {
         match told {
             Ok(shown) => {
-                let domains = self.context.domains();
                 let short_url =
-                    shown.as_ref().map(|(link, counts)| describe(link, counts.unwrap_or_default(), domains));
+                    shown.as_ref().map(|(link, counts)| self.context.described(link, counts.unwrap_or_default()));
                 push_line(&Entry { line, status: 200, short_url, error: None, ended: false }, out);
             }
             Err(problem) => push_problem(line, problem.clone(), false, out),

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 
+use super::Context;
 use crate::apps::AppName;
 use crate::dates;
 use crate::domains::{DomainName, Domains};
@@ -29,6 +30,7 @@ pub(super) struct ShortUrl<'a> {
     cache_seconds: Option<u32>,
     archived: bool,
     private: bool,
+    blocked: bool,
     app: Option<&'a str>,
     app_version: Option<&'a str>,
 }
@@ -55,8 +57,14 @@ struct Meta {
     max_visits: Option<NonZeroU32>,
 }
 
-/// What there is to say of a link that was followed so often.
-pub(super) fn describe<'a>(link: &'a Link, visits: Counts, domains: &Domains) -> ShortUrl<'a> {
+impl Context {
+    /// What there is to say of a link that was followed so often.
+    pub(super) fn described<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
+        describe(link, visits, self.domains(), self.desk.blocks(link.target.as_bytes()))
+    }
+}
+
+fn describe<'a>(link: &'a Link, visits: Counts, domains: &Domains, blocked: bool) -> ShortUrl<'a> {
     let short_code = link.code.as_slug().to_string();
     let domain = link.labels.domain.as_ref();
     ShortUrl {
@@ -79,6 +87,7 @@ pub(super) fn describe<'a>(link: &'a Link, visits: Counts, domains: &Domains) ->
         cache_seconds: link.policy.cache_seconds,
         archived: link.policy.archived,
         private: link.is_private(),
+        blocked,
         app: link.labels.app.as_ref().map(AppName::as_str),
         app_version: link.labels.app_version.as_deref(),
     }

@@ -1,4 +1,4 @@
-//! The form at the root, by which people shorten links by hand, and what it answers.
+//! The form at the root, by which people shorten links by hand, and the page of a link that was made with it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,8 +17,13 @@ use super::short_urls::Made;
 use super::{Answer, Context, accepts_html, answer, with};
 use crate::apps::Role;
 use crate::dates;
+use crate::domains::{DEFAULT_DOMAIN, DomainName, Place};
 use crate::guard::Source;
+use crate::link::Link;
+use crate::mail::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home, Notice};
+use crate::stats::unix_ms;
+use crate::visits::tally::Counts;
 
 /// How instants are shown to people.
 const DAY_AND_TIME: &str = "%-d %B %Y, %H:%M UTC";
@@ -93,27 +98,66 @@ impl Context {
         let caller = self.caller.meaning(self.domains().label_at(place));
         let context = Context { caller: Rc::new(caller), ..self.clone() };
         match context.try_by_hand(&form, source).await {
-            Ok(Made { link, counts, .. }) => {
-                let domain = link.labels.domain.as_ref();
-                let base_url = self.domains().base_url_of(domain);
-                let code = link.code.as_slug().to_string();
-                // A key may be for other domains than the one that was asked.
-                let elsewhere = if domain == self.domains().label_at(place).as_ref() { "" } else { &*base_url };
-                let page = self.pages().made(&pages::Made {
-                    short_url: format!("{base_url}/{code}"),
-                    path: format!("{elsewhere}/{code}"),
-                    code,
-                    target: link.target.to_string(),
-                    ends: link.policy.valid_until_ms.map(shown),
-                    visits: counts.unwrap_or_default().total,
-                    most_visits: link.policy.max_visits.map(std::num::NonZeroU32::get),
-                });
-                let sources = ["img-src 'self'", elsewhere].join(" ");
-                let policy = CONTENT_SECURITY_POLICY.replace("img-src 'self'", sources.trim_end());
-                with(as_html(StatusCode::OK, page), header::CONTENT_SECURITY_POLICY, &policy)
-            }
+            Ok(Made { link, .. }) => self.lead_to_made(&link, place),
             Err(refusal) => self.show_again(&form, refusal),
         }
+    }
+
+    /// To the page of a link that was made: who loads that again makes no further link.
+    fn lead_to_made(&self, link: &Link, place: Place) -> Answer {
+        let domain = link.labels.domain.as_ref();
+        // A key may be for other domains than the one that was asked. The page stays here: forms must not lead elsewhere.
+        let elsewhere = match domain == self.domains().label_at(place).as_ref() {
+            true => String::new(),
+            false => format!("?domain={}", domain.map_or(DEFAULT_DOMAIN, DomainName::as_str)),
+        };
+        let text = format!("{}/{}\n", self.domains().base_url_of(domain), link.code.as_slug());
+        let answer = answer(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", text);
+        with(answer, header::LOCATION, &(self.site.receipts.path(link) + &elsewhere))
+    }
+
+    /// `GET /-/links/{code}/{mark}`: a link for who has made it.
+    pub(super) async fn show_made<B>(&self, code: &str, mark: &str, request: &Request<B>) -> Answer {
+        let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
+        let source = self.place_of(request);
+        if self.is_barred(source) {
+            return self.too_many(request);
+        }
+        let caller = self.caller.meaning(self.domains().label_at(place));
+        let here = Context { caller: Rc::new(caller), ..self.clone() };
+        let Ok(code) = here.code_in(code, request.uri().query()) else {
+            return self.lost(request, Some(place), Notice::NotFound);
+        };
+        match self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await {
+            StoreAnswer::Found(link, counts) if self.site.receipts.holds(&link, mark) => {
+                self.draw_made(&link, counts, place)
+            }
+            StoreAnswer::Found(..) | StoreAnswer::NotFound if self.misses_too_often(source) => self.too_many(request),
+            StoreAnswer::Found(..) | StoreAnswer::NotFound => self.lost(request, Some(place), Notice::NotFound),
+            StoreAnswer::Damaged => self.lost(request, Some(place), Notice::Damaged),
+            _ => self.lost(request, Some(place), Notice::Unavailable),
+        }
+    }
+
+    fn draw_made(&self, link: &Link, counts: Counts, place: Place) -> Answer {
+        let domain = link.labels.domain.as_ref();
+        let base_url = self.domains().base_url_of(domain);
+        let code = link.code.as_slug().to_string();
+        let elsewhere = if domain == self.domains().label_at(place).as_ref() { "" } else { &*base_url };
+        let page = self.pages().made(&pages::Made {
+            short_url: format!("{base_url}/{code}"),
+            path: format!("{elsewhere}/{code}"),
+            code,
+            target: link.target.to_string(),
+            ends: link.policy.valid_until_ms.map(shown),
+            visits: counts.total,
+            most_visits: link.policy.max_visits.map(std::num::NonZeroU32::get),
+        });
+        let sources = ["img-src 'self'", elsewhere].join(" ");
+        let policy = CONTENT_SECURITY_POLICY.replace("img-src 'self'", sources.trim_end());
+        let answer = with(as_html(StatusCode::OK, page), header::CONTENT_SECURITY_POLICY, &policy);
+        // The number of visits is that of now.
+        with(answer, header::CACHE_CONTROL, "no-store")
     }
 
     async fn try_by_hand(&self, form: &Form, source: Option<Source>) -> Result<Made, Refusal> {
@@ -122,9 +166,21 @@ impl Context {
         let context = self.identify(key.map(str::as_bytes), source, None)?;
         let context = Context { caller: Rc::new(context.caller.meaning(meant)), ..context };
         context.caller.needs(Role::WriteOwn)?;
-        let fields = fields_of(form).map_err(Refusal::Fields)?;
-        let create = context.bounded(|bounds| Create::read(&fields, bounds)).map_err(Refusal::Fields)?;
-        Ok(context.make(create).await?)
+        let (fields, mut invalid) = fields_of(form);
+        let read = context.bounded(|bounds| Create::read(&fields, bounds));
+        match read {
+            Ok(create) if invalid.is_empty() => {
+                // Programs bring links from elsewhere whose end is over; a person has mistyped it.
+                match create.policy.valid_until_ms.is_some_and(|ms| ms <= unix_ms()) {
+                    true => Err(Refusal::Fields(vec![Invalid::new("validUntil", "is over already")])),
+                    false => Ok(context.make(create).await?),
+                }
+            }
+            read => {
+                invalid.extend(read.err().into_iter().flatten());
+                Err(Refusal::Fields(invalid))
+            }
+        }
     }
 
     /// The form with what was written into it, and what is wrong beside the field that it is about.
@@ -161,7 +217,8 @@ impl Context {
 }
 
 /// The fields as the API takes them. Those that were left empty ask for nothing.
-fn fields_of(form: &Form) -> Result<Map<String, Value>, Vec<Invalid>> {
+/// Those that are not what the API takes are missing, and told of.
+fn fields_of(form: &Form) -> (Map<String, Value>, Vec<Invalid>) {
     let mut fields = Map::new();
     let mut invalid = Vec::new();
     for (name, _) in FORM_FIELDS {
@@ -180,12 +237,24 @@ fn fields_of(form: &Form) -> Result<Map<String, Value>, Vec<Invalid>> {
                     continue;
                 }
             },
+            "longUrl" => with_scheme(text).into(),
             "tags" => text.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect(),
             _ => Value::from(text),
         };
         fields.insert(name.to_owned(), value);
     }
-    if invalid.is_empty() { Ok(fields) } else { Err(invalid) }
+    (fields, invalid)
+}
+
+/// A URL as people write it: without a scheme they mean `https`.
+fn with_scheme(text: &str) -> String {
+    let authority = text.split(['/', '?', '#']).next().unwrap_or_default();
+    let (host, port) = authority.split_once(':').unwrap_or((authority, ""));
+    let is_host = host.contains('.') && !host.contains(char::is_whitespace) && !host.contains('@');
+    match is_host && port.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!("https://{text}"),
+        false => text.to_owned(),
+    }
 }
 
 /// What is wrong with a field, as a sentence for people: "must be ...".
@@ -208,8 +277,20 @@ mod tests {
         let expected = json!({
             "longUrl": "https://a.example/", "validUntil": "2030-01-02T03:04:00+00:00", "maxVisits": 5, "tags": ["a", "b"],
         });
-        assert_eq!(Value::Object(fields_of(&form).unwrap()), expected);
+        assert_eq!(Value::Object(fields_of(&form).0), expected);
         form.add_encoded("maxVisits=many");
-        assert_eq!(fields_of(&form).unwrap_err()[0].field, "maxVisits");
+        assert_eq!(fields_of(&form).1[0].field, "maxVisits");
+    }
+
+    #[test]
+    fn who_names_no_scheme_means_https() {
+        for text in ["a.example", "a.example/x?y=1:2", "a.example:8080/x", "bücher.example#c", "192.0.2.1/x"] {
+            assert_eq!(with_scheme(text), format!("https://{text}"));
+        }
+        for text in
+            ["http://a.example", "mailto:a@b.example", "javascript:alert(1)", "just words", "a. b", "word", "/x.y", ""]
+        {
+            assert_eq!(with_scheme(text), text);
+        }
     }
 }

@@ -4,7 +4,7 @@ use carom_shards::Code;
 use hyper::{Request, StatusCode};
 use serde::Serialize;
 
-use super::describe::{ShortUrl, describe};
+use super::describe::ShortUrl;
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::{Answer, Context, answer, json};
@@ -93,7 +93,7 @@ impl Context {
 
     fn show_page(&self, page: &ListPage, per_page: usize, key: u64) -> Answer {
         let data: Vec<ShortUrl<'_>> =
-            page.links.iter().zip(&page.visits).map(|(link, visits)| describe(link, *visits, self.domains())).collect();
+            page.links.iter().zip(&page.visits).map(|(link, visits)| self.described(link, *visits)).collect();
         let mut pagination = Pagination::of(page.page, per_page, data.len(), page.total);
         let cursor = page.next.as_ref().map(|next| next.to_text(key));
         if cursor.is_some() {
@@ -155,7 +155,9 @@ pub(super) fn failed(answer: &ListAnswer) -> Problem {
         | ListAnswer::Tags(_)
         | ListAnswer::Crawlable(_)
         | ListAnswer::Counts(_)
-        | ListAnswer::Referrers(_) => Problem::unavailable("The store gave no answer."),
+        | ListAnswer::Referrers(_)
+        | ListAnswer::Domains(_)
+        | ListAnswer::Parts(_) => Problem::unavailable("The store gave no answer."),
     }
 }
 

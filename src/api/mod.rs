@@ -22,6 +22,7 @@ use self::auth::Caller;
 use crate::desk::Desk;
 use crate::limits::{BODY_LEN_MAX, ConnectionLimits};
 use crate::long_url::Authority;
+use crate::receipts::Receipts;
 
 pub mod admin;
 mod apps;
@@ -77,6 +78,8 @@ pub struct Site {
     pub default_ttl: Option<Duration>,
     /// Links that an app may make a second, where its key says nothing else; 0: any number.
     pub app_creates: u32,
+    /// Where links are shown to who has made them by hand.
+    pub receipts: Receipts,
     /// Whether there is a form at the root.
     pub has_form: bool,
     /// Whether whoever reaches the admin listener may do everything there, without a key.

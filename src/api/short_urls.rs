@@ -11,7 +11,6 @@ use serde_json::{Map, Value};
 
 use super::auth::with_quota;
 use super::create::{Bounds, Create};
-use super::describe::describe;
 use super::fields;
 use super::patch;
 use super::problem::{Invalid, Problem};
@@ -293,7 +292,7 @@ impl Context {
                 }
             }
         };
-        json_answer(StatusCode::OK, &describe(link, counts, self.domains()))
+        json_answer(StatusCode::OK, &self.described(link, counts))
     }
 }
 

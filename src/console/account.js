@@ -1,24 +1,27 @@
 // Who is signed in: the corner of the header, and the dialog with all sessions.
 
-import { del, get } from "./api.js";
+import { del, get, setSession } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { actionButton, badge, button, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
 import { relative, time } from "./format.js";
 import { toast, toastError } from "./toast.js";
 
-/** Draws the corner of the header. */
-export function showAccount(host, session) {
+/** Takes up a session, and draws it in the corner of the header; while there is no key at all, that is said. */
+export function showSession(session) {
+  setSession(session);
+  document.querySelector(".top .open-notice")?.remove();
+  const host = document.getElementById("account");
   if (session.open) {
     fill(host, badge("No keys: open to all", "warn"));
+    document.querySelector(".top").append(openNotice());
     return;
   }
   const who = button(outside(session.app), () => showSessions(), { kind: "quiet", "aria-haspopup": "dialog", title: `Signed in with the key ${session.keyId}` });
   fill(host, who, actionButton("Sign out", signOut, { kind: "quiet" }));
 }
 
-/** What is said while there is no key at all. */
-export function openNotice() {
-  return h("aside", { class: "notice warn", "aria-label": "Nobody needs a key" }, "There are no API keys: whoever reaches this listener may do everything. ",
+function openNotice() {
+  return h("aside", { class: "notice warn open-notice", "aria-label": "Nobody needs a key" }, "There are no API keys: whoever reaches this listener may do everything. ",
     pageLink("/admin/apps", "Make a key under Apps and keys"), " to close it.");
 }
 

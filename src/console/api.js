@@ -4,16 +4,21 @@ const TIMEOUT_SECONDS = 30;
 /** Some paths are pages as well: who does not ask for HTML gets the data. */
 const ACCEPTED = "application/json, application/x-ndjson, application/problem+json";
 
-let csrf = "";
+let session = null;
 
-/** The token that every change must carry; the session tells it. */
-export function setCsrf(token) {
-  csrf = token;
+/** The session as the node last told it, or `null` before that. */
+export function currentSession() {
+  return session;
+}
+
+/** Takes up a session: every change carries its token. */
+export function setSession(told) {
+  session = told;
 }
 
 /** The headers of a request that changes something, for those that are not sent by `request`. */
 export function changeHeaders() {
-  return { "X-CSRF-Token": csrf };
+  return { "X-CSRF-Token": session?.csrf ?? "" };
 }
 
 /** What the node, or the way to it, said no with. */
@@ -62,12 +67,17 @@ export async function errorOf(response) {
 
 let signIn = () => new Promise(() => {});
 
-/** Sets what is done when the session is over: a function whose promise resolves when somebody is signed in again. */
-export function whenSignedOut(handler) {
-  signIn = handler;
+let renew = async () => {};
+
+/**
+ * Sets what is done when the session is over, a function whose promise resolves when somebody is signed in again; and what
+ * takes up the session anew, which another page of the browser may have replaced.
+ */
+export function whenSessionEnds({ over, replaced }) {
+  [signIn, renew] = [over, replaced];
 }
 
-/** A path with query parameters; lists are repeated, and what is empty is left out. */
+/** A path with query parameters, behind those that it has; lists are repeated, and what is empty is left out. */
 export function withQuery(path, query = {}) {
   const params = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
@@ -78,7 +88,7 @@ export function withQuery(path, query = {}) {
     }
   }
   const text = params.toString();
-  return text === "" ? path : `${path}?${text}`;
+  return text === "" ? path : `${path}${path.includes("?") ? "&" : "?"}${text}`;
 }
 
 /** What stands for a link among others: two domains may have the same code. */
@@ -105,6 +115,10 @@ export async function send(method, path, { body, headers = {}, signal, timeout =
       await signIn();
       return await send(method, path, { body, headers, signal, timeout });
     }
+    if (response.status === 403 && "X-CSRF-Token" in changes && (await isReplaced(changes))) {
+      clearTimeout(timer);
+      return await send(method, path, { body, headers, signal, timeout });
+    }
     if (!response.ok) {
       throw await errorOf(response);
     }
@@ -114,6 +128,12 @@ export async function send(method, path, { body, headers = {}, signal, timeout =
   } finally {
     clearTimeout(timer);
   }
+}
+
+/** Whether the session is another one now than that for which a change was refused. */
+async function isReplaced(before) {
+  await renew().catch(() => {});
+  return changeHeaders()["X-CSRF-Token"] !== before["X-CSRF-Token"];
 }
 
 function explained(error, isLate, timeout) {

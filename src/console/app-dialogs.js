@@ -112,7 +112,11 @@ async function showOnce(title, { key, id }, more) {
     h("div", { class: "secret-line" }, shown, copyButton(key, "Copy the key")),
     h("p", { class: "soft" }, "Programs send it in the header ", h("code", null, "X-Api-Key"), ". In lists it is called ", h("code", null, id), "."),
     more && h("p", null, outside(more)),
-  ], { actions: [button("I have copied it", () => dialog.close(), { kind: "primary" })], wide: true });
+  ], {
+    actions: [button("I have copied it", () => dialog.close(), { kind: "primary" })],
+    wide: true,
+    mayLeave: () => confirmDialog("Have you copied the key?", "It is shown nowhere again.", { action: "I have copied it", kind: "primary" }),
+  });
   getSelection().selectAllChildren(shown);
   dialog.element.querySelector(".copy button").focus();
   await dialog.closed;

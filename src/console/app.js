@@ -1,26 +1,26 @@
 // The start of the console: the session, the header, the navigation, the live status, and then the view that the address names.
 
-import { showAccount, openNotice } from "./account.js";
-import { get, setCsrf, whenSignedOut } from "./api.js";
+import { showSession } from "./account.js";
+import { get, whenSessionEnds } from "./api.js";
 import { errorState, fill, h, pageHead, setText } from "./dom.js";
 import { onLive, startLive } from "./live.js";
-import { finishDeletes } from "./deletes.js";
+import { finishDeletes, offerUndoAgain } from "./deletes.js";
 import { navigation, startRouter } from "./router.js";
-import { signIn } from "./sign-in.js";
+import { renewSession, signIn } from "./sign-in.js";
 
 const STATES = { connecting: "Connecting…", live: "Live", lost: "Connection lost, trying again" };
 
 async function start() {
-  whenSignedOut(signIn);
+  whenSessionEnds({ over: signIn, replaced: renewSession });
   const main = document.getElementById("main");
   try {
     const session = await get("/admin/api/session");
-    setCsrf(session.csrf);
     drawShell(session);
     startLive();
     onLive(showLive());
     finishDeletes();
-    await startRouter(session);
+    offerUndoAgain();
+    await startRouter();
   } catch (error) {
     fill(main, pageHead("Console"), errorState(error, () => location.reload()));
   }
@@ -28,14 +28,11 @@ async function start() {
 
 function drawShell(session) {
   setText(document.getElementById("service"), session.title);
-  showAccount(document.getElementById("account"), session);
+  showSession(session);
   const links = navigation().map(([path, title]) => h("li", null, h("a", { href: path }, title)));
   fill(document.getElementById("nav"), links);
   links[0].firstChild.append(h("span", { class: "alarm-count", id: "alarm-count", hidden: true }));
   document.querySelector(".side").append(h("p", { class: "version" }, `carom ${session.version}`));
-  if (session.open) {
-    document.querySelector(".top").append(openNotice());
-  }
 }
 
 /** The state of the connection, and how many alarms stand. */

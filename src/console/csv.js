@@ -1,8 +1,8 @@
 // CSV as of RFC 4180: cells in quotes may hold commas, quotes (doubled) and ends of lines. Lines end with LF, CRLF or CR.
 
 /** Texts that a spreadsheet would take for a formula. They get an apostrophe in front, which reading takes away again. */
-const FORMULA = /^[=+\-@\t\r]/;
-const GUARDED = /^'(?=[=+\-@\t\r])/;
+const FORMULA = /^'*[=+\-@\t\r]/;
+const GUARDED = /^'(?='*[=+\-@\t\r])/;
 
 /** One line of CSV, with its end. */
 export function csvLine(cells) {
@@ -13,6 +13,17 @@ function csvCell(value) {
   const text = String(value);
   const safe = FORMULA.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** Texts in one cell, with `|` between them. One that holds what separates texts stands between quotes. */
+export function joinCell(texts) {
+  return texts.map((text) => (/[,|]|^"/.test(text) ? `"${text.replaceAll('"', '""')}"` : text)).join("|");
+}
+
+/** The same the other way; commas separate as well. */
+export function splitCell(cell) {
+  const found = cell.matchAll(/\s*"((?:[^"]|"")*)"\s*(?=[,|]|$)|[^,|]+/g);
+  return [...found].map(([plain, quoted]) => (quoted?.replaceAll('""', '"') ?? plain).trim()).filter((text) => text !== "");
 }
 
 /**

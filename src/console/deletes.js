@@ -1,13 +1,15 @@
 // Deletes that can still be undone. A link is archived at once, so that it leads nowhere, and deleted when the time is over.
 // What waits is kept in local storage: a page that is closed leaves the rest to the next page of the console that is opened.
 
-import { del, keyOf, linkPath, patch } from "./api.js";
+import { del, get, keyOf, linkPath, patch } from "./api.js";
 import { count } from "./format.js";
 import { forMany, tellFailed } from "./many.js";
 import { toast } from "./toast.js";
 
 const KEY = "carom.console.deletes";
 const WAIT_MS = 20_000;
+/** While links are being archived, those that are wait for the others; a page that is closed meanwhile leaves them for so long. */
+const ARCHIVING_MS = 600_000;
 
 let timer;
 const listeners = new Set();
@@ -38,30 +40,44 @@ function change(out, into = []) {
   localStorage.setItem(KEY, JSON.stringify([...waiting().filter((entry) => !gone.has(keyOf(entry))), ...into]));
 }
 
-function later(entries) {
-  const due = entries.map((entry) => ({ ...entry, at: Date.now() + WAIT_MS }));
+function later(entries, waitMs) {
+  const due = entries.map((entry) => ({ ...entry, at: Date.now() + waitMs }));
   change(entries, due);
   schedule();
 }
 
 /** Archives links now, and deletes them when nobody has undone that. `onChange` hears when they are archived, and when brought back. */
 export async function deleteLater(links, onChange) {
-  const entries = links.map(({ shortCode, domain, archived }) => ({ shortCode, domain, archived }));
-  // Before anything is sent: if the page is closed in between, it was asked for all the same.
-  later(entries);
-  const { done, failed } = await forMany(entries, "Deleting", (entry) => patch(linkPath(entry), { archived: true }));
-  const kept = new Set(done);
-  change(entries.filter((entry) => !kept.has(entry)));
+  const entries = links.map(({ shortCode, domain, archived, dateCreated }) => ({ shortCode, domain, archived, dateCreated }));
+  const { done, failed } = await forMany(entries, "Deleting", async (entry) => {
+    await patch(linkPath(entry), { archived: true });
+    later([entry], ARCHIVING_MS);
+  });
   tellFailed(failed);
   if (done.length > 0) {
-    later(done);
-    offerUndo(done, onChange);
+    // The time to undo begins when all are archived, and the offer is there.
+    later(done, WAIT_MS);
+    offerUndo(done, WAIT_MS, onChange);
   }
   onChange();
 }
 
-function offerUndo(entries, onChange) {
-  const seconds = WAIT_MS / 1000;
+/** Offers once more to undo what was deleted on a page that was left meanwhile. */
+export function offerUndoAgain() {
+  const entries = waiting();
+  const left = Math.min(...entries.map(({ at }) => at)) - Date.now();
+  if (entries.length > 0 && left > 2_000 && left <= WAIT_MS) {
+    offerUndo(entries, left, () => listeners.forEach((listener) => listener()));
+  }
+}
+
+/** Links that somebody here has brought back in another way than by the undo are not deleted. */
+export function keepAfterAll(links) {
+  change(links);
+}
+
+function offerUndo(entries, leftMs, onChange) {
+  const seconds = Math.floor(leftMs / 1000);
   const what = entries.length === 1 ? `${entries[0].shortCode} is deleted. It no longer redirects, and is` : `${count(entries.length, "link")} are deleted. They no longer redirect, and are`;
   toast(`${what} removed for good in ${seconds} s; if you close the console before, then when it is opened next.`, {
     seconds, action: { label: `Undo (${seconds} s)`, run: () => undo(entries, onChange) },
@@ -103,9 +119,16 @@ export async function finishDeletes() {
   schedule();
 }
 
+/** Only what is still as it was left is deleted: others may have brought the link back meanwhile, or made another one under its code. */
 async function finish(entry) {
   try {
-    await del(linkPath(entry));
+    const now = await get(linkPath(entry));
+    const isSame = now.archived && now.dateCreated === entry.dateCreated;
+    if (isSame) {
+      await del(linkPath(entry));
+    } else {
+      toast(`${entry.shortCode} was not deleted: somebody has brought it back meanwhile, or made another link of that code.`, { kind: "bad", seconds: 0 });
+    }
     change([entry]);
   } catch (error) {
     if (error.status === 404) {
@@ -114,7 +137,7 @@ async function finish(entry) {
       change([entry]);
       toast(`${entry.shortCode} was archived, but not deleted. ${error.detail}`, { kind: "bad", seconds: 0 });
     } else {
-      later([entry]);
+      later([entry], WAIT_MS);
     }
   }
 }

@@ -2,26 +2,56 @@
 
 import { button, busyWhile, fill, h, outside, uniqueId } from "./dom.js";
 
-/** Opens a dialog; returns `{ element, close(value), closed }`, where `closed` resolves to the value it was closed with. */
-export function openDialog(title, body, { actions = [], wide = false } = {}) {
+/** Dialogs that are open, the uppermost last, each with the address that it stands over. */
+const open = [];
+
+/**
+ * Going back with a dialog open is meant for the dialog: it is closed, and the page under it stays. Returns whether there was one.
+ */
+export function backFromDialog() {
+  const top = open.at(-1);
+  if (top) {
+    history.pushState(top.state, "", top.address);
+    top.leave();
+  }
+  return top !== undefined;
+}
+
+/**
+ * Opens a dialog; returns `{ element, close(value), closed }`, where `closed` resolves to the value it was closed with. `mayLeave()`
+ * is asked, and may resolve to `false`, where somebody closes it without an answer.
+ */
+export function openDialog(title, body, { actions = [], wide = false, mayLeave = async () => true } = {}) {
   const heading = uniqueId("dialog");
   const foot = actions.length > 0 && h("div", { class: "dialog-foot" }, actions);
   const element = h("dialog", { class: wide ? "wide" : "", "aria-labelledby": heading },
     h("div", { class: "dialog-head" },
       h("h2", { id: heading }, title),
-      button("×", () => close(), { kind: "icon", "aria-label": "Close" })),
+      button("×", () => leave(), { kind: "icon", "aria-label": "Close" })),
     h("div", { class: "dialog-body" }, body), foot);
   let value;
   const close = (told) => {
     value = told;
     element.close();
   };
+  const leave = async () => {
+    if (await mayLeave()) {
+      close();
+    }
+  };
+  const entry = { leave, state: history.state, address: location.href };
   const closed = new Promise((resolve) => {
     element.addEventListener("close", () => {
+      open.splice(open.indexOf(entry), 1);
       element.remove();
       resolve(value);
     }, { once: true });
   });
+  element.addEventListener("cancel", (event) => {
+    event.preventDefault();
+    leave();
+  });
+  open.push(entry);
   document.body.append(element);
   element.showModal();
   return { element, close, closed };
@@ -52,14 +82,23 @@ export function formDialog(title, { fields, intro, action = "Save", submit, wide
       }
     });
   });
-  const dialog = openDialog(title, form, { wide });
+  const valuesNow = () => JSON.stringify(inputsOf(fields).map((one) => [one.name, one.value()]));
+  const atFirst = valuesNow();
+  const mayLeave = async () => valuesNow() === atFirst
+    || confirmDialog("Throw away what you have written?", "Nothing of it was sent.", { action: "Throw away" });
+  const dialog = openDialog(title, form, { wide, mayLeave });
   fields.find((one) => one.input)?.input.focus();
   return dialog.closed;
 }
 
+/** The fields of a form, also of its groups. */
+function inputsOf(fields) {
+  return fields.flatMap((one) => one.fields ?? one).filter((one) => one.name);
+}
+
 /** Sends the values of fields; shows what is wrong with them. Gives `{ result }` when it went well. */
 export async function submitFields(fields, said, submit) {
-  const inputs = fields.flatMap((one) => one.fields ?? one).filter((one) => one.name);
+  const inputs = inputsOf(fields);
   inputs.forEach((one) => one.setError(null));
   fill(said);
   // A browser gives nothing for what it cannot read, which would stand for an empty field.
@@ -78,11 +117,17 @@ export async function submitFields(fields, said, submit) {
   }
 }
 
+/** A reason of the node, with the fields named as they are here. */
+function inWordsOf(inputs, reason) {
+  const labels = new Map(inputs.map(({ name, label }) => [name, label]));
+  return reason.replace(/\b[a-z]+[A-Z]\w*\b/g, (name) => (labels.has(name) ? `“${labels.get(name)}”` : name));
+}
+
 function showErrors(inputs, said, error) {
   const reasons = new Map(error.reasons ?? []);
   const wrong = inputs.filter((one) => reasons.has(one.name));
   wrong.forEach((one) => {
-    one.setError(reasons.get(one.name));
+    one.setError(inWordsOf(inputs, reasons.get(one.name)));
     reasons.delete(one.name);
   });
   const rest = [...reasons].map(([name, reason]) => `${name}: ${reason}`).join("; ");

@@ -3,7 +3,7 @@
 import { h, outside, setText, uniqueId } from "./dom.js";
 
 /**
- * A field: `{ name, element, input, value(), setError(text) }`.
+ * A field: `{ name, label, element, input, value(), setError(text) }`.
  * `type` is one of input's types, or "textarea", "select" (with `options`: texts or `[value, text]`), "checkbox".
  */
 export function field({ name, label, hint, type = "text", options = [], value = "", required = false, read, ...props }) {
@@ -28,7 +28,7 @@ export function field({ name, label, hint, type = "text", options = [], value = 
     ? h("div", { class: "field check" }, input, h("div", null, caption, about, error))
     : h("div", { class: "field" }, caption, input, about, error);
   const plain = () => (type === "checkbox" ? input.checked : input.value);
-  return { name, element, input, value: () => (read ? read(plain()) : plain()), setError };
+  return { name, label, element, input, value: () => (read ? read(plain()) : plain()), setError };
 }
 
 function control(type, options, value, props) {
@@ -63,10 +63,18 @@ export function toLocalInput(iso) {
 
 /** The instant of a `datetime-local` field, or null where it is empty. */
 export function fromLocalInput(text) {
-  return text ? new Date(text).toISOString() : null;
+  const at = new Date(text);
+  // What is no instant goes as it is: the node says what is wrong with it.
+  return text === "" ? null : Number.isNaN(at.getTime()) ? text : at.toISOString();
 }
 
-/** Tags as they are typed: separated by commas. */
+/** Tags as they are typed: separated by commas; one that holds a comma stands between quotes, as in CSV. */
 export function splitTags(text) {
-  return [...new Set(text.split(",").map((tag) => tag.trim()).filter((tag) => tag !== ""))];
+  const tags = [...text.matchAll(/\s*"((?:[^"]|"")*)"\s*(?=,|$)|[^,]+/g)].map(([plain, quoted]) => (quoted?.replaceAll('""', '"') ?? plain).trim());
+  return [...new Set(tags.filter((tag) => tag !== ""))];
+}
+
+/** The same the other way. */
+export function joinTags(tags) {
+  return tags.map((tag) => (/^"|,/.test(tag) ? `"${tag.replaceAll('"', '""')}"` : tag)).join(", ");
 }

@@ -1,6 +1,6 @@
 // What a file holds, as links for the API: NDJSON line by line, CSV by the names in its first line.
 
-import { csvReader } from "./csv.js";
+import { csvReader, splitCell } from "./csv.js";
 
 const TEXTS = ["longUrl", "customSlug", "domain", "title", "validSince", "validUntil"];
 const NUMBERS = ["maxVisits", "redirectStatus", "cacheSeconds"];
@@ -104,17 +104,25 @@ function ofExport(fields) {
   return shortCode === undefined || rest.customSlug !== undefined ? fields : { ...rest, customSlug: shortCode };
 }
 
-function readCsv(text) {
-  const separator = separatorOf(text);
+/** What a spreadsheet writes into a line of its own to say what separates cells. */
+const HINT = /^sep=([,;\t])\r?\n/i;
+
+function readCsv(whole) {
+  const hint = HINT.exec(whole);
+  const text = whole.slice(hint?.[0].length ?? 0);
+  const separator = hint?.[1] ?? separatorOf(text);
   const reader = csvReader(separator);
-  const [head, ...records] = [...reader.push(text), ...reader.end()];
+  const [head, ...records] = [...reader.push(text), ...reader.end()].map((one) => ({ ...one, line: one.line + (hint ? 1 : 0) }));
+  if (head === undefined) {
+    throw new Error("It is empty.");
+  }
   const columns = columnsOf(head.cells);
   if (records.length === 0) {
     throw new Error("It has one line, which names the fields, and no link behind it.");
   }
   const rows = records.map(({ line, cells, error }) => {
     const told = cells.join(separator);
-    return error ? { line, text: told.slice(0, SHOWN), error } : checked({ line, fields: fieldsOf(columns, cells), text: told, extra: cells.length > columns.length });
+    return error ? { line, text: told.slice(0, SHOWN), error } : checked({ line, fields: fieldsOf(columns, cells), text: told, extra: cells.slice(columns.length).some((cell) => cell.trim() !== "") });
   });
   return { kind: "CSV", columns, rows };
 }
@@ -154,7 +162,7 @@ function fieldsOf(columns, cells) {
 /** A cell as JSON has it. What is no number or flag stays text, so that the node says what is wrong with it. */
 function valueOf(field, text) {
   if (field === "tags") {
-    return text.split(/[,|]/).map((tag) => tag.trim()).filter((tag) => tag !== "");
+    return splitCell(text);
   }
   if (NUMBERS.includes(field) && /^\d+$/.test(text)) {
     return Number(text);

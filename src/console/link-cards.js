@@ -1,7 +1,8 @@
 // The cards of the page of one link.
 
-import { linkPath } from "./api.js";
+import { linkPath, withQuery } from "./api.js";
 import { badge, card, clipped, emptyState, facts, h, outside, pageLink, regionTable, row } from "./dom.js";
+import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bar } from "./parts.js";
 import { barPlot } from "./plot.js";
@@ -16,21 +17,21 @@ export function factsCard(link) {
   const { meta, visitsSummary: visits } = link;
   return card("Fields", {}, facts([
     ["Visits", `${format.number(visits.total)}${meta.maxVisits ? ` of ${format.number(meta.maxVisits)}` : ""}, ${format.number(visits.bots)} of them by bots`],
-    ["Tags", link.tags.length === 0 ? "none" : link.tags.map((tag) => [pageLink(`/admin/links?tags=${encodeURIComponent(tag)}`, outside(tag), { class: "badge" }), " "])],
+    ["Tags", link.tags.length === 0 ? "none" : link.tags.map((tag) => [pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), outside(tag), { class: "badge" }), " "])],
     ["Created", format.time(link.dateCreated)],
     ["Valid from", meta.validSince ? format.time(meta.validSince) : "at once"],
     ["Valid until", meta.validUntil ? format.time(meta.validUntil) : "for good"],
     ["App", link.app ? [pageLink(`/admin/links?app=${encodeURIComponent(link.app)}`, outside(link.app)), link.appVersion && [" ", outside(link.appVersion)]] : "none"],
     ["Domain", link.domain ? outside(link.domain) : "default domain"],
     ["Redirects with", String(link.redirectStatus)],
-    ["Browsers keep it", link.cacheSeconds === null ? "as the status says" : `for ${format.duration(link.cacheSeconds)}`],
+    ["Browsers keep it", link.cacheSeconds === null ? "not at all" : `for ${format.duration(link.cacheSeconds)}`],
     ["Query goes along", yes(link.forwardQuery)],
     ["Crawlers may follow", yes(link.crawlable)],
   ]));
 }
 
 export function qrCard(link) {
-  const path = (format_, size) => `${linkPath(link, "/qr")}${link.domain ? "&" : "?"}format=${format_}&size=${size}`;
+  const path = (format_, size) => withQuery(linkPath(link, "/qr"), { format: format_, size });
   return card("QR code", {},
     h("div", { class: "qr" }, h("img", { src: path("svg", 240), width: 200, height: 200, alt: `QR code of ${link.shortUrl}` })),
     h("p", { class: "line" },
@@ -73,7 +74,7 @@ export function referrersCard(referrers) {
     return card("Top referrers", {}, emptyState("No referrers", "Nobody who followed the link said where it stood."));
   }
   const largest = Math.max(...referrers.map(({ total }) => total));
-  const rows = referrers.slice(0, 25).map(({ host, total }) => row({ content: [clipped(host), bar(total, largest)], class: "fluid" }, { content: format.number(total), class: "num" }));
+  const rows = referrers.map(({ host, total }) => row({ content: [clipped(host), bar(total, largest)], class: "fluid" }, { content: format.number(total), class: "num" }));
   return card("Top referrers", {}, regionTable("Top referrers, one a row", [{ title: "Host" }, { title: "Visits", class: "num" }], rows).element);
 }
 

@@ -2,7 +2,8 @@
 
 import { get, linkPath, patch, post } from "./api.js";
 import { formDialog } from "./dialog.js";
-import { field, fieldGroup, fromLocalInput, splitTags, toLocalInput } from "./field.js";
+import { field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
+import { instant } from "./format.js";
 import { toast, toastError } from "./toast.js";
 
 const STATUSES = [["302", "302 Found"], ["301", "301 Moved permanently"], ["303", "303 See other"], ["307", "307 Temporary redirect"], ["308", "308 Permanent redirect"]];
@@ -14,7 +15,7 @@ function commonFields(link) {
   const main = [
     field({ name: "longUrl", label: "Target URL", type: "url", required: true, value: link?.longUrl ?? "", placeholder: "https://example.com/…", autocomplete: "off", read: (text) => text.trim() }),
     field({ name: "title", label: "Title", value: link?.title ?? "", maxlength: 512, autocomplete: "off", hint: "What a person calls it.", read: (text) => text.trim() || null }),
-    field({ name: "tags", label: "Tags", value: (link?.tags ?? []).join(", "), autocomplete: "off", hint: "Separated by commas.", read: splitTags }),
+    field({ name: "tags", label: "Tags", value: joinTags(link?.tags ?? []), autocomplete: "off", hint: "Separated by commas.", read: splitTags }),
   ];
   const times = [
     field({ name: "validSince", label: "Begins", type: "datetime-local", value: toLocalInput(meta.validSince), hint: "Before, there is no such link. Empty: at once.", read: fromLocalInput }),
@@ -46,9 +47,18 @@ export async function createDialog() {
     submit: (values) => post("/rest/v3/short-urls", values),
   });
   if (made) {
-    toast(`${made.shortUrl} leads to its target now.`);
+    toast(`${made.shortUrl} ${stateOf(made)}.`);
   }
   return made;
+}
+
+/** What there is to say of a link that was just made. */
+function stateOf({ meta }) {
+  if (meta.validUntil !== null && Date.parse(meta.validUntil) <= Date.now()) {
+    return "is over already: its end has passed";
+  }
+  const begins = meta.validSince !== null && Date.parse(meta.validSince) > Date.now();
+  return begins ? `leads to its target from ${instant(Date.parse(meta.validSince))} on` : "leads to its target now";
 }
 
 async function choices() {

@@ -29,8 +29,13 @@ export function stateOf({ archived, meta, visitsSummary }, now = Date.now()) {
   return meta.maxVisits !== null && visitsSummary.total >= meta.maxVisits ? "usedUp" : "active";
 }
 
+/** What becomes now of who follows a link. */
 export function stateBadge(link) {
-  return isBeingDeleted(link) ? badge("Being deleted", "bad") : badge(...STATES[stateOf(link)]);
+  if (isBeingDeleted(link)) {
+    return badge("Being deleted", "bad");
+  }
+  const state = stateOf(link);
+  return link.blocked && state === "active" ? badge("Blocked", "bad") : badge(...STATES[state]);
 }
 
 /** The page of a link in the console. */

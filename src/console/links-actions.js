@@ -1,14 +1,14 @@
 // What can be done with links, one or many: archive, bring back, tag, delete; each with an undo.
 
 import { get, keyOf, linkPath, patch } from "./api.js";
-import { deleteLater } from "./deletes.js";
+import { deleteLater, keepAfterAll } from "./deletes.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { field, splitTags } from "./field.js";
 import { count } from "./format.js";
 import { forMany, tellFailed } from "./many.js";
 import { toast } from "./toast.js";
 
-/** Changes links by `bodyOf(link)`, and offers to put back what `undoOf(link)` says. `onChange(links)` gets them as they are then. */
+/** Changes links by `bodyOf(link)`, and offers to put back what `undoOf(link, answer)` says. `onChange(links)` gets them as they are then. */
 async function change(links, { doing, done: said, bodyOf, undoOf, onChange }) {
   const answers = new Map();
   const send = (body) => async (link) => answers.set(keyOf(link), await patch(linkPath(link), await body(link)));
@@ -19,8 +19,9 @@ async function change(links, { doing, done: said, bodyOf, undoOf, onChange }) {
     return;
   }
   const undo = async () => {
+    const changed = new Map(answers);
     answers.clear();
-    const back = await forMany(done, "Undoing", send(undoOf));
+    const back = await forMany(done, "Undoing", send((link) => undoOf(link, changed.get(keyOf(link)))));
     onChange([...answers.values()]);
     tellFailed(back.failed);
   };
@@ -30,6 +31,9 @@ async function change(links, { doing, done: said, bodyOf, undoOf, onChange }) {
 
 /** Archives links, or brings them back. */
 export function archive(links, archived, onChange) {
+  if (!archived) {
+    keepAfterAll(links);
+  }
   return change(links, {
     doing: archived ? "Archiving" : "Bringing back",
     done: archived ? "archived" : "brought back",
@@ -53,18 +57,20 @@ export async function addTags(links, onChange) {
 
 /** Somebody else may have tagged a link since it was listed: it is read before, and the undo takes away only what this added. */
 function tag(links, tags, onChange) {
-  const added = new Map();
+  const before = new Map();
   return change(links, {
     doing: "Tagging",
     done: "tagged",
     async bodyOf(link) {
       const now = await get(linkPath(link));
-      added.set(keyOf(link), tags.filter((one) => !now.tags.includes(one)));
+      before.set(keyOf(link), now.tags);
       return { tags: [...new Set([...now.tags, ...tags])] };
     },
-    async undoOf(link) {
+    // The node writes tags in its own way: its answer says which of them are new.
+    async undoOf(link, answer) {
       const now = await get(linkPath(link));
-      return { tags: now.tags.filter((one) => !added.get(keyOf(link)).includes(one)) };
+      const added = answer.tags.filter((one) => !before.get(keyOf(link)).includes(one));
+      return { tags: now.tags.filter((one) => !added.includes(one)) };
     },
     onChange,
   });

@@ -49,7 +49,8 @@ export function linksBar(onChange) {
     if (isMeant || document.activeElement !== search) {
       search.value = filter.q;
     }
-    Object.entries(controls).forEach(([name, control]) => choose(control.input, filter[name]));
+    const shown = Object.entries(controls).filter(([, { input }]) => isMeant || document.activeElement !== input);
+    shown.forEach(([name, { input }]) => choose(input, filter[name]));
     const filters = filterCount(filter);
     toggle.textContent = filters > 0 ? `Filters (${filters})` : "Filters";
     clear.disabled = filters === 0 && filter.q === "";

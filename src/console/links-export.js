@@ -1,7 +1,7 @@
 // Exports of the links that a filter finds: NDJSON straight from the node, or CSV made of it here.
 
 import { lineBatches, send, withQuery } from "./api.js";
-import { csvLine } from "./csv.js";
+import { csvLine, joinCell } from "./csv.js";
 import { h } from "./dom.js";
 import { count } from "./format.js";
 import { conditions } from "./links-query.js";
@@ -59,7 +59,7 @@ async function readCsv(filter, signal, onLinks) {
 }
 
 function cell(value) {
-  return Array.isArray(value) ? value.join("|") : value ?? "";
+  return Array.isArray(value) ? joinCell(value) : value ?? "";
 }
 
 /** Saves what an address leads to. */

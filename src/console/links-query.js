@@ -1,10 +1,12 @@
 // What a list of links is asked for: in the address of the page, so that it can be shared, and in the API's words.
 
+import { splitTags } from "./field.js";
 import { STATE_CHOICES } from "./link-parts.js";
+import { isDay } from "./period.js";
 
 export const SIZES = ["50", "100", "500"];
 const DEFAULTS = { q: "", tags: "", tagsMode: "any", domain: "", app: "", state: "", from: "", to: "", sort: "dateCreated-DESC", size: "50" };
-const DAY = /^\d{4}-\d{2}-\d{2}$/;
+const TERM_MAX = 512;
 const SORTS = ["dateCreated", "shortCode", "visits"];
 
 /** The filter that an address says; what it does not say, or says wrong, is as usual. */
@@ -17,8 +19,9 @@ export function filterOf(params) {
     size: SIZES.includes(filter.size),
     state: STATE_CHOICES.some(([state]) => state === filter.state),
     tagsMode: ["any", "all"].includes(filter.tagsMode),
-    from: DAY.test(filter.from),
-    to: DAY.test(filter.to),
+    q: [...filter.q].length <= TERM_MAX,
+    from: isDay(filter.from),
+    to: isDay(filter.to),
   };
   return Object.fromEntries(Object.entries(filter).map(([name, value]) => [name, isGood[name] ?? true ? value : DEFAULTS[name]]));
 }
@@ -40,7 +43,7 @@ export function withoutFilters({ sort, size }) {
 
 /** What of a filter says which links there are, as parameters of the API. */
 export function conditions(filter) {
-  const tags = filter.tags.split(",").map((tag) => tag.trim()).filter((tag) => tag !== "");
+  const tags = splitTags(filter.tags);
   return {
     searchTerm: filter.q.trim(),
     "tags[]": tags,

@@ -15,7 +15,7 @@ const dayOf = (ms) => new Date(ms).toISOString().slice(0, 10);
 const startOf = (day) => Date.parse(`${day}T00:00:00Z`);
 
 /** A day as `2026-11-22`, which is in the calendar. */
-function isDay(text) {
+export function isDay(text) {
   return /^\d{4}-\d{2}-\d{2}$/.test(text ?? "") && !Number.isNaN(startOf(text)) && dayOf(startOf(text)) === text;
 }
 

@@ -1,5 +1,7 @@
 // Routes: a path leads to a view, which is loaded when it is first wanted.
 
+import { currentSession, unreachable } from "./api.js";
+import { backFromDialog } from "./dialog.js";
 import { errorState, fill, h, loadingState, pageHead } from "./dom.js";
 
 /**
@@ -21,7 +23,6 @@ const ROUTES = [
 ];
 
 let service = "carom";
-let session = null;
 let shown = null;
 
 /** The routes that stand in the navigation: `[path, title]`. */
@@ -30,12 +31,13 @@ export function navigation() {
 }
 
 /** Begins to route: shows what the address says, and follows links and the history. */
-export function startRouter(signedIn) {
-  session = signedIn;
-  service = signedIn.title;
+export async function startRouter() {
+  service = currentSession().title;
   document.addEventListener("click", follow);
   window.addEventListener("popstate", goBack);
-  return route({ isFirst: true });
+  await route({ isFirst: true });
+  // The others are had before they are wanted: a node that is away then does not keep anybody from them.
+  ROUTES.forEach((one) => one.load().catch(() => {}));
 }
 
 /** Goes to a path of the console, unless the view that is shown wants to stay. */
@@ -73,6 +75,9 @@ function follow(event) {
 
 /** The browser has gone back or forward already: a view that wants to stay gets its address again. */
 async function goBack() {
+  if (backFromDialog()) {
+    return;
+  }
   if (shown?.path === location.pathname && shown.update) {
     shown.update();
     return;
@@ -89,7 +94,7 @@ async function route({ isFirst = false }) {
   const path = location.pathname;
   shown?.left.abort();
   shown?.leave?.();
-  const found = ROUTES.find((one) => one.path.test(path));
+  const found = isSound(path) ? ROUTES.find((one) => one.path.test(path)) : undefined;
   const page = { path, left: new AbortController() };
   shown = page;
   const main = document.getElementById("main");
@@ -103,10 +108,21 @@ async function route({ isFirst = false }) {
   await showView(found, page, main, isFirst);
 }
 
+/** Whether a path can be read: one that somebody has cut may end within a character. */
+function isSound(path) {
+  try {
+    return decodeURIComponent(path) !== "";
+  } catch {
+    return false;
+  }
+}
+
 async function showView(found, page, main, isFirst) {
   fill(main, pageHead(found.title), loadingState(8));
   try {
-    const view = await found.load();
+    const view = await found.load().catch(() => {
+      throw unreachable();
+    });
     if (shown !== page) {
       return;
     }
@@ -137,7 +153,9 @@ function take(page, built) {
 function contextOf(found, page) {
   const groups = found.path.exec(page.path).groups ?? {};
   return {
-    session,
+    get session() {
+      return currentSession();
+    },
     params: Object.fromEntries(Object.entries(groups).map(([name, value]) => [name, decodeURIComponent(value)])),
     get query() {
       return new URLSearchParams(location.search);

@@ -1,8 +1,7 @@
 // What happens when the session is over: to the sign-in page and back, or, where that would lose somebody's work, a dialog on the page.
 
-import { setCsrf } from "./api.js";
-import { showAccount } from "./account.js";
-import { formDialog } from "./dialog.js";
+import { showSession } from "./account.js";
+import { confirmDialog, formDialog } from "./dialog.js";
 import { h } from "./dom.js";
 import { field } from "./field.js";
 
@@ -28,13 +27,25 @@ async function signInOnce() {
   if (shown) {
     await new Promise((resolve) => shown.addEventListener("close", resolve, { once: true }));
   }
-  const session = hasWork() && (await signInHere());
-  if (!session) {
+  let [isIn, mayLeave] = [false, false];
+  while (hasWork() && !isIn && !mayLeave) {
+    isIn = await signInHere();
+    mayLeave = !isIn && (await confirmDialog("Leave this page?", "What was typed or chosen on it is lost. You can sign in on a page of its own then.", { action: "Leave" }));
+  }
+  if (!isIn) {
     location.assign(`/admin/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
     return new Promise(() => {});
   }
-  showAccount(document.getElementById("account"), session);
   return undefined;
+}
+
+/** Takes up the session that the browser has now: that of another page that was signed in since. Not as other requests go, which may wait for this one. */
+export async function renewSession() {
+  const told = await fetch("/admin/api/session", { headers: { Accept: "application/json" } });
+  if (told.ok) {
+    showSession(await told.json());
+  }
+  return told.ok;
 }
 
 /** Whether there is something on the page that was typed or chosen: in a dialog, or where a view says so. */
@@ -42,7 +53,7 @@ function hasWork() {
   return document.querySelector("dialog[open], [data-work]") !== null;
 }
 
-/** The new session, or nothing where somebody would rather not. */
+/** Whether somebody is signed in then: they may rather not. */
 function signInHere() {
   return formDialog("Your session is over", {
     fields: [
@@ -64,12 +75,8 @@ async function enter(key) {
     const reason = answer === null ? "The node cannot be reached." : REFUSALS[answer.status] ?? `The node answered ${answer.status}. Try again.`;
     throw Object.assign(new Error(reason), { reasons: [["key", reason]] });
   }
-  // Not as other requests go, which would wait for this one.
-  const told = await fetch("/admin/api/session", { headers: { Accept: "application/json" } });
-  if (!told.ok) {
+  if (!(await renewSession())) {
     throw new Error("The browser did not keep the cookie of the session. Allow cookies of this page, then sign in.");
   }
-  const session = await told.json();
-  setCsrf(session.csrf);
-  return session;
+  return true;
 }

@@ -1,4 +1,4 @@
-// The cards of the usage view, each from one part of the answer of the node. A part is null where nobody knows it yet.
+// The cards of the usage view, each from one part of the answer of the node. How many links there are is null while they are counted.
 
 import { withQuery } from "./api.js";
 import { card, clipped, emptyState, h, outside, pageLink, regionTable, row } from "./dom.js";
@@ -40,9 +40,6 @@ export function visitsCard(visits, period, keep) {
   const isByHour = period.days <= DAYS_BY_HOUR_MAX && (visits.perHour?.length ?? 0) > 0;
   const title = isByHour ? "Visits by hour" : "Visits by day";
   const rows = isByHour ? visits.perHour : visits.perDay;
-  if (rows === null) {
-    return card(title, {}, notKnown());
-  }
   if (rows.length === 0) {
     return card(title, {}, emptyState("No visits in this period", "Choose a longer one. Visits show up here within a minute."));
   }
@@ -66,7 +63,7 @@ function whenCell(step, when) {
 /** Links made by day. */
 export function madeCard(links, period, keep) {
   const title = "Links made by day";
-  if (links.perDay === null) {
+  if (links.perDay.some((one) => one.links === null)) {
     return card(title, {}, notKnown());
   }
   if (links.perDay.length === 0) {
@@ -86,9 +83,6 @@ export function madeCard(links, period, keep) {
 /** The links that were followed most. */
 export function topLinksCard(topLinks) {
   const title = "Top links";
-  if (topLinks === null) {
-    return card(title, {}, notKnown());
-  }
   if (topLinks.length === 0) {
     return card(title, {}, emptyState("No link was followed in this period", "Choose a longer one."));
   }
@@ -112,9 +106,6 @@ function linkCell(link) {
 /** The hosts from which visitors came. */
 export function referrersCard({ referrers }) {
   const title = "Top referrers";
-  if (referrers === null) {
-    return card(title, {}, notKnown());
-  }
   if (referrers.length === 0) {
     return card(title, {}, emptyState("No referrers in this period", "Visits whose browser did not say where they came from are counted under visits only."));
   }
@@ -123,30 +114,27 @@ export function referrersCard({ referrers }) {
   return card(title, {}, regionTable(`${title}, as a table`, [{ title: "Host" }, { title: "Visits", class: "num" }], rows).element);
 }
 
-/** Links in all and made in the period, of each of some parts. */
+/** Links in all, made and followed in the period, of each of some parts. */
 function partsCard(title, first, parts, { name, path, empty }) {
-  if (parts === null) {
-    return card(title, {}, notKnown());
-  }
   if (parts.length === 0) {
     return card(title, {}, emptyState("No links yet", empty));
   }
   const rows = parts.map((part) => row({ content: pageLink(path(part), name(part)), class: "wrap" },
-    num(numberOr(part.links, COUNTING)), num(numberOr(part.created, COUNTING))));
-  const columns = [{ title: first }, { title: "Links in all", class: "num" }, { title: "Made in the period", class: "num" }];
+    num(numberOr(part.links, COUNTING)), num(numberOr(part.created, COUNTING)), num(format.number(part.visits.total))));
+  const columns = [first, "Links in all", "Made in the period", "Visits in the period"].map((name, at) => ({ title: name, class: at > 0 ? "num" : undefined }));
   return card(title, {}, regionTable(`${title}, as a table`, columns, rows).element);
 }
 
 export function byAppCard(byApp) {
-  return partsCard("Links by app", "App", byApp, {
-    name: ({ app }) => (app === null ? h("span", { class: "soft" }, "without an app") : outside(app)),
+  return partsCard("By app", "App", byApp, {
+    name: ({ app }) => outside(app),
     path: ({ app }) => withQuery("/admin/links", { app }),
     empty: "Each app that makes links is shown here.",
   });
 }
 
 export function byDomainCard(byDomain) {
-  return partsCard("Links by domain", "Domain", byDomain, {
+  return partsCard("By domain", "Domain", byDomain, {
     name: ({ domain }) => domainName(domain),
     path: ({ domain }) => withQuery("/admin/links", { domain: domain ?? "DEFAULT" }),
     empty: "Each domain that has links is shown here.",

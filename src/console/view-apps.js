@@ -1,6 +1,6 @@
 // Apps and keys: who may call the API, what each key allows, and what each app has done.
 
-import { get } from "./api.js";
+import { currentSession, get } from "./api.js";
 import { newKey, revokeApp, revokeKey, rotateKey } from "./app-dialogs.js";
 import { badge, button, card, emptyState, facts, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
 import * as format from "./format.js";
@@ -16,9 +16,9 @@ const COLUMNS = [
   { title: "Created" }, { title: "Ends" }, { title: "State" }, { title: "Actions", hidden: true },
 ];
 
-export async function show(main, { session, signal, query, setQuery }) {
+export async function show(main, { signal, query, setQuery }) {
   const wanted = { text: query.get("filter") ?? "", withEnded: query.get("ended") === "1" };
-  const page = { session, apps: [], domains: [] };
+  const page = { get session() { return currentSession(); }, apps: [], domains: [] };
   const host = h("div", { class: "stack" });
   const list = h("div", { class: "stack" });
   const draw = () => fill(list, appCards(page, wanted));

@@ -56,7 +56,7 @@ function showHelp(page) {
   const url = URL.createObjectURL(new Blob([EXAMPLE], { type: "text/csv" }));
   page.signal.addEventListener("abort", () => URL.revokeObjectURL(url));
   fill(page.host, emptyState("Many links at once",
-    "A CSV names the fields of the API in its first line: longUrl, customSlug, title, tags (with | between them), domain, validSince, validUntil, maxVisits and so on. NDJSON has a JSON object a line, as exports do.",
+    "A CSV names the fields of the API in its first line: longUrl, customSlug, title, tags (with | between them), domain, validSince, validUntil, maxVisits and so on. NDJSON has a JSON object a line, as exports do. A link without validUntil ends as links.default_ttl says, and one with a code of its own is not private: `carom import` moves links as they are.",
     h("a", { class: "button", href: url, download: "example.csv" }, "An example")));
 }
 
@@ -73,7 +73,9 @@ async function take(page, file) {
       showFile(page);
     }
   } catch (error) {
-    fill(page.host, emptyState("This file cannot be read", outside(error.message)));
+    if (page.taken === file && !page.signal.aborted) {
+      fill(page.host, emptyState(["“", outside(file.name), "” cannot be read"], outside(error.message)));
+    }
   }
 }
 

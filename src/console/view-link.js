@@ -26,17 +26,27 @@ export async function show(main, context) {
   };
 }
 
+/** Loads all of a link; what an earlier load still brings is dropped. */
 async function load(page) {
-  const { named, host, signal, plots } = page;
+  const { named, host, plots } = page;
+  page.loading?.abort();
+  page.loading = new AbortController();
+  const signal = AbortSignal.any([page.signal, page.loading.signal]);
   const ask = (path, query) => get(path, { query, signal });
   try {
-    const [link, visits, { history }] = await Promise.all([
+    const nothing = (error) => {
+      if (error.name === "AbortError") {
+        throw error;
+      }
+      return null;
+    };
+    const [link, visits, told] = await Promise.all([
       ask(linkPath(named)),
-      ask(linkPath(named, "/visits"), { startDate: new Date(Date.now() - 90 * DAY_MS).toISOString() }).then((told) => told.visits, () => null),
-      ask(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { domain: named.domain }).catch(() => ({ history: null })),
+      ask(linkPath(named, "/visits"), { startDate: new Date(Date.now() - 90 * DAY_MS).toISOString() }).then((told) => told.visits, nothing),
+      ask(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { domain: named.domain }).catch(nothing),
     ]);
     plots.splice(0).forEach((plot) => plot.destroy());
-    draw(page, link, visits, history);
+    draw(page, link, visits, told?.history ?? null);
   } catch (error) {
     if (error.name !== "AbortError") {
       await showMissing(page, error);
@@ -77,7 +87,8 @@ function draw(page, link, visits, history) {
   fill(page.host,
     h("div", { class: "link-head stack" },
       h("p", { class: "line" }, targetLink(link.shortUrl, { class: "mono short" }), copyButton(link.shortUrl), stateBadge(link), link.private && badge("private"), title),
-      h("p", { class: "wrap" }, "leads to ", targetLink(link.longUrl, { class: "wrap long" }))),
+      h("p", { class: "wrap" }, link.blocked ? "would lead to " : "leads to ", targetLink(link.longUrl, { class: "wrap long" })),
+      link.blocked && h("p", { class: "notice warn" }, "The host is on the block list: who follows this link is told that it was stopped. ", pageLink("/admin/lists", "To the host lists"))),
     h("div", { class: "cards" }, factsCard(link), qrCard(link)),
     visits === null ? h("p", { class: "notice" }, "Visits cannot be told at present.") : [visitsCards(visits, page.plots), referrersCard(visits.referrers)],
     historyCard(history, link));

@@ -96,6 +96,10 @@ class LinkList {
   }
 
   turn(cursors) {
+    // A second click while a page is on its way would turn one that nobody has seen.
+    if (this.isLoading) {
+      return;
+    }
     this.cursors = cursors;
     // Who comes back from the page of a link finds the same page of the list.
     history.replaceState({ cursors }, "");
@@ -108,11 +112,13 @@ class LinkList {
     this.request?.abort();
     const request = new AbortController();
     this.request = request;
+    this.isLoading = true;
     this.bar.set(this.filter);
     this.table.setSort(this.filter.sort);
     this.table.setBusy(true);
     if (this.links.length === 0) {
       this.table.showSkeleton();
+      this.pager.hide();
     }
     setText(this.status, "Looking…");
     fill(this.further);
@@ -124,7 +130,7 @@ class LinkList {
     }
   }
 
-  read(request, { before = [], ...options }) {
+  read(request, { before = () => [], ...options }) {
     let isEnough = false;
     const stop = button("Stop", () => { isEnough = true; }, { kind: "quiet" });
     return readPage(this.filter, {
@@ -133,7 +139,7 @@ class LinkList {
       shouldStop: () => isEnough,
       onPart: (links) => {
         // What is found is shown at once, whatever else there may be.
-        const found = [...before, ...links];
+        const found = [...before(), ...links];
         if (found.length > 0) {
           this.table.setLinks(found);
         }
@@ -144,6 +150,7 @@ class LinkList {
   }
 
   showPage(page, links) {
+    this.isLoading = false;
     this.links = links;
     this.page = page;
     this.next = page.next;
@@ -165,14 +172,16 @@ class LinkList {
     this.request?.abort();
     const request = new AbortController();
     this.request = request;
-    const before = this.links;
+    const kept = this.links.length;
+    // They may be changed meanwhile.
+    const before = () => this.links.slice(0, kept);
     try {
-      const page = await this.read(request, { before, cursor: this.next, size: Number(this.filter.size) - before.length });
-      this.showPage(page, [...before, ...page.links]);
+      const page = await this.read(request, { before, cursor: this.next, size: Number(this.filter.size) - kept });
+      this.showPage(page, [...before(), ...page.links]);
     } catch (error) {
       if (error.name !== "AbortError" && request === this.request) {
         // What was found stays.
-        this.showPage(this.page, before);
+        this.showPage(this.page, before());
         toastError(error, "It could not look further.");
       }
     }
@@ -192,15 +201,21 @@ class LinkList {
     return emptyState("There are no links yet", "Make the first one, or import many from a file.", button("New link", () => this.create(), { kind: "primary" }), " ", pageLink("/admin/import", "Import", { class: "button" }));
   }
 
+  tooMany() {
+    return emptyState("Too many links for this order", "The node sorts some thousands at most. Narrow the list with a filter, or let the newest come first.",
+      button("The newest first", () => this.change({ sort: "dateCreated-DESC" }, {}), { kind: "primary" }));
+  }
+
   showError(error, request) {
     if (error.name === "AbortError" || request !== this.request) {
       return;
     }
+    this.isLoading = false;
     this.links = [];
     this.table.setBusy(false);
     setText(this.status, "");
     fill(this.further);
-    this.table.showNothing(errorState(error, () => this.load()));
+    this.table.showNothing(error.fields?.includes("orderBy") ? this.tooMany() : errorState(error, () => this.load()));
     this.pager.set({ page: this.cursors.length, hasNext: false, size: this.filter.size });
   }
 

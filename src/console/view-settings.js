@@ -26,9 +26,12 @@ export async function show(main, { signal, query, setQuery }) {
     render(data) {
       settings = data.settings;
       draw();
+      tls.hidden = false;
       return list;
     },
   });
+  // What stands below waits for what stands above, so that nothing moves.
+  tls.hidden = true;
   main.append(pageHead("Settings"), toolbar(wanted, choose, signal), host, tls);
   load();
   return certificates(tls);

@@ -45,6 +45,6 @@ function content(usage, period, keep) {
     madeCard(usage.links, period, keep),
     h("div", { class: "cards" }, topLinksCard(usage.topLinks), referrersCard(usage.visits)),
     h("div", { class: "cards" }, byAppCard(usage.links.byApp), byDomainCard(usage.links.byDomain)),
-    h("p", { class: "soft" }, "Days begin at midnight UTC, as the node counts them."),
+    h("p", { class: "soft" }, "Days begin at midnight UTC, as the node counts them. The totals hold the visits of links that are gone by now."),
   ];
 }

@@ -1,5 +1,12 @@
-// Copies the short URL, and says that it did. Without script there is no button, and the link can be copied by hand.
+// Makes public pages smoother: without script they work as well.
 "use strict";
+
+// A second click on the button of the form would make a second link. Who comes back to the page may send it again.
+const form = document.querySelector("form");
+form?.addEventListener("submit", () => setTimeout(() => { form.querySelector("button").disabled = true; }));
+addEventListener("pageshow", () => form?.querySelectorAll("button").forEach((send) => { send.disabled = false; }));
+
+// Copies the short URL, and says that it did; where this cannot be, the link is there to be copied by hand.
 const button = document.getElementById("copy");
 const shown = document.getElementById("short-url");
 const said = document.getElementById("copied");

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
-use carom_shards::{Code, GeneratedCode};
+use carom_shards::{Code, DomainId, GeneratedCode};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Referring hosts that are kept of one link; the least frequent go first.
@@ -75,6 +75,25 @@ pub fn name_of_day(day: u32) -> Vec<u8> {
     [&[4][..], &day.to_be_bytes()].concat()
 }
 
+/// Links whose visits stand once more together.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Part {
+    /// Those that an app has made.
+    App(Box<str>),
+    /// Those under a domain that is not the default one.
+    Domain(DomainId),
+}
+
+impl Part {
+    /// The name under which they stand, by hours. No code begins with such a byte, and no other name.
+    pub fn name(&self) -> Vec<u8> {
+        match self {
+            Part::App(app) => [&[5], app.as_bytes()].concat(),
+            Part::Domain(domain) => [&[6][..], &domain.to_bytes()].concat(),
+        }
+    }
+}
+
 /// The visits of a subject in some time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Row {
@@ -82,6 +101,12 @@ pub struct Row {
     pub counts: Counts,
     /// The hosts that sent them, where one was named, and how many.
     pub hosts: Vec<(Box<[u8]>, u64)>,
+}
+
+impl From<Counts> for Row {
+    fn from(counts: Counts) -> Row {
+        Row { counts, hosts: Vec::new() }
+    }
 }
 
 impl Row {
@@ -323,10 +348,24 @@ impl Tally {
             let counts = Counts { total: u64::from(*total), bots: u64::from(*bots) };
             match self.rows.get(&subject) {
                 Some(_) => take(subject, &self.row(&subject)),
-                None => take(subject, &Row { counts, hosts: Vec::new() }),
+                None => take(subject, &Row::from(counts)),
             }
         }
         self.only_held().for_each(|(subject, row)| take(subject, row));
+    }
+
+    /// Gives links with their visits to `take`; one may come more than once.
+    pub fn each_link(&self, mut take: impl FnMut(Code, Counts)) {
+        for (bits, (total, bots)) in &self.short {
+            if let Some(Subject::Link(code)) = of_short(*bits) {
+                take(code, Counts { total: u64::from(*total), bots: u64::from(*bots) });
+            }
+        }
+        for (subject, row) in &self.rows {
+            if let Subject::Link(code) = subject {
+                take(*code, row.counts);
+            }
+        }
     }
 
     /// About how much memory it takes, in subjects of the smallest kind: one with referrers is many times as large.
@@ -353,7 +392,6 @@ fn of_short(bits: u64) -> Option<Subject> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_shards::DomainId;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

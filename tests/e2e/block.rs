@@ -78,7 +78,10 @@ fn a_blocked_host_stops_links_that_there_are_and_new_ones() {
         assert!(!is_refused(&mut wire, "https://evil.example/") && !is_refused(&mut wire, "https://good.example/"));
         // What is there can be read and led elsewhere.
         let path = format!("{SHORT_URLS}/{}", codes[1]);
-        assert_eq!(wire.get(&path).json()["longUrl"], "http://deep.evil.example:8080/");
+        let told = wire.get(&path).json();
+        assert_eq!((&told["longUrl"], &told["blocked"]), (&json!("http://deep.evil.example:8080/"), &json!(true)));
+        let free = wire.get(&format!("{SHORT_URLS}/{}", codes[2])).json();
+        assert_eq!(free["blocked"], false);
         wire.ask("PATCH", &path, JSON, b"{\"longUrl\": \"https://bad.example/\"}").problem(400, "/invalid-data");
         assert_eq!(wire.ask("PATCH", &path, JSON, b"{\"longUrl\": \"https://good.example/\"}").status, 200);
         assert!(everybody(&node, &codes[1], 302));

@@ -397,15 +397,18 @@ fn the_console_is_told_what_goes_on_and_how_links_are_used() {
     let (node, key) = with_key(&setup);
     let mut browser = SignedIn::new(&node, &key);
     let code = browser.create(&json!({"longUrl": TARGET}));
-    browser.create(&json!({"longUrl": TARGET, "domain": "go.test"}));
+    let elsewhere = browser.create(&json!({"longUrl": TARGET, "domain": "go.test"}));
     let mut wire = node.wire();
     for _ in 0..5 {
         wire.ask("GET", &format!("/{code}"), "Referer: https://news.example/\r\n", b"");
     }
+    for _ in 0..2 {
+        wire.get_at("go.test", &format!("/{elsewhere}"));
+    }
     wire.get("/nothing-here");
     let told = wait_for("all visits", || {
         let told = browser.get("/admin/api/usage").json();
-        (told["visits"]["summary"]["total"] == 5 && !told["topLinks"].as_array()?.is_empty()).then_some(told)
+        (told["visits"]["summary"]["total"] == 7 && !told["topLinks"].as_array()?.is_empty()).then_some(told)
     });
     assert_eq!(told["topLinks"][0]["link"]["shortCode"], json!(code));
     assert_eq!(
@@ -414,10 +417,11 @@ fn the_console_is_told_what_goes_on_and_how_links_are_used() {
     );
     assert_eq!(told["visits"]["referrers"], json!([{"host": "news.example", "total": 5}]));
     assert_eq!((&told["links"]["total"], &told["links"]["created"]), (&json!(2), &json!(2)));
-    assert_eq!(told["links"]["byApp"], json!([{"app": "ops", "links": 2, "created": 2}]));
-    let domains = told["links"]["byDomain"].as_array().unwrap();
-    assert_eq!((&domains[0]["domain"], &domains[0]["links"]), (&Value::Null, &json!(1)));
-    assert_eq!((&domains[1]["domain"], &domains[1]["links"]), (&json!("go.test"), &json!(1)));
+    let visits = |total: u64| json!({"total": total, "nonBots": total, "bots": 0});
+    assert_eq!(told["links"]["byApp"], json!([{"app": "ops", "links": 2, "created": 2, "visits": visits(7)}]));
+    let of_domain =
+        |domain: Value, total: u64| json!({"domain": domain, "links": 1, "created": 1, "visits": visits(total)});
+    assert_eq!(told["links"]["byDomain"], json!([of_domain(Value::Null, 5), of_domain(json!("go.test"), 2)]));
     let days = told["links"]["perDay"].as_array().unwrap();
     assert_eq!(days.iter().map(|day| day["links"].as_u64().unwrap()).sum::<u64>(), 2);
     let before = browser.get("/admin/api/usage?startDate=2020-01-01&endDate=2020-01-31").json();
@@ -450,6 +454,15 @@ fn the_console_is_told_what_goes_on_and_how_links_are_used() {
     assert_eq!(check("https://x.evil.example/"), (false, "blocked".to_owned(), json!("https://x.evil.example/")));
     assert_eq!(check("javascript:alert(1)"), (false, "not blocked".to_owned(), Value::Null));
     assert_eq!(check(""), (false, "not blocked".to_owned(), Value::Null));
+    // A domain that is served no more still has its links, and its visits.
+    let node = node.terminate().env("CAROM_DOMAINS_SERVE", "http://other.test").start();
+    let told = wait_for("links that are counted", || {
+        let told = SignedIn::new(&node, &key).get("/admin/api/usage").json();
+        told["links"]["total"].is_number().then_some(told)
+    });
+    let domains = &told["links"]["byDomain"];
+    let none = json!({"domain": "other.test", "links": 0, "created": 0, "visits": visits(0)});
+    assert_eq!(*domains, json!([of_domain(Value::Null, 5), none, of_domain(json!("go.test"), 2)]));
     node.terminate();
 }
 

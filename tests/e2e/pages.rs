@@ -8,8 +8,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::apps::JSON;
-use crate::http::{Reply, SHORT_URLS, Wire, curl};
-use crate::node::{Node, Setup, wait_until};
+use crate::http::{HOST, Reply, SHORT_URLS, Wire, curl, request_at};
+use crate::node::{Node, Setup, wait_for, wait_until};
 
 const HTML: &str = "Accept: text/html\r\n";
 const FORM: &str = "Accept: text/html\r\nContent-Type: application/x-www-form-urlencoded\r\n";
@@ -17,6 +17,18 @@ const FORM: &str = "Accept: text/html\r\nContent-Type: application/x-www-form-ur
 /// Sends the form.
 fn send(wire: &mut Wire, body: &str) -> Reply {
     wire.ask("POST", "/", FORM, body.as_bytes())
+}
+
+/// The page of a link that a form has made: where its answer leads, on the same host.
+fn result(wire: &mut Wire, host: &str, sent: &Reply) -> Reply {
+    assert_eq!(sent.status, 303, "{sent:?}");
+    let path = sent.location();
+    assert!(path.starts_with("/-/links/") && sent.text().starts_with("http"), "{sent:?}");
+    wire.send(&request_at(host, "GET", path, HTML, b""));
+    let page = wire.reply();
+    is_page(&page, 200);
+    assert_eq!(page.field("cache-control"), Some("no-store"));
+    page
 }
 
 /// What stands in a page between two texts, as a browser would show it.
@@ -72,9 +84,10 @@ fn a_link_is_made_by_hand_and_followed() {
         &mut wire,
         "longUrl=https%3A%2F%2Fexample.org%2Fa%3Fb%3Dc&customSlug=by-hand&validUntil=2099-01-02T03%3A04&maxVisits=3&tags=one%2C+two",
     );
-    is_page(&made, 200);
     let url = node.url("/by-hand");
-    let page = shown(made.text());
+    assert_eq!(made.text(), format!("{url}\n"));
+    let address = made.location().to_owned();
+    let page = shown(result(&mut wire, HOST, &made).text());
     assert!(page.contains(&format!("<a id=\"short-url\" href=\"{url}\">{url}</a>")), "{page}");
     for text in ["https://example.org/a?b=c", "2 January 2099, 03:04 UTC", "0 of 3"] {
         assert!(page.contains(text), "no {text} in {page}");
@@ -87,8 +100,36 @@ fn a_link_is_made_by_hand_and_followed() {
         assert_eq!(wire.get(path).status, 200, "{path}");
         assert!(path.starts_with("/-/") || page.contains(&path.replace('&', "&amp;")) || page.contains(path), "{page}");
     }
+    // Whoever loads the page of the result again makes no further link, and sees how often it was followed.
+    let again = wait_for("the visit", || {
+        let again = wire.ask("GET", &address, HTML, b"");
+        again.text().contains("1 of 3").then_some(again)
+    });
+    is_page(&again, 200);
+    assert_eq!(wire.get(SHORT_URLS).json()["shortUrls"]["pagination"]["totalItems"], json!(1));
+    // Who knows the code alone is not shown it, nor whoever has the address of a link that had the slug before.
+    let (path, mark) = address.rsplit_once('/').unwrap();
+    for other in [
+        format!("{path}/{}", "0".repeat(mark.len())),
+        format!("{path}/{}", &mark[1..]),
+        format!("/-/links/none/{mark}"),
+    ] {
+        is_page(&wire.ask("GET", &other, HTML, b""), 404);
+    }
+    assert_eq!(wire.delete("by-hand").status, 204);
+    is_page(&wire.ask("GET", &address, HTML, b""), 404);
+    // It is told apart by when it was made.
+    wait_until("another second", || {
+        wire.shorten_as("by-hand", "https://example.org/");
+        let status = wire.ask("GET", &address, HTML, b"").status;
+        assert!(status == 404 || wire.delete("by-hand").status == 204);
+        status == 404
+    });
     let made = send(&mut wire, "longUrl=https%3A%2F%2Fexample.org&validUntil=9999-12-31T23%3A59");
-    assert!(shown(made.text()).contains("31 December 9999, 23:59 UTC"), "{}", made.text());
+    let page = result(&mut wire, HOST, &made);
+    assert!(shown(page.text()).contains("31 December 9999, 23:59 UTC"), "{}", page.text());
+    let made = send(&mut wire, "longUrl=example.org%2Fa");
+    assert!(shown(result(&mut wire, HOST, &made).text()).contains("https://example.org/a"), "{made:?}");
     // For programs a line will do.
     assert!(wire.get("/").text().starts_with("carom: short links are served here"));
     node.terminate();
@@ -107,7 +148,10 @@ fn what_is_wrong_stands_beside_its_field_and_nothing_is_lost() {
         ("longUrl=https%3A%2F%2Fa.example&customSlug=a+b", 400, "customSlug", ""),
         ("longUrl=https%3A%2F%2Fa.example&customSlug=taken", 400, "customSlug", "Another link has this ending."),
         ("longUrl=https%3A%2F%2Fa.example&validUntil=tomorrow", 400, "validUntil", ""),
+        ("longUrl=https%3A%2F%2Fa.example&validUntil=2020-01-02T03%3A04", 400, "validUntil", "Is over already."),
         ("longUrl=https%3A%2F%2Fa.example&maxVisits=-1", 400, "maxVisits", "whole number"),
+        ("longUrl=https%3A%2F%2Fa.example&maxVisits=-1&customSlug=a+b", 400, "maxVisits", "whole number"),
+        ("longUrl=https%3A%2F%2Fa.example&maxVisits=-1&customSlug=a+b", 400, "customSlug", ""),
         (&format!("longUrl={evil}&tags={evil}"), 400, "longUrl", ""),
     ] {
         let again = send(&mut wire, body);
@@ -142,7 +186,7 @@ fn pages_of_other_sites_cannot_send_the_form() {
     // A name that is nobody's may be theirs, however it leads here.
     is_page(&wire.ask("POST", "/", &own, body), 403);
     let node = node.terminate().env("CAROM_BASE_URL", "http://carom.test").start();
-    is_page(&node.wire().ask("POST", "/", &own, body), 200);
+    assert_eq!(node.wire().ask("POST", "/", &own, body).status, 303);
     // A proxy in front that asks for us by our address; without TLS there is no other word of the browser's.
     let plain = b"longUrl=https%3A%2F%2Fa.example";
     let proxied = |origin: &str| {
@@ -152,7 +196,7 @@ fn pages_of_other_sites_cannot_send_the_form() {
         wire.send(&[format!("POST / HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n{fields}\r\n").as_bytes(), plain].concat());
         wire.reply()
     };
-    is_page(&proxied("http://carom.test"), 200);
+    assert_eq!(proxied("http://carom.test").status, 303);
     is_page(&proxied("http://evil.test"), 403);
     node.terminate();
 }
@@ -179,8 +223,7 @@ fn the_result_shows_a_link_of_another_domain_where_that_is() {
         let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\n{FORM}Content-Length: {}\r\n\r\n", body.len());
         wire.send(&[head.as_bytes(), body.as_bytes()].concat());
         let made = wire.reply();
-        is_page(&made, 200);
-        made
+        result(&mut wire, host, &made)
     };
     let (there, elsewhere) = (made("b.test"), made("carom.test"));
     for (reply, path, sources) in
@@ -248,10 +291,10 @@ fn where_keys_are_asked_for_the_form_asks_for_one() {
         assert!(refused.text().contains("id=\"key-error\"") && !refused.text().contains("carom_ak_"), "{refused:?}");
     }
     let made = send(&mut wire, &format!("{link}&key={key}"));
-    is_page(&made, 200);
-    assert!(!made.text().contains(&key) && made.text().contains("id=\"short-url\""));
+    let page = result(&mut wire, HOST, &made);
+    assert!(!page.text().contains(&key) && page.text().contains("id=\"short-url\""));
     // Programs that send it are told what those of the API are.
-    let again = (0..50).map(|_| send(&mut wire, &format!("{link}&key={key}"))).find(|reply| reply.status != 200);
+    let again = (0..50).map(|_| send(&mut wire, &format!("{link}&key={key}"))).find(|reply| reply.status != 303);
     let again = again.expect("a key that has a rate");
     is_page(&again, 429);
     assert_eq!((again.field("retry-after"), again.field("x-ratelimit-limit")), (Some("1"), Some("1")));

@@ -3,8 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::browser::{Browser, ENTER, PHONE, SCREEN, SPACE, TAB, are_sound};
-use crate::http::Wire;
+use crate::http::{SHORT_URLS, Wire};
 use crate::node::{Node, Setup, wait_until};
+
+const FORM: &str = "Accept: text/html\r\nContent-Type: application/x-www-form-urlencoded\r\n";
 
 const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
 
@@ -32,6 +34,10 @@ fn a_link_is_shortened_copied_and_followed() {
     browser.fill("#customSlug", "by-browser");
     browser.click("button.button");
     assert_eq!(browser.text("#short-url"), node.url("/by-browser"));
+    // Loaded again, or opened by its address, the page is the same, and there is still one link.
+    browser.go(&browser.url());
+    assert_eq!(browser.text("#short-url"), node.url("/by-browser"));
+    assert_eq!(node.wire().get(SHORT_URLS).json()["shortUrls"]["pagination"]["totalItems"], json!(1));
     // The picture is there and has a size.
     wait_until("a picture", || browser.value("document.querySelector('.qr img').naturalWidth > 0") == true);
     browser.click("#copy");
@@ -181,7 +187,8 @@ fn every_page_is_sound_html_and_loads_nothing_from_elsewhere() {
         let path = url.split_once(&node.public.to_string()).unwrap().1.to_owned();
         pages.push((name, html(node.wire(), "GET", &path, "")));
     }
-    pages.push(("made", html(node.wire(), "POST", "/", "longUrl=https%3A%2F%2Fexample.org%2F&maxVisits=3")));
+    let made = node.wire().ask("POST", "/", FORM, b"longUrl=https%3A%2F%2Fexample.org%2F&maxVisits=3");
+    pages.push(("made", html(node.wire(), "GET", made.location(), "")));
     pages.push(("wrong", html(node.wire(), "POST", "/", "longUrl=nothing&maxVisits=none&tags=a")));
     let pages: Vec<(&str, &str)> = pages.iter().map(|(name, html)| (*name, html.as_str())).collect();
     are_sound(&pages);
@@ -194,8 +201,7 @@ fn every_page_is_sound_html_and_loads_nothing_from_elsewhere() {
 }
 
 fn html(mut wire: Wire, method: &str, path: &str, body: &str) -> String {
-    let fields = "Accept: text/html\r\nContent-Type: application/x-www-form-urlencoded\r\n";
-    wire.ask(method, path, fields, body.as_bytes()).text().to_owned()
+    wire.ask(method, path, FORM, body.as_bytes()).text().to_owned()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::describe::{VisitsSummary, describe};
+use super::super::describe::VisitsSummary;
 use super::super::list::failed;
 use super::super::problem::Problem;
 use super::super::query::Params;
@@ -12,9 +12,10 @@ use super::super::{Answer, Context, json as json_answer};
 use crate::apps::{AppName, Scope};
 use crate::dates::{self, INSTANT_MS_MAX};
 use crate::domains::DomainName;
-use crate::listing::{Filter, ListAnswer, ListRequest};
+use crate::listing::{Filter, ListAnswer, ListRequest, PartCounts};
 use crate::stats::unix_ms;
-use crate::visits::tally::{HOSTS_MAX, Subject};
+use crate::visits::history::History;
+use crate::visits::tally::{Counts, HOSTS_MAX, Part, Subject};
 
 const DAY_MS: u64 = 24 * HOUR_MS;
 
@@ -27,7 +28,7 @@ const DAYS_MAX: u64 = 400;
 /// Links that were followed most.
 const TOP: usize = 25;
 
-/// Apps and domains that are told by themselves.
+/// Apps that are told by themselves.
 const ROWS_MAX: usize = 100;
 
 impl Context {
@@ -57,10 +58,14 @@ impl Context {
         }
         let mut of_links = visits::describe(&all, &span);
         of_links["referrers"] = self.referrers(&span, now_ms).await?.into();
+        let (links, knows_apps) = self.growth(&span, now_ms, &all).await?;
+        if !knows_apps {
+            notes.push("Visits by app lack those of the present hour: of so many links the apps are looked up when it is over.");
+        }
         Ok(json!({
             "visits": of_links,
             "orphanVisits": visits::describe(&orphans, &span),
-            "links": self.growth(&span, now_ms).await?,
+            "links": links,
             "topLinks": self.top_links(&span).await?,
             "notes": notes,
         }))
@@ -76,7 +81,7 @@ impl Context {
                 .iter()
                 .zip(&page.visits)
                 .map(|(link, counts)| {
-                    json!({"link": describe(link, *counts, self.domains()), "visits": VisitsSummary::from(*counts)})
+                    json!({"link": self.described(link, *counts), "visits": VisitsSummary::from(*counts)})
                 })
                 .collect()),
             other => Err(failed(&other)),
@@ -99,9 +104,11 @@ impl Context {
         asked.map_err(|reason| Problem::unavailable(format!("There is no list now: {reason}.")))
     }
 
-    /// How many links there are, and were made in a time: in all, by day, by app and by domain.
-    async fn growth(&self, span: &Span, now_ms: u64) -> Result<Value, Problem> {
-        let (apps, domains) = (self.apps_known(), self.domains_served());
+    /// How many links there are, and were made in a time: in all, by day, by app and by domain, the latter with their visits.
+    /// `all` is of all visits. `false`: some visits of apps are missing.
+    async fn growth(&self, span: &Span, now_ms: u64, all: &History) -> Result<(Value, bool), Problem> {
+        let (apps, domains) = (self.apps_known(), self.domains_known().await?);
+        let (visits, knows_apps) = self.visits_by_part(&apps, &domains, span, all).await?;
         let days = days_of(span, now_ms);
         let of_apps = apps.iter().map(|app| Scope::of_app(app.clone()));
         let of_domains = domains.iter().map(|domain| Scope::ALL.within([Some(domain.id())]));
@@ -117,20 +124,44 @@ impl Context {
         };
         let (ever, rest) = counts.split_at(scopes.len());
         let (then, by_day) = rest.split_at(scopes.len());
-        let known: Vec<Known> =
-            ever.iter().zip(then).map(|(links, created)| Known { links: *links, created: *created }).collect();
+        let known = ever.iter().zip(then).zip(visits);
+        let known = known.map(|((links, created), visits)| Known { links: *links, created: *created, visits });
+        let known: Vec<Known> = known.collect();
         let (of_apps, of_domains) = known[1..].split_at(apps.len());
         let default = of_domains.iter().fold(known[0], Known::without);
         let names = domains.iter().map(|domain| Some(domain.as_str()));
         let of_all_domains = std::iter::once(None).chain(names).zip(std::iter::once(&default).chain(of_domains));
         let per_day = days.iter().zip(by_day);
-        Ok(json!({
+        let told = json!({
             "total": known[0].links,
             "created": known[0].created,
             "perDay": per_day.map(|(ms, links)| json!({"date": &dates::format(*ms)[..10], "links": links})).collect::<Vec<_>>(),
             "byApp": apps.iter().zip(of_apps).map(|(app, known)| known.describe("app", Some(app.as_str()))).collect::<Vec<_>>(),
             "byDomain": of_all_domains.map(|(domain, known)| known.describe("domain", domain)).collect::<Vec<_>>(),
-        }))
+        });
+        Ok((told, knows_apps))
+    }
+
+    /// The visits of all links, of those of apps and of those of domains, in this order, on the days of a time: as they are
+    /// counted for all of them. `false`: some of apps are missing.
+    async fn visits_by_part(
+        &self,
+        apps: &[AppName],
+        domains: &[DomainName],
+        span: &Span,
+        all: &History,
+    ) -> Result<(Vec<Counts>, bool), Problem> {
+        let of_apps = apps.iter().map(|app| Part::App(app.as_str().into()));
+        let parts = of_apps.chain(domains.iter().map(|domain| Part::Domain(domain.id()))).collect();
+        let hour = |day: u64| u32::try_from(day.saturating_mul(24)).unwrap_or(u32::MAX);
+        let (from_hour, to_hour) = (hour(span.start_ms / DAY_MS), hour(span.end_ms / DAY_MS + 1));
+        match self.ask_list(ListRequest::Parts { parts, from_hour, to_hour }).await? {
+            ListAnswer::Parts(PartCounts { counts, is_whole }) => {
+                let all = all.within(from_hour..to_hour);
+                Ok((std::iter::once(all).chain(counts).collect(), is_whole))
+            }
+            other => Err(failed(&other)),
+        }
     }
 
     /// The apps that have keys, or had.
@@ -143,30 +174,43 @@ impl Context {
         apps
     }
 
-    /// The domains that are served beside the default one.
-    fn domains_served(&self) -> Vec<DomainName> {
+    /// The domains beside the default one: those that are served, and those that have links and are served no more.
+    async fn domains_known(&self) -> Result<Vec<DomainName>, Problem> {
         let domains = self.domains();
         let label = |name: &DomainName| domains.place_of(name).and_then(|place| domains.label_at(place));
-        domains.all().iter().filter_map(|domain| label(&domain.name)).take(ROWS_MAX).collect()
+        let mut known: Vec<DomainName> = domains.all().iter().filter_map(|domain| label(&domain.name)).collect();
+        match self.ask_list(ListRequest::Domains).await? {
+            ListAnswer::Domains(with_links) => {
+                let former: Vec<DomainName> = with_links.into_iter().filter(|name| !known.contains(name)).collect();
+                known.extend(former);
+                Ok(known)
+            }
+            other => Err(failed(&other)),
+        }
     }
 }
 
-/// How many links there are of some, and were made in a time; `None` where nobody knows yet.
+/// How many links there are of some, and were made and followed in a time; `None` where nobody knows yet.
 #[derive(Clone, Copy)]
 struct Known {
     links: Option<u64>,
     created: Option<u64>,
+    visits: Counts,
 }
 
 impl Known {
     /// The others: whatever is of no other domain is of the default one.
     fn without(self, some: &Known) -> Known {
         let less = |all: Option<u64>, some: Option<u64>| Some(all?.saturating_sub(some?));
-        Known { links: less(self.links, some.links), created: less(self.created, some.created) }
+        let visits = Counts {
+            total: self.visits.total.saturating_sub(some.visits.total),
+            bots: self.visits.bots.saturating_sub(some.visits.bots),
+        };
+        Known { links: less(self.links, some.links), created: less(self.created, some.created), visits }
     }
 
     fn describe(&self, what: &str, name: Option<&str>) -> Value {
-        json!({what: name, "links": self.links, "created": self.created})
+        json!({what: name, "links": self.links, "created": self.created, "visits": VisitsSummary::from(self.visits)})
     }
 }
 

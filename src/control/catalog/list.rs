@@ -51,7 +51,7 @@ impl Finder<'_> {
         let mut answer = match self.query.order.field {
             OrderField::DateCreated => self.by_date(),
             OrderField::ShortCode => self.by_code(),
-            field => self.by_visits(field).and_then(|answer| answer.map_or_else(|| self.sorted(), Ok)),
+            _ => self.by_key(),
         }?;
         if let ListAnswer::Links(page) = &mut answer {
             page.visits = self.visits_of(&page.links)?;
@@ -214,37 +214,59 @@ impl Finder<'_> {
         Ok(answer)
     }
 
-    /// The links that were visited most, if all are asked for, more than can be sorted, and somebody keeps them in that order.
-    fn by_visits(&self, field: OrderField) -> Result<Option<ListAnswer>, StoreError> {
+    /// Sorted by what links do not stand in order by; of more than can be sorted those that were visited most, if these are asked for.
+    fn by_key(&self) -> Result<ListAnswer, StoreError> {
+        let is_most_visited = self.is_most_visited();
+        // Where it is known, nothing is looked through in vain.
+        let sorted = if is_most_visited && self.asks_for_all() { ListAnswer::TooManyToSort } else { self.sorted()? };
+        match sorted {
+            ListAnswer::TooManyToSort if is_most_visited => {
+                Ok(self.most_visited()?.unwrap_or(ListAnswer::TooManyToSort))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Whether the links that were visited most come first.
+    fn is_most_visited(&self) -> bool {
+        let order = &self.query.order;
+        order.descending && matches!(order.field, OrderField::Visits | OrderField::NonBotVisits)
+    }
+
+    /// Whether more than can be sorted are asked for, as far as that is known without looking.
+    fn asks_for_all(&self) -> bool {
+        let ask = |counts: &Tallies| counts.dates.whole().map(|fences| fences.total());
+        self.query.filter == Filter::default()
+            && self.catalog.look(ask).1.is_none_or(|total| total > LIST_SORTED_MAX as u64)
+    }
+
+    /// Those of the links that are asked for which are among the ones of all that were visited most, if somebody keeps these in
+    /// their order.
+    fn most_visited(&self) -> Result<Option<ListAnswer>, StoreError> {
         let query = self.query;
-        let is_by_visits = matches!(field, OrderField::Visits | OrderField::NonBotVisits);
         let (offset, page) = self.sorted_offset();
-        let end = offset.saturating_add(query.per_page as u64).saturating_add(1);
-        if !is_by_visits || !query.order.descending || query.filter != Filter::default() || end > LIST_SORTED_MAX as u64
-        {
+        let behind = offset.saturating_add(query.per_page as u64);
+        let without_bots = query.order.field == OrderField::NonBotVisits;
+        if behind >= LIST_SORTED_MAX as u64 {
             return Ok(None);
         }
-        let (view, total) = self.catalog.look(|counts| counts.dates.whole().map(|fences| fences.total()));
-        if total.is_some_and(|total| total <= LIST_SORTED_MAX as u64) {
-            return Ok(None);
-        }
-        let without_bots = field == OrderField::NonBotVisits;
         let Some(codes) = self.visits.most_visited(LIST_SORTED_MAX, without_bots)? else { return Ok(None) };
+        let (view, ()) = self.catalog.look(|_| ());
         let mut sift = self.sift();
-        let shown = codes.iter().skip(offset as usize).take(query.per_page);
-        let links = shown.filter_map(|code| {
+        let found = codes.iter().filter_map(|code| {
             let stored = view.get(code).ok().flatten()?;
             if let Sifted::Link(link) = sift.look_at(*code, &stored, true, None) { Some(link) } else { None }
         });
-        let links: Vec<Arc<Link>> = links.collect();
-        let behind = offset.saturating_add(query.per_page as u64);
-        let next = (codes.len() as u64 > behind).then_some(Cursor {
+        let all: Vec<Arc<Link>> = found.collect();
+        // There are others, which were visited less or never.
+        let (total, complete) = (all.len() as u64, false);
+        let next = (total > behind).then_some(Cursor {
             behind: Behind::Count(behind),
             page: page.saturating_add(1),
             seen: behind,
         });
-        // There are others, which were visited less or never.
-        let (total, complete) = (codes.len() as u64, false);
+        let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
+        let links = all.into_iter().skip(skipped).take(query.per_page).collect();
         Ok(Some(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete, next })))
     }
 

@@ -7,6 +7,7 @@
 
 mod counted;
 mod counting;
+mod domains;
 mod fences;
 mod list;
 pub mod listers;

@@ -46,6 +46,19 @@ impl ByCode {
     }
 }
 
+/// The same, where somebody keeps those that were visited most.
+struct Ranked(Vec<Code>);
+
+impl Visits for Ranked {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+        ByCode.counts(codes)
+    }
+
+    fn most_visited(&self, count: usize, _without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
+        Ok(Some(self.0.iter().take(count).copied().collect()))
+    }
+}
+
 /// A store, and what is in it.
 struct Shelves {
     catalog: Catalog,
@@ -395,6 +408,25 @@ fn long_lists_say_what_they_do_not_know_and_go_on() {
     assert_eq!(codes(&shelves.page(&last)), [code("c000000")]);
     assert_eq!(shelves.find(&query(Filter::default(), OrderField::Title)), ListAnswer::TooManyToSort);
     assert_eq!(shelves.find(&query(search.filter, OrderField::Visits)), ListAnswer::TooManyToSort);
+    // Of more than can be sorted, those among the most visited of all.
+    let ranked = Ranked([9, 4, 7, 2, 8].map(|number| Code::parse(format!("c{number:06}").as_bytes()).unwrap()).into());
+    let ranking = |filter: &Filter, page: u64| {
+        let query = ListQuery { per_page: 2, page, ..query(filter.clone(), OrderField::Visits) };
+        // A search that is given no time cannot sort what it would find.
+        let time_max = Duration::ZERO;
+        let finder = Finder { catalog: &shelves.catalog, visits: &ranked, query: &query, now_ms: 50, time_max };
+        let ListAnswer::Links(found) = finder.find().unwrap() else { panic!("{query:?}") };
+        assert!(!found.complete);
+        let shown: Vec<String> = codes(&found).iter().map(Code::to_string).collect();
+        (shown, found.total, found.next.is_some())
+    };
+    let of = |numbers: &[u32], total: u64, more: bool| {
+        (numbers.iter().map(|number| format!("c{number:06}")).collect::<Vec<_>>(), total, more)
+    };
+    let all_links = Filter::default();
+    assert_eq!((ranking(&all_links, 1), ranking(&all_links, 3)), (of(&[9, 4], 5, true), of(&[8], 5, false)));
+    let even = Filter { term: Some("c".to_owned()), tags: vec!["even".to_owned()], ..Filter::default() };
+    assert_eq!((ranking(&even, 1), ranking(&even, 2)), (of(&[4, 2], 3, true), of(&[8], 3, false)));
     let half = Filter { tags: vec!["odd".to_owned()], ..Filter::default() };
     assert_eq!(shelves.page(&query(half.clone(), OrderField::Title)).total, all / 2);
     shelves.check(&half, Order { field: OrderField::ShortCode, descending: true }, 490);

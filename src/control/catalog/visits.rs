@@ -6,8 +6,9 @@ use std::ops::{Range, RangeInclusive};
 use carom_shards::Code;
 
 use crate::control::visits;
+use crate::listing::PartCounts;
 use crate::store::links::StoreError;
-use crate::visits::tally::{Counts, Subject};
+use crate::visits::tally::{Counts, Part, Subject};
 
 /// Who counts visits.
 pub trait Visits: Send + Sync {
@@ -33,6 +34,14 @@ pub trait Visits: Send + Sync {
         Ok(HashMap::new())
     }
 
+    /// How often the links of parts were followed in those hours, counted from 1970 UTC.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    fn of_parts(&self, parts: &[Part], _hours: Range<u32>) -> Result<PartCounts, StoreError> {
+        Ok(PartCounts { counts: vec![Counts::default(); parts.len()], is_whole: true })
+    }
+
     /// The codes of so many links that were followed most, those first that were followed most often; `None` where nobody
     /// keeps them in that order.
     ///
@@ -54,6 +63,10 @@ impl Visits for visits::Visits {
 
     fn referrers(&self, days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
         self.referrers(days)
+    }
+
+    fn of_parts(&self, parts: &[Part], hours: Range<u32>) -> Result<PartCounts, StoreError> {
+        self.of_parts(parts, hours)
     }
 
     fn most_visited(&self, count: usize, without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {

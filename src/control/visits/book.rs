@@ -13,7 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,8 +21,10 @@ use std::sync::mpsc::Receiver;
 
 use carom_shards::Code;
 
+use super::fold::{FOLD_STEP, Fold};
 use super::leaders::Leaders;
 use super::log::{self, Log};
+use super::parts::{Apps, Unstored};
 use crate::alarms::Alarm;
 use crate::limits::{VISITS_LOG_BYTES, VISITS_TALLIED_MAX};
 use crate::stats::NodeStats;
@@ -30,9 +32,6 @@ use crate::store::links::{Ended, Links, StoreError, TOGETHER, VisitRow};
 use crate::visits::VisitReceiver;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Row, Subject, Tally, name_of_day};
-
-/// Rows that are written at once: a few milliseconds, for which a question waits.
-const FOLD_STEP: usize = 2_000;
 
 /// Rows of one subject that are put together.
 const ROWS_MANY: usize = 32;
@@ -45,24 +44,6 @@ const RANKED_FOR_MS: u64 = 5_000;
 
 /// Milliseconds from the end of one search for them to the beginning of the next.
 const TIDY_EVERY_MS: u64 = 3_600_000;
-
-/// Tallies that are being written to the store.
-struct Fold {
-    seq: u32,
-    tallies: Vec<(u32, Tally)>,
-    /// What is still to be written, from the end.
-    todo: Vec<(u32, Subject)>,
-}
-
-impl Fold {
-    fn new(seq: u32, tallies: Vec<(u32, Tally)>) -> Fold {
-        let subjects = tallies.iter().flat_map(|(hour, tally)| tally.subjects().map(|subject| (*hour, subject)));
-        let mut todo: Vec<(u32, Subject)> = subjects.collect();
-        // In the order of the store, so that neighbours are written together.
-        todo.sort_unstable_by_key(|(_, subject)| std::cmp::Reverse(*subject));
-        Fold { seq, tallies, todo }
-    }
-}
 
 /// What the log has that a loss of power could take.
 pub(super) struct Unsynced {
@@ -305,8 +286,13 @@ impl Book {
         });
     }
 
-    /// Goes on with what is not urgent.
-    pub(super) fn go_on(&mut self) {
+    /// The links whose apps must be known to go on.
+    pub(super) fn next_links(&self) -> Vec<Code> {
+        self.folds.front().map(Fold::next_links).unwrap_or_default()
+    }
+
+    /// Goes on with what is not urgent. `apps` knows the next links.
+    pub(super) fn go_on(&mut self, apps: &Apps) {
         if !self.may_write() {
             // What cannot be kept is dropped, and said: memory has an end.
             if self.fresh.weight() > VISITS_TALLIED_MAX {
@@ -317,7 +303,7 @@ impl Book {
         }
         let done = match self.folds.pop_front() {
             Some(mut fold) => {
-                let done = self.fold_some(&mut fold);
+                let done = self.fold_some(&mut fold, apps);
                 // As long as its rows do not count, what is in memory does.
                 if self.folded < fold.seq {
                     self.folds.push_front(fold);
@@ -348,25 +334,13 @@ impl Book {
         Ok(())
     }
 
-    fn fold_some(&mut self, fold: &mut Fold) -> Result<(), StoreError> {
+    fn fold_some(&mut self, fold: &mut Fold, apps: &Apps) -> Result<(), StoreError> {
         let mut batch = self.links.batch();
-        let mut value = Vec::new();
-        for _ in 0..FOLD_STEP {
-            let Some((hour, subject)) = fold.todo.pop() else { break };
-            let row = fold.tallies.iter().find(|(of, _)| *of == hour).map(|(_, tally)| tally.row(&subject));
-            if let Some(row) = row.filter(|row| *row != Row::default()) {
-                value.clear();
-                row.encode(&mut value);
-                batch.put_visits(&subject.name(), (hour, fold.seq), &value);
-                if subject == Subject::All {
-                    batch.put_visits(&name_of_day(hour / 24), (hour, fold.seq), &value);
-                }
-            }
-        }
+        let is_done = fold.put_some(&mut batch, apps);
         if !batch.is_empty() {
             self.links.commit(batch)?;
         }
-        if !fold.todo.is_empty() {
+        if !is_done {
             return Ok(());
         }
         // The rows first, and only then that they are all there.
@@ -466,32 +440,49 @@ impl Book {
 
     /// How often a subject was visited, as far as the rings were emptied.
     pub(super) fn counts(&self, subject: Subject) -> Result<Counts, StoreError> {
-        let mut counts = self.fresh.row(&subject).counts;
+        let mut counts = Counts::default();
         for row in self.links.visits_of(&subject.name())? {
             if row.place.1 <= self.folded {
                 // Both forms begin with them.
                 counts.add(Counts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row))?);
             }
         }
-        let folding = self.folds.iter().flat_map(|fold| &fold.tallies);
-        folding.chain(&self.tallies).for_each(|(_, tally)| counts.add(tally.row(&subject).counts));
+        self.not_stored().for_each(|(_, tally)| counts.add(tally.row(&subject).counts));
         Ok(counts)
     }
 
     /// Everything that is known of the visits of a subject, as far as the rings were emptied.
     pub(super) fn history(&self, subject: Subject) -> Result<History, StoreError> {
+        let mut history = self.stored(&subject.name())?;
+        self.not_stored().for_each(|(hour, tally)| history.add(hour, &tally.row(&subject)));
+        Ok(history)
+    }
+
+    /// What is stored of the visits under a name.
+    pub(super) fn stored(&self, name: &[u8]) -> Result<History, StoreError> {
         let mut history = History::default();
-        for row in self.links.visits_of(&subject.name())? {
+        for row in self.links.visits_of(name)? {
             if row.place.1 <= self.folded {
                 add_stored(&mut history, &row)?;
             }
         }
-        let folding = self.folds.iter().flat_map(|fold| &fold.tallies);
-        for (hour, tally) in folding.chain(&self.tallies) {
-            history.add(*hour, &tally.row(&subject));
-        }
-        history.add(self.hour, &self.fresh.row(&subject));
         Ok(history)
+    }
+
+    /// What was counted and is not stored, or does not count there yet, by hour.
+    fn not_stored(&self) -> impl Iterator<Item = (u32, &Tally)> {
+        let tallies = self.folds.iter().flat_map(|fold| &fold.tallies).chain(&self.tallies);
+        tallies.map(|(hour, tally)| (*hour, tally)).chain([(self.hour, &self.fresh)])
+    }
+
+    /// The same of some hours, by what links are of.
+    pub(super) fn unstored(&self, hours: &Range<u32>) -> Unstored {
+        Unstored::of(self.not_stored().filter(|(hour, _)| hours.contains(hour)).map(|(_, tally)| tally))
+    }
+
+    /// The store, which can be read without keeping anybody here waiting.
+    pub(super) fn links(&self) -> Links {
+        self.links.clone()
     }
 
     /// The hosts that sent visits of any links on those days, counted from 1970 UTC, and how many: of each hour the most frequent.
@@ -507,9 +498,7 @@ impl Book {
                 add(history.all.hosts);
             }
         }
-        let folding = self.folds.iter().flat_map(|fold| &fold.tallies).chain(&self.tallies);
-        let counted = folding.map(|(hour, tally)| (*hour, tally)).chain([(self.hour, &self.fresh)]);
-        counted
+        self.not_stored()
             .filter(|(hour, _)| days.contains(&(hour / 24)))
             .for_each(|(_, tally)| add(tally.row(&Subject::All).hosts));
         Ok(all)

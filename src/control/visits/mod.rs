@@ -4,6 +4,8 @@
 //! * [`crate::visits::tally`]: counts in memory, and the stored form of a row;
 //! * [`crate::visits::history`]: what is known of one link, by day and hour;
 //! * `log`: what a crash would take otherwise;
+//! * `fold`: the way from the log to the store;
+//! * `parts`: what of it is of which app and domain;
 //! * `book`: all of it together, in order, over crashes;
 //! * `copies`: for backups.
 //!
@@ -12,8 +14,10 @@
 
 mod book;
 pub mod copies;
+mod fold;
 mod leaders;
 mod log;
+mod parts;
 
 use std::collections::HashMap;
 use std::io;
@@ -28,6 +32,7 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use self::book::Book;
+use self::parts::Apps;
 use crate::stats::{NodeStats, unix_ms};
 use crate::store::links::{Ended, Links, StoreError};
 use crate::visits::VisitReceiver;
@@ -121,11 +126,21 @@ impl Visits {
                 logged = Instant::now();
                 self.log();
             }
-            self.book().go_on();
+            self.go_on();
             std::thread::park_timeout(if found >= BUSY { COLLECT_BUSY } else { COLLECT_EVERY });
         }
         self.book().collect(unix_ms());
         self.log();
+    }
+
+    /// Goes on with what is not urgent. Nobody waits for the store who asks for counts while links are looked up.
+    fn go_on(&self) {
+        let (links, codes) = {
+            let book = self.book();
+            (book.links(), book.next_links())
+        };
+        let apps = Apps::look_up(&links, codes, None).unwrap_or_default();
+        self.book().go_on(&apps);
     }
 
     /// Writes to the log, durably. Nobody waits for the disk who asks for counts meanwhile.

@@ -3,8 +3,10 @@
 use serde_json::json;
 
 use super::{TARGET, at, open_node, press, says};
+use crate::apps::{self, JSON};
 use crate::browser::{Browser, ENTER, SCREEN};
-use crate::node::wait_until;
+use crate::http::{SHORT_URLS, Wire, request_at};
+use crate::node::{Setup, wait_until};
 
 #[test]
 fn links_are_archived_deleted_and_brought_back() {
@@ -44,6 +46,150 @@ fn links_are_archived_deleted_and_brought_back() {
     browser.value("localStorage.setItem('carom.console.deletes', JSON.stringify(JSON.parse(localStorage.getItem('carom.console.deletes')).map((one) => ({ ...one, at: 1 }))))");
     browser.go(&at(&node, "links"));
     wait_until("links that are gone", || status("first") == 404 && status("second") == 404);
+    browser.close();
+    node.terminate();
+}
+
+/// What waits to be deleted may be somebody else's when its time comes.
+#[test]
+fn what_others_have_brought_back_or_made_anew_is_not_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let mut wire = node.wire();
+    for code in ["back", "anew", "gone"] {
+        wire.shorten_as(code, TARGET);
+    }
+    let set = |wire: &mut Wire, code: &str, archived: bool| {
+        let body = json!({ "archived": archived }).to_string();
+        assert_eq!(wire.ask("PATCH", &format!("{SHORT_URLS}/{code}"), JSON, body.as_bytes()).status, 200);
+    };
+    let created = |wire: &mut Wire| wire.get(&format!("{SHORT_URLS}/anew")).json()["dateCreated"].clone();
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    says(&browser, "tbody", "gone");
+    browser.value("document.querySelector('thead input').click()");
+    press(&browser, "button", "Delete");
+    press(&browser, "dialog button", "Delete");
+    let waiting = "JSON.parse(localStorage.getItem('carom.console.deletes') ?? '[]').length";
+    wait_until("what waits", || {
+        ["back", "anew", "gone"].iter().all(|code| node.wire().get(&format!("/{code}")).status == 410)
+            && browser.value(waiting) == json!(3)
+    });
+    set(&mut wire, "back", false);
+    let before = created(&mut wire);
+    wait_until("a link of another second", || {
+        assert_eq!(wire.delete("anew").status, 204);
+        wire.shorten_as("anew", TARGET);
+        created(&mut wire) != before
+    });
+    set(&mut wire, "anew", true);
+    browser.value("localStorage.setItem('carom.console.deletes', JSON.stringify(JSON.parse(localStorage.getItem('carom.console.deletes')).map((one) => ({ ...one, at: 1 }))))");
+    browser.go(&at(&node, "links"));
+    wait_until("nothing that waits", || browser.value(waiting) == json!(0));
+    let statuses = ["back", "anew", "gone"].map(|code| wire.get(&format!("/{code}")).status);
+    assert_eq!(statuses, [302, 410, 404]);
+    assert!(browser.text("#toasts").contains("back was not deleted"), "{}", browser.text("#toasts"));
+    browser.close();
+    node.terminate();
+}
+
+/// Another page of the same browser may sign in anew: the session of this one is that of both then.
+#[test]
+fn who_signs_in_on_another_page_goes_on_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let key = apps::key(&setup, "ops", "admin");
+    let node = setup.start();
+    let mut browser = Browser::open();
+    browser.expect("status of 403");
+    browser.resize(SCREEN);
+    browser.go(&at(&node, "links"));
+    browser.fill("#key", &key);
+    browser.press(ENTER);
+    press(&browser, "button", "New link");
+    browser.fill("dialog input[name=longUrl]", TARGET);
+    browser.fill("dialog input[name=title]", "Tags, \"quoted\"");
+    // As a form of another page would: it ends the session of this one.
+    let sign_in = format!(
+        "fetch('/admin/sign-in', {{method: 'POST', body: new URLSearchParams({{key: {}, next: '/admin/'}}), redirect: 'manual'}}).then((answer) => answer.type)",
+        json!(key)
+    );
+    assert_eq!(browser.value(&sign_in), json!("opaqueredirect"));
+    press(&browser, "dialog button", "Create");
+    says(&browser, "tbody", "quoted");
+    browser.close();
+    node.terminate();
+}
+
+/// What an export tells, an import takes.
+#[test]
+fn texts_that_separate_others_survive_csv() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = open_node(dir.path());
+    let browser = Browser::open();
+    browser.go(&at(&node, ""));
+    says(&browser, "h1", "Now");
+    let script = r#"import('/admin/assets/csv.js').then(async (csv) => {
+        const rows = await import('/admin/assets/import-rows.js');
+        const texts = ["'=x", "''-y", "=1+1", 'a "b", c', "plain", "'tis"];
+        const tags = ["a,b", "c|d", '"e"', "f"];
+        const lines = texts.map((title) => csv.csvLine(["https://example.org/", title, csv.joinCell(tags)])).join("");
+        const read = rows.readFile("a.csv", `sep=,
+${csv.csvLine(["longUrl", "title", "tags"])}${lines}https://example.org/,short,,,
+`);
+        const [short, ...all] = read.rows.toReversed();
+        const empty = (() => { try { rows.readFile("a.csv", '""'); return "nothing"; } catch (error) { return error.message; } })();
+        return { titles: all.reverse().map((one) => one.fields.title).join("/") === texts.join("/"), tags: all.every((one) => one.fields.tags.join("/") === tags.join("/")),
+            line: all[0].line, short: short.fields.title, empty };
+    })"#;
+    let expected = json!({"titles": true, "tags": true, "line": 3, "short": "short", "empty": "It is empty."});
+    assert_eq!(browser.value(script), expected);
+    browser.close();
+    node.terminate();
+}
+
+/// The same code at two domains is two links, each with its own visits.
+#[test]
+fn a_link_of_another_domain_has_a_page_with_all_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path())
+        .env("CAROM_BASE_URL", "http://carom.test")
+        .env("CAROM_DOMAINS_SERVE", "http://go.test")
+        .start();
+    let mut wire = node.wire();
+    wire.shorten_as("same", TARGET);
+    let there = json!({"longUrl": "https://example.org/there", "customSlug": "same", "domain": "go.test", "tags": ["a,b", "c"]});
+    assert_eq!(wire.create(&there).status, 200);
+    wire.send(&request_at("go.test", "GET", "/same", "Referer: https://news.example/\r\n", b""));
+    assert_eq!(wire.reply().status, 302);
+    let browser = Browser::open();
+    browser.resize(SCREEN);
+    wait_until("the visit", || {
+        browser.go(&at(&node, "links/same?domain=go.test"));
+        says(&browser, "main", "https://example.org/there");
+        browser.text("main").contains("news.example")
+    });
+    assert!(!browser.text("main").contains("cannot be told"), "{}", browser.text("main"));
+    // A tag with a comma is one tag.
+    browser.value("[...document.querySelectorAll('a.badge')].find((tag) => tag.textContent === 'a,b').click()");
+    says(&browser, "tbody", "https://example.org/there");
+    wait_until("one link", || browser.value("document.querySelectorAll('tbody tr').length") == json!(1));
+    browser.go(&at(&node, "links/same?domain=go.test"));
+    press(&browser, "button", "Edit");
+    assert_eq!(browser.value("document.querySelector('dialog input[name=tags]').value"), json!("\"a,b\", c"));
+    // Going back is for the dialog, and asks where something was typed.
+    browser.fill("dialog input[name=title]", "Typed");
+    let title = "document.querySelector('dialog input[name=title]')?.value ?? null";
+    let address = browser.url();
+    browser.value("history.back()");
+    says(&browser, "dialog:last-of-type", "Throw away what you have written?");
+    press(&browser, "dialog button", "Cancel");
+    assert_eq!((browser.value(title), browser.url()), (json!("Typed"), address.clone()));
+    browser.value("history.back()");
+    press(&browser, "dialog button", "Throw away");
+    wait_until("no dialog", || browser.value("document.querySelector('dialog') === null") == true);
+    assert_eq!(browser.url(), address);
     browser.close();
     node.terminate();
 }

@@ -31,6 +31,10 @@ fn ended(text: &str) -> Ended {
 }
 
 impl Desk {
+    fn go_on(&mut self) {
+        self.book.go_on(&Apps::default());
+    }
+
     fn visit(&mut self, name: &str, times: usize) {
         let visitor = self.sender.visitor(b"curl/8", b"https://a.example/");
         (0..times).for_each(|_| assert!(self.sender.tell(&Visit { code: Some(code(name)), visitor })));
@@ -73,7 +77,7 @@ fn each_visit_counts_once_whenever_the_process_is_killed() {
             // An hour is over each time, so that a fold is due.
             desk.book.collect(490_000 * HOUR_MS + (expected + step) * HOUR_MS);
             desk.book.write_log();
-            desk.book.go_on();
+            desk.go_on();
             assert_eq!(desk.total("abc"), expected + 2 * (step + 1));
             desk.referrers_are_those_of_their_days();
         }
@@ -84,7 +88,7 @@ fn each_visit_counts_once_whenever_the_process_is_killed() {
     assert!(desk.book.history(Subject::All).unwrap().days.len() > 1);
     desk.referrers_are_those_of_their_days();
     // Put together or not.
-    (0..20).for_each(|_| desk.book.go_on());
+    (0..20).for_each(|_| desk.go_on());
     desk.referrers_are_those_of_their_days();
 }
 
@@ -97,14 +101,14 @@ fn visits_of_a_link_that_has_ended_are_not_those_of_the_next() {
         desk.book.collect((490_000 + round) * HOUR_MS);
         desk.book.write_log();
         // In each state of a fold.
-        (0..round).for_each(|_| desk.book.go_on());
+        (0..round).for_each(|_| desk.go_on());
         desk.ended.send(vec![ended("abc")]).unwrap();
         desk.book.collect((490_000 + round) * HOUR_MS);
         assert_eq!(desk.total("abc"), 0, "{round}");
         desk.visit("abc", 1);
         desk.book.collect((490_001 + round) * HOUR_MS);
         desk.book.write_log();
-        (0..5).for_each(|_| desk.book.go_on());
+        (0..5).for_each(|_| desk.go_on());
         assert_eq!(desk.total("abc"), 1, "{round}");
         drop(desk);
         let mut desk = open(dir.path());
@@ -124,7 +128,7 @@ fn that_a_link_has_ended_is_known_after_a_crash() {
         desk.book.collect((490_000 + round) * HOUR_MS);
         desk.book.write_log();
         // In each state of a fold.
-        (0..round).for_each(|_| desk.book.go_on());
+        (0..round).for_each(|_| desk.go_on());
         // Nothing but the commit that ended the link.
         let mut batch = desk.book.links.batch();
         batch.end_visits(&ended("abc"));
@@ -153,7 +157,7 @@ fn without_room_a_link_that_has_ended_is_forgotten_later() {
     desk.book.collect(490_000 * HOUR_MS);
     desk.book.write_log();
     desk.book.collect(490_001 * HOUR_MS);
-    (0..3).for_each(|_| desk.book.go_on());
+    (0..3).for_each(|_| desk.go_on());
     assert_eq!(desk.book.links.visits_of(b"abc").unwrap().len(), 1);
     desk.book.stats.writes_refused.store(true, Ordering::Release);
     desk.ended.send(vec![ended("abc")]).unwrap();
@@ -179,7 +183,7 @@ fn counts_that_cannot_be_read_are_said_and_kept() {
             batch.put_visits(b"abc", (490_000, 1), b"\xff");
             desk.book.links.commit(batch).unwrap();
         }
-        (0..4).for_each(|_| desk.book.go_on());
+        (0..4).for_each(|_| desk.go_on());
     }
     assert!(desk.book.links.visits_of(b"abc").unwrap().len() >= ROWS_MANY, "nothing was put together");
     assert!(matches!(desk.book.history(Subject::Link(code("abc"))), Err(StoreError::Damaged(_))));
@@ -213,7 +217,7 @@ fn links_stand_in_the_order_of_their_visits() {
     drop(desk);
     let mut desk = open(dir.path());
     desk.book.collect(490_002 * HOUR_MS);
-    (0..4).for_each(|_| desk.book.go_on());
+    (0..4).for_each(|_| desk.go_on());
     assert_eq!(ranking(&mut desk), ["most", "many"]);
     desk.visit("few", 20);
     desk.book.collect(490_002 * HOUR_MS + 2 * RANKED_FOR_MS);
@@ -230,7 +234,7 @@ fn many_rows_are_put_together() {
         desk.book.collect((490_000 + hour) * HOUR_MS);
         desk.book.write_log();
         // A fold, and a search in between.
-        (0..4).for_each(|_| desk.book.go_on());
+        (0..4).for_each(|_| desk.go_on());
         assert_eq!(desk.total("abc"), hour + 1);
     }
     assert!(rows(&desk) < ROWS_MANY + 4, "{}", rows(&desk));

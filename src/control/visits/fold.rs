@@ -1,0 +1,70 @@
+//! A fold: the tallies of one log on their way to the store, some rows at a time.
+
+use std::collections::HashMap;
+
+use carom_shards::Code;
+
+use super::parts::Apps;
+use crate::store::links::Batch;
+use crate::visits::tally::{Counts, Part, Row, Subject, Tally, name_of_day};
+
+/// Rows that are written at once: a few milliseconds, for which a question waits.
+pub(super) const FOLD_STEP: usize = 2_000;
+
+/// Tallies that are being written to the store.
+#[derive(Debug)]
+pub(super) struct Fold {
+    /// The number of their log, under which the rows stand.
+    pub(super) seq: u32,
+    /// What is written, by hour.
+    pub(super) tallies: Vec<(u32, Tally)>,
+    /// What is still to be written, from the end.
+    todo: Vec<(u32, Subject)>,
+    /// Visits by hour of the parts that links are of, as far as the links were written.
+    parts: HashMap<(u32, Part), Counts>,
+}
+
+impl Fold {
+    /// What is to be written of the tallies of a log.
+    pub(super) fn new(seq: u32, tallies: Vec<(u32, Tally)>) -> Fold {
+        let subjects = tallies.iter().flat_map(|(hour, tally)| tally.subjects().map(|subject| (*hour, subject)));
+        let mut todo: Vec<(u32, Subject)> = subjects.collect();
+        // In the order of the store, so that neighbours are written together.
+        todo.sort_unstable_by_key(|(_, subject)| std::cmp::Reverse(*subject));
+        Fold { seq, tallies, todo, parts: HashMap::new() }
+    }
+
+    /// The links whose rows are written next.
+    pub(super) fn next_links(&self) -> Vec<Code> {
+        let next = self.todo.iter().rev().take(FOLD_STEP);
+        next.filter_map(|(_, subject)| if let Subject::Link(code) = subject { Some(*code) } else { None }).collect()
+    }
+
+    /// Puts the next rows into a batch. `apps` knows their links. Returns whether those were the last.
+    pub(super) fn put_some(&mut self, batch: &mut Batch, apps: &Apps) -> bool {
+        let mut value = Vec::new();
+        let mut put = |name: &[u8], hour: u32, row: &Row| {
+            value.clear();
+            row.encode(&mut value);
+            batch.put_visits(name, (hour, self.seq), &value);
+        };
+        for _ in 0..FOLD_STEP {
+            let Some((hour, subject)) = self.todo.pop() else { break };
+            let row = self.tallies.iter().find(|(of, _)| *of == hour).map(|(_, tally)| tally.row(&subject));
+            let Some(row) = row.filter(|row| *row != Row::default()) else { continue };
+            put(&subject.name(), hour, &row);
+            match subject {
+                Subject::All => put(&name_of_day(hour / 24), hour, &row),
+                Subject::Orphans => {}
+                Subject::Link(code) => {
+                    apps.parts_of(&code).for_each(|part| self.parts.entry((hour, part)).or_default().add(row.counts));
+                }
+            }
+        }
+        let is_done = self.todo.is_empty();
+        if is_done {
+            self.parts.iter().for_each(|((hour, part), counts)| put(&part.name(), *hour, &Row::from(*counts)));
+        }
+        is_done
+    }
+}
