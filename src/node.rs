@@ -151,6 +151,11 @@ fn certificates(settings: &Settings) -> Result<Option<Certificates>, Exit> {
     Certificates::read(files).map(Some).map_err(|wrong| Exit::new(Reason::Certificate, wrong))
 }
 
+/// What is wrong with files that settings name, and that a node could not start with.
+pub fn mistakes_in_files(settings: &Settings) -> Vec<Exit> {
+    brand::mistakes(settings).into_iter().chain(certificates(settings).err()).collect()
+}
+
 /// The settings of cores, checked to be a count.
 fn core_count(settings: &Settings) -> CoreCount {
     CoreCount::new(settings.cores.cpus.len()).expect("the settings name at least one CPU")

@@ -12,7 +12,7 @@ use crate::control::export::{self, ExportError};
 use crate::control::import::{self, ImportError, ImportSetup};
 use crate::control::indexes;
 use crate::exit::{Exit, Reason};
-use crate::node::{api_keys, domains_of, lock, open_store, own_authorities, store_exit};
+use crate::node::{api_keys, domains_of, lock, mistakes_in_files, open_store, own_authorities, store_exit};
 use crate::{logging, preflight, space_key};
 
 /// Reads links into a data directory.
@@ -105,6 +105,11 @@ pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
     }
     if api_keys(&settings.data_dir)?.is_empty() && settings.fleet.redis.is_none() {
         settings.may_go_without_keys()?;
+    }
+    let mistakes = mistakes_in_files(&settings);
+    if let Some(first) = mistakes.first() {
+        let all: Vec<&str> = mistakes.iter().map(|mistake| &*mistake.what).collect();
+        return Err(Exit::new(first.reason, all.join("\n")));
     }
     print(&settings.describe());
     Ok(())

@@ -16,8 +16,8 @@ export function setSession(told) {
   session = told;
 }
 
-/** The headers of a request that changes something, for those that are not sent by `request`. */
-export function changeHeaders() {
+/** The headers of a request that changes something. */
+function changeHeaders() {
   return { "X-CSRF-Token": session?.csrf ?? "" };
 }
 
@@ -56,7 +56,7 @@ function splitReasons(fields, detail) {
 }
 
 /** The problem object of an answer, or what can be said without one. */
-export async function errorOf(response) {
+async function errorOf(response) {
   const text = await response.text().catch(() => "");
   try {
     return new ApiError(response.status, JSON.parse(text));

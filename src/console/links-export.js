@@ -1,13 +1,14 @@
 // Exports of the links that a filter finds: NDJSON straight from the node, or CSV made of it here.
 
 import { lineBatches, send, withQuery } from "./api.js";
+import { baseUrls } from "./bases.js";
 import { csvLine, joinCell } from "./csv.js";
 import { h } from "./dom.js";
 import { count } from "./format.js";
 import { conditions } from "./links-query.js";
 import { toast, toastError } from "./toast.js";
 
-const COLUMNS = ["shortCode", "domain", "longUrl", "title", "tags", "app", "dateCreated", "validSince", "validUntil", "maxVisits", "redirectStatus", "cacheSeconds", "forwardQuery", "crawlable", "archived"];
+const COLUMNS = ["shortCode", "shortUrl", "domain", "longUrl", "title", "tags", "app", "dateCreated", "validSince", "validUntil", "maxVisits", "redirectStatus", "cacheSeconds", "forwardQuery", "crawlable", "archived"];
 const PART_CHARS = 4 * 1024 * 1024;
 
 function exportPath(filter) {
@@ -37,7 +38,9 @@ export async function exportCsv(filter) {
 }
 
 async function readCsv(filter, signal, onLinks) {
-  const response = await send("GET", exportPath(filter), { signal });
+  const [bases, response] = await Promise.all([baseUrls(signal), send("GET", exportPath(filter), { signal })]);
+  // Those of a domain that is served no more lead nowhere.
+  const shortUrl = ({ domain = null, shortCode }) => (bases.has(domain) ? `${bases.get(domain)}/${shortCode}` : "");
   // Blobs may leave the memory, texts may not.
   const parts = [];
   let [text, links] = [csvLine(COLUMNS), 0];
@@ -46,7 +49,8 @@ async function readCsv(filter, signal, onLinks) {
       if (link.error) {
         throw Object.assign(new Error(link.error.detail), { detail: link.error.detail });
       }
-      text += csvLine(COLUMNS.map((name) => cell(link[name])));
+      const told = { ...link, shortUrl: shortUrl(link) };
+      text += csvLine(COLUMNS.map((name) => cell(told[name])));
     }
     links += batch.length;
     if (text.length > PART_CHARS) {
@@ -63,7 +67,7 @@ function cell(value) {
 }
 
 /** Saves what an address leads to. */
-export function save(url, name) {
+function save(url, name) {
   const link = h("a", { href: url, download: name, hidden: true });
   document.body.append(link);
   link.click();

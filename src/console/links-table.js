@@ -9,124 +9,163 @@ import { openMenu } from "./menu.js";
 const SORTED = { shortCode: "Short URL", visits: "Visits", dateCreated: "Created, ends" };
 const SKELETON_ROWS = 12;
 
-/** The table: `on` has `sort(order)`, `select()`, `menu(link)` (the items of a row's menu). */
-export function linksTable(on) {
-  const selected = new Map();
-  const all = h("input", { type: "checkbox", "aria-label": "Select all links of this page", onchange: () => selectAll(all.checked) });
-  const sorts = Object.fromEntries(Object.entries(SORTED).map(([name, title]) => [name, button(title, () => on.sort(name), { kind: "sort" })]));
-  const columns = [
+/** The table. `on` has `sort(field)`, `select(links)`, which gets all that are selected, and `menu(link)`, the items of a row's menu. */
+export class LinksTable {
+  constructor(on) {
+    this.on = on;
+    /** The links that are selected, on this page or another one, by what stands for them. */
+    this.selected = new Map();
+    /** What is shown: `{ link, check, element }`. */
+    this.rows = [];
+    /** The row from which a range is selected. */
+    this.anchor = -1;
+    this.all = h("input", { type: "checkbox", "aria-label": "Select all links of this page", onchange: () => this.selectAll(this.all.checked) });
+    this.sorts = Object.fromEntries(Object.entries(SORTED).map(([name, title]) => [name, button(title, () => on.sort(name), { kind: "sort" })]));
+    this.columns = columnsOf(this.all, this.sorts);
+    const { element, table, body } = regionTable("Links", this.columns);
+    table.classList.add("links");
+    Object.assign(this, { element, table, body });
+  }
+
+  /** The links that are selected, as they were when they were last shown. */
+  selection() {
+    return [...this.selected.values()];
+  }
+
+  clear() {
+    this.selected.clear();
+    this.selectAll(false);
+  }
+
+  setBusy(isBusy) {
+    this.table.setAttribute("aria-busy", String(isBusy));
+  }
+
+  setSort(sort) {
+    const [field, direction] = sort.split("-");
+    for (const [name, head] of Object.entries(this.sorts)) {
+      const order = name === field ? (direction === "ASC" ? "ascending" : "descending") : "none";
+      head.closest("th").setAttribute("aria-sort", order);
+    }
+  }
+
+  showSkeleton() {
+    fill(this.body, skeleton());
+  }
+
+  showNothing(state) {
+    const giveFocusBack = this.holdFocus();
+    this.rows = [];
+    giveFocusBack();
+    fill(this.body, h("tr", null, h("td", { colspan: this.columns.length }, state)));
+    this.tell();
+  }
+
+  setLinks(links) {
+    const giveFocusBack = this.holdFocus();
+    this.rows = links.map((link, index) => this.rowOf(link, index));
+    this.anchor = -1;
+    fill(this.body, this.rows.map((one) => one.element));
+    giveFocusBack();
+    this.tell();
+  }
+
+  /** Draws a link anew where it is. */
+  replace(link) {
+    const index = this.rows.findIndex((one) => keyOf(one.link) === keyOf(link));
+    if (index < 0) {
+      return;
+    }
+    const old = this.rows[index];
+    const at = controlsOf(old).indexOf(document.activeElement);
+    this.rows[index] = this.rowOf(link, index);
+    old.element.replaceWith(this.rows[index].element);
+    controlsOf(this.rows[index])[at]?.focus();
+  }
+
+  rowOf(link, index) {
+    const isSelected = this.selected.has(keyOf(link));
+    if (isSelected) {
+      this.selected.set(keyOf(link), link);
+    }
+    const check = h("input", { type: "checkbox", checked: isSelected, "aria-label": `Select ${link.shortCode}` });
+    check.addEventListener("click", (event) => this.select(index, check.checked, event.shiftKey));
+    const element = linkRow(link, check, this.on.menu);
+    element.classList.toggle("selected", isSelected);
+    return { link, check, element };
+  }
+
+  select(index, isOn, isRange) {
+    const { anchor } = this;
+    const [from, to] = isRange && anchor >= 0 ? [Math.min(anchor, index), Math.max(anchor, index)] : [index, index];
+    this.rows.slice(from, to + 1).forEach((one) => this.mark(one, isOn));
+    this.anchor = index;
+    this.tell();
+  }
+
+  selectAll(isOn) {
+    this.rows.forEach((one) => this.mark(one, isOn));
+    this.tell();
+  }
+
+  mark({ link, check, element }, isOn) {
+    check.checked = isOn;
+    element.classList.toggle("selected", isOn);
+    this.selected[isOn ? "set" : "delete"](keyOf(link), link);
+  }
+
+  /** Says what is selected, above the table and to who asked to hear it. */
+  tell() {
+    const here = this.rows.filter(({ link }) => this.selected.has(keyOf(link))).length;
+    this.all.checked = here > 0 && here === this.rows.length;
+    this.all.indeterminate = here > 0 && here < this.rows.length;
+    this.on.select(this.selection());
+  }
+
+  has(node) {
+    return this.body.contains(node);
+  }
+
+  /** The row that has the focus; -1 where none has. */
+  get current() {
+    return this.rows.findIndex((one) => one.element.contains(document.activeElement));
+  }
+
+  /** Moves the focus to another row. */
+  step(by) {
+    const { current, rows } = this;
+    const next = rows[current < 0 ? 0 : Math.max(0, Math.min(rows.length - 1, current + by))];
+    next?.element.querySelector("a").focus();
+    next?.element.scrollIntoView({ block: "nearest" });
+  }
+
+  toggleCurrent() {
+    const { current } = this;
+    if (current >= 0) {
+      this.select(current, !this.rows[current].check.checked, false);
+    }
+  }
+
+  /** Remembers where the focus is in a row; returns what gives it to the row of the same link later, or to the one in its place. */
+  holdFocus() {
+    const held = this.current;
+    if (held < 0) {
+      return () => {};
+    }
+    const [key, at] = [keyOf(this.rows[held].link), controlsOf(this.rows[held]).indexOf(document.activeElement)];
+    return () => {
+      const now = this.rows.find((one) => keyOf(one.link) === key) ?? this.rows[Math.min(held, this.rows.length - 1)];
+      (now ? controlsOf(now)[at] ?? now.check : this.element).focus();
+    };
+  }
+}
+
+function columnsOf(all, sorts) {
+  return [
     { title: all, class: "col-check" }, { title: sorts.shortCode, class: "col-short" }, { title: "Title and target" },
     { title: "Tags", class: "col-tags" }, { title: "App", class: "col-app" }, { title: "State", class: "col-state" },
     { title: sorts.visits, class: "num col-visits" }, { title: sorts.dateCreated, class: "col-dates" }, { title: "Actions", hidden: true, class: "col-menu" },
   ];
-  const { element, table, body } = regionTable("Links", columns);
-  table.classList.add("links");
-  let rows = [];
-  let anchor = -1;
-
-  const told = () => {
-    const here = rows.filter(({ link }) => selected.has(keyOf(link))).length;
-    all.checked = here > 0 && here === rows.length;
-    all.indeterminate = here > 0 && here < rows.length;
-    on.select([...selected.values()]);
-  };
-  const mark = ({ link, check, element: line }, isOn) => {
-    check.checked = isOn;
-    line.classList.toggle("selected", isOn);
-    selected[isOn ? "set" : "delete"](keyOf(link), link);
-  };
-  const selectAll = (isOn) => {
-    rows.forEach((one) => mark(one, isOn));
-    told();
-  };
-  const select = (index, isOn, isRange) => {
-    const [from, to] = isRange && anchor >= 0 ? [Math.min(anchor, index), Math.max(anchor, index)] : [index, index];
-    rows.slice(from, to + 1).forEach((one) => mark(one, isOn));
-    anchor = index;
-    told();
-  };
-  const lineOf = (link, index) => {
-    const check = h("input", { type: "checkbox", checked: selected.has(keyOf(link)), "aria-label": `Select ${link.shortCode}` });
-    check.addEventListener("click", (event) => select(index, check.checked, event.shiftKey));
-    const line = linkRow(link, check, on.menu);
-    line.classList.toggle("selected", check.checked);
-    return { link, check, element: line };
-  };
-  const step = (by) => {
-    const now = rows.findIndex((one) => one.element.contains(document.activeElement));
-    const next = rows[now < 0 ? 0 : Math.max(0, Math.min(rows.length - 1, now + by))];
-    next?.element.querySelector("a").focus();
-    next?.element.scrollIntoView({ block: "nearest" });
-  };
-  /** Where the focus is in a row, for the row of that link among others, or the one that takes its place. */
-  const holdFocus = () => {
-    const held = rows.findIndex((one) => one.element.contains(document.activeElement));
-    if (held < 0) {
-      return () => {};
-    }
-    const [key, at] = [keyOf(rows[held].link), controlsOf(rows[held]).indexOf(document.activeElement)];
-    return () => {
-      const now = rows.find((one) => keyOf(one.link) === key) ?? rows[Math.min(held, rows.length - 1)];
-      (now ? controlsOf(now)[at] ?? now.check : element).focus();
-    };
-  };
-  const toggleCurrent = () => {
-    const now = rows.findIndex((one) => one.element.contains(document.activeElement));
-    if (now >= 0) {
-      select(now, !rows[now].check.checked, false);
-    }
-  };
-  return {
-    element,
-    step,
-    toggleCurrent,
-    has: (node) => body.contains(node),
-    /** The links that are selected, as they are now. */
-    selection: () => [...selected.values()],
-    clear() {
-      selected.clear();
-      selectAll(false);
-    },
-    setBusy: (isBusy) => table.setAttribute("aria-busy", String(isBusy)),
-    showSkeleton: () => fill(body, skeleton()),
-    showNothing(state) {
-      const giveFocusBack = holdFocus();
-      rows = [];
-      giveFocusBack();
-      fill(body, h("tr", null, h("td", { colspan: columns.length }, state)));
-      told();
-    },
-    setLinks(links) {
-      const giveFocusBack = holdFocus();
-      rows = links.map(lineOf);
-      anchor = -1;
-      fill(body, rows.map((one) => one.element));
-      giveFocusBack();
-      told();
-    },
-    /** Draws a link anew where it is. */
-    replace(link) {
-      const index = rows.findIndex((one) => keyOf(one.link) === keyOf(link));
-      if (index < 0) {
-        return;
-      }
-      const old = rows[index];
-      const at = controlsOf(old).indexOf(document.activeElement);
-      if (selected.has(keyOf(link))) {
-        selected.set(keyOf(link), link);
-      }
-      rows[index] = lineOf(link, index);
-      old.element.replaceWith(rows[index].element);
-      controlsOf(rows[index])[at]?.focus();
-    },
-    setSort(sort) {
-      const [field, direction] = sort.split("-");
-      for (const [name, head] of Object.entries(sorts)) {
-        const order = name === field ? (direction === "ASC" ? "ascending" : "descending") : "none";
-        head.closest("th").setAttribute("aria-sort", order);
-      }
-    },
-  };
 }
 
 const controlsOf = ({ element }) => [...element.querySelectorAll("a, button, input")];
@@ -150,7 +189,7 @@ function skeleton() {
 }
 
 /** The keys of the list, for the dialog that tells them. */
-export const KEYS = [["/", "Search"], ["j or ↓", "Next link"], ["k or ↑", "Link before"], ["Enter", "Open the link's page"], ["x", "Select the link"], ["c", "New link"], ["?", "These keys"]];
+const KEYS = [["/", "Search"], ["j or ↓", "Next link"], ["k or ↑", "Link before"], ["Enter", "Open the link's page"], ["x", "Select the link"], ["c", "New link"], ["?", "These keys"]];
 
 export function keyList() {
   return h("dl", { class: "facts" }, KEYS.map(([key, text]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, outside(text)))));

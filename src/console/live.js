@@ -10,7 +10,7 @@ const WAITS_MS = [1_000, 2_000, 4_000, 8_000, 15_000];
  * Follows a stream of server-sent events. `onEvent(name, data)` gets each one, `onState` "connecting", "live" or "lost".
  * A browser holds few connections to one host, so a page that nobody sees gives its own back.
  */
-export function events(path, names, { onEvent, onState }) {
+function events(path, names, { onEvent, onState }) {
   let source = null;
   let timer;
   let failures = 0;

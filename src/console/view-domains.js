@@ -1,6 +1,7 @@
 // The domains of the service: what their short URLs start with, where who finds nothing is led, and how many links each has.
 
 import { get } from "./api.js";
+import { baseUrls } from "./bases.js";
 import { badge, card, emptyState, h, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { numberOr, reloader, settingLink, snippet } from "./parts.js";
 import { apiQuery, periodOf } from "./period.js";
@@ -18,27 +19,27 @@ const COLUMNS = [
   { title: "/ leads to" }, { title: "Unknown links lead to" }, { title: "Ended links lead to" },
 ];
 
-export async function show(main, { session, signal }) {
+export async function show(main, { signal }) {
   const host = h("div", { class: "stack" });
   main.append(pageHead("Domains"), host);
-  const load = reloader(host, { signal, fetch: fetchDomains, render: (data) => content(data, session) });
+  const load = reloader(host, { signal, fetch: fetchDomains, render: content });
   await load();
 }
 
 async function fetchDomains(signal) {
   const query = apiQuery(periodOf(new URLSearchParams({ period: "30d" })));
-  const [domains, usage, settings] = await Promise.all([
+  const [domains, usage, settings, bases] = await Promise.all([
     get("/rest/v3/domains", { signal }),
     // The domains are shown without these if they cannot be had.
     get("/admin/api/usage", { query, signal }).catch(() => null),
     get("/admin/api/settings", { signal }).catch(() => null),
+    baseUrls(signal).catch(() => new Map()),
   ]);
-  return { domains: domains.domains.data, counts: usage?.links.byDomain ?? null, settings: settings?.settings ?? [] };
+  return { domains: domains.domains.data, counts: usage?.links.byDomain ?? null, settings: settings?.settings ?? [], bases };
 }
 
-function content({ domains, counts, settings }, session) {
-  const bases = basesOf(settings);
-  const rows = domains.map((domain) => domainRow(domain, countsOf(counts, domain), domain.isDefault ? session.baseUrl : bases.get(domain.domain)));
+function content({ domains, counts, settings, bases }) {
+  const rows = domains.map((domain) => domainRow(domain, countsOf(counts, domain), bases.get(domain.isDefault ? null : domain.domain)));
   const served = new Set(domains.map((one) => one.domain));
   const others = (counts ?? []).filter((one) => one.domain !== null && !served.has(one.domain));
   return [
@@ -46,13 +47,6 @@ function content({ domains, counts, settings }, session) {
     others.length > 0 && card("No longer served", {}, othersTable(others)),
     domains.length > 1 ? card("How hosts are told apart", {}, rules(settings)) : card("More domains", {}, onlyOne()),
   ];
-}
-
-/** What short URLs of each domain start with, by its name: the settings say it. */
-function basesOf(settings) {
-  const value = settings.find((one) => one.name === "domains.serve")?.value ?? "";
-  const urls = value.split(/[\s,"[\]]+/).filter((word) => /^https?:\/\//.test(word) && URL.canParse(word));
-  return new Map(urls.map((url) => [new URL(url).hostname, url]));
 }
 
 function countsOf(counts, { domain, isDefault }) {

@@ -14,7 +14,7 @@ import { listKeys } from "./links-keys.js";
 import { pager } from "./links-pager.js";
 import { readPage } from "./links-pages.js";
 import { filterCount, filterOf, paramsOf, withoutFilters } from "./links-query.js";
-import { keyList, linksTable } from "./links-table.js";
+import { LinksTable, keyList } from "./links-table.js";
 import { openMenu } from "./menu.js";
 import { toastError } from "./toast.js";
 
@@ -48,7 +48,7 @@ class LinkList {
     this.next = null;
     this.request = null;
     this.bar = linksBar((part, { isTyped }) => this.change(part, { replace: isTyped && this.filter.q !== "" }));
-    this.table = linksTable({ sort: (field) => this.sortBy(field), select: (links) => this.showSelection(links), menu: (link) => this.menuOf(link) });
+    this.table = new LinksTable({ sort: (field) => this.sortBy(field), select: (links) => this.showSelection(links), menu: (link) => this.menuOf(link) });
     this.pager = pager({
       previous: () => this.turn(this.cursors.slice(0, -1)),
       next: () => this.turn([...this.cursors, this.next]),

@@ -23,11 +23,22 @@ const KINDS: [(&str, &str); 5] = [
 /// # Errors
 /// Where a file that the settings name cannot be used.
 pub(super) fn pages(settings: &Settings) -> Result<Pages, Exit> {
+    let logo = settings.pages.logo.as_deref().map(logo).transpose()?;
+    pages_with(logo, settings)
+}
+
+fn pages_with(logo: Option<Logo>, settings: &Settings) -> Result<Pages, Exit> {
     let named = &settings.pages;
-    let logo = named.logo.as_deref().map(logo).transpose()?;
     let brand = Brand { title: named.title.clone(), accent: named.accent, logo };
     Pages::new(brand, named.templates.as_deref())
         .map_err(|error| Exit::new(Reason::Usage, format!("pages.templates: {error}")))
+}
+
+/// What is wrong with the files that the settings name for pages.
+pub(super) fn mistakes(settings: &Settings) -> Vec<Exit> {
+    let logo = settings.pages.logo.as_deref().map(logo).transpose().err();
+    // Templates are looked at whatever the logo is.
+    logo.into_iter().chain(pages_with(None, settings).err()).collect()
 }
 
 fn logo(path: &Path) -> Result<Logo, Exit> {

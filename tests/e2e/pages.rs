@@ -429,3 +429,25 @@ fn the_form_can_be_turned_off_and_a_domain_can_lead_elsewhere() {
     assert_eq!(wire.get_at("go.example", "/").location(), "https://www.example/");
     node.terminate();
 }
+
+#[test]
+fn files_that_pages_cannot_be_made_of_are_named_all_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let templates = dir.path().join("templates");
+    fs::create_dir(&templates).unwrap();
+    fs::write(templates.join("notice.html"), "{% if %}").unwrap();
+    let file = dir.path().join("c.toml");
+    let text = format!(
+        "data_dir = {0:?}\n[pages]\nlogo = {1:?}\ntemplates = {templates:?}\n[tls]\ncert = {2:?}\nkey = {2:?}\n",
+        dir.path().join("data"),
+        dir.path().join("none.svg"),
+        dir.path().join("none.pem"),
+    );
+    fs::write(&file, text).unwrap();
+    let checked = Command::new(crate::node::CAROM).arg("check-config").arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert_eq!(checked.status.code(), Some(2), "{said}");
+    for part in ["pages.logo: ", "none.svg", "pages.templates: ", "notice.html", "none.pem"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}

@@ -35,6 +35,7 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "api.js",
     SCRIPT "app-dialogs.js",
     SCRIPT "app.js",
+    SCRIPT "bases.js",
     SCRIPT "certificates.js",
     SCRIPT "choices.js",
     STYLE "console.css",

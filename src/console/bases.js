@@ -1,0 +1,11 @@
+// What short URLs of each domain start with.
+
+import { currentSession, get } from "./api.js";
+
+/** By the name of the domain; `null` is the default one. The settings say it. */
+export async function baseUrls(signal) {
+  const { settings } = await get("/admin/api/settings", { signal });
+  const served = settings.find((one) => one.name === "domains.serve")?.value ?? "";
+  const urls = served.split(/[\s,"[\]]+/).filter((word) => /^https?:\/\//.test(word) && URL.canParse(word));
+  return new Map([[null, currentSession().baseUrl], ...urls.map((url) => [new URL(url).hostname, url.replace(/\/$/, "")])]);
+}
