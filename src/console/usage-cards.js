@@ -121,8 +121,8 @@ function partsCard(title, first, parts, { name, path, empty }) {
   }
   const rows = parts.map((part) => row({ content: pageLink(path(part), name(part)), class: "wrap" },
     num(numberOr(part.links, COUNTING)), num(numberOr(part.created, COUNTING)), num(format.number(part.visits.total))));
-  const columns = [first, "Links in all", "Made in the period", "Visits in the period"].map((name, at) => ({ title: name, class: at > 0 ? "num" : undefined }));
-  return card(title, {}, regionTable(`${title}, as a table`, columns, rows).element);
+  const columns = [first, "Links", "New", "Visits"].map((name, at) => ({ title: name, class: at > 0 ? "num" : undefined }));
+  return card(title, {}, regionTable(`${title}, as a table`, columns, rows).element, h("p", { class: "soft small" }, "New links and visits are those of the period."));
 }
 
 export function byAppCard(byApp) {
