@@ -10,7 +10,7 @@ const HEIGHT = 180;
 
 const plots = new Set();
 // Colours are read anew with each drawing.
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.forEach((plot) => plot.redraw(false)));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.forEach((plot) => plot.redraw()));
 
 /** The colour of a variable, which is written with six hexadecimal digits; `alpha` has two of them. */
 function colour(name, alpha = "") {

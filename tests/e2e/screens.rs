@@ -126,6 +126,8 @@ fn look(browser: &Browser, name: &str) {
             browser.value(
                 "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))",
             );
+            // What fades in or out has done so.
+            browser.value("Promise.all(document.getAnimations().map((one) => one.finished)).then(() => true)");
             let picture = browser.screenshot();
             assert!(picture.starts_with(b"\x89PNG"), "{name}");
             if let Some(folder) = folder() {

@@ -19,6 +19,20 @@ const TARGET: &str = "https://example.org/a/long/way?to=go&and=more";
 const PAGES: [&str; 11] =
     ["", "links", "links/hostile", "links/gone", "import", "usage", "apps", "domains", "lists", "fleet", "settings"];
 
+/// Whether the first plot has the first of its colours.
+const IS_IN_ITS_COLOUR: &str = "(() => {
+    const [swatch, canvas] = [document.querySelector('.swatch'), document.querySelector('.plot-picture canvas')];
+    if (!swatch || !canvas) return false;
+    const wanted = getComputedStyle(swatch).backgroundColor.match(/\\d+/g).slice(0, 3).join();
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+    for (let at = 0; at < data.length; at += 4) {
+        if (data.slice(at, at + 3).join() === wanted && data[at + 3] === 255) return true;
+    }
+    return false;
+})()";
+
 fn at(node: &Node, page: &str) -> String {
     format!("http://{}/admin/{page}", node.admin)
 }
@@ -193,6 +207,12 @@ fn what_goes_on_is_drawn_while_it_goes_on() {
         assert_eq!(browser.value("document.activeElement.getAttribute('role')"), json!("region"));
         stop.store(true, Ordering::Relaxed);
     });
+    // Plots have the colours that stand above them, also when the theme is changed while they are seen.
+    browser.go(&at(&node, "usage"));
+    for theme in ["light", "dark", "light"] {
+        browser.prefer(theme);
+        wait_until(theme, || browser.value(IS_IN_ITS_COLOUR) == true);
+    }
     // Who looks is told that nobody answers any more.
     browser.expect("net::ERR");
     browser.expect("Failed to load resource");
