@@ -373,6 +373,7 @@ impl Node {
             default_ttl: settings.default_ttl,
             app_creates: settings.limits.creates_per_second,
             receipts: Receipts::new(key),
+            has_other_domains: !catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),
             has_form: settings.pages.has_form,
             trusts_admin: config::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
             admin_hosts: listeners::names_of_admin(settings),

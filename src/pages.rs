@@ -155,6 +155,8 @@ pub struct Made {
     pub target: String,
     /// When it ends, for people.
     pub ends: Option<String>,
+    /// The same instant in ISO 8601.
+    pub ends_at: Option<String>,
     /// How often it was followed.
     pub visits: u64,
     /// How often it may be.
@@ -176,8 +178,12 @@ pub struct Preview {
     pub title: Option<String>,
     /// When it was made, for people.
     pub created: String,
+    /// The same instant in ISO 8601.
+    pub created_at: String,
     /// When it ends, for people.
     pub ends: Option<String>,
+    /// The same instant in ISO 8601.
+    pub ends_at: Option<String>,
 }
 
 /// All pages of a service.

@@ -150,6 +150,7 @@ impl Context {
             code,
             target: link.target.to_string(),
             ends: link.policy.valid_until_ms.map(shown),
+            ends_at: link.policy.valid_until_ms.map(dates::format),
             visits: counts.total,
             most_visits: link.policy.max_visits.map(std::num::NonZeroU32::get),
         });

@@ -80,6 +80,8 @@ pub struct Site {
     pub app_creates: u32,
     /// Where links are shown to who has made them by hand.
     pub receipts: Receipts,
+    /// Whether there were links of other domains than the default one at the start.
+    pub has_other_domains: bool,
     /// Whether there is a form at the root.
     pub has_form: bool,
     /// Whether whoever reaches the admin listener may do everything there, without a key.

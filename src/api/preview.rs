@@ -9,6 +9,7 @@ use hyper::{Request, StatusCode};
 use super::home::shown;
 use super::page::as_html;
 use super::{Answer, Context, accepts_html, answer, with};
+use crate::dates;
 use crate::hosts::host_of;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
@@ -81,7 +82,9 @@ impl Context {
                 punycode,
                 title: link.labels.title.as_deref().map(str::to_owned),
                 created: shown(link.created_ms),
+                created_at: dates::format(link.created_ms),
                 ends: link.policy.valid_until_ms.map(shown),
+                ends_at: link.policy.valid_until_ms.map(dates::format),
             });
             as_html(StatusCode::OK, page)
         } else {

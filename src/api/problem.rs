@@ -135,7 +135,8 @@ impl Problem {
 
     /// 429: the app has made too many links.
     pub(super) fn too_many_creates(quota: Quota) -> Problem {
-        let detail = format!("This app may make {} links a second on this node.", quota.limit);
+        let links = if quota.limit == 1 { "link" } else { "links" };
+        let detail = format!("This app may make {} {links} a second on this node.", quota.limit);
         let mut problem = Problem::too_many(detail, quota.wait);
         problem.quota = Some(quota);
         problem

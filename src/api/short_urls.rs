@@ -175,7 +175,7 @@ impl Context {
     pub(super) fn narrowed(&self, scope: Scope, name: &str) -> Scope {
         match self.domain_named(name) {
             // All links are of that one, and are listed faster as what they are.
-            Some(None) if !self.domains().is_strict() => scope,
+            Some(None) if !self.domains().is_strict() && !self.site.has_other_domains => scope,
             domain => scope.within(domain),
         }
     }

@@ -18,9 +18,6 @@ import { LinksTable, keyList } from "./links-table.js";
 import { openMenu } from "./menu.js";
 import { toastError } from "./toast.js";
 
-/** By visits the node sorts so many links, of more those that are followed most. */
-const MOST_VISITED = 2_500;
-
 export async function show(main, context) {
   const list = new LinkList(context);
   main.append(list.head, list.bar.element, list.line, list.table.element, list.pager.element);
@@ -160,9 +157,8 @@ class LinkList {
     } else {
       this.table.setLinks(links);
     }
-    const many = page.isExact ? count(page.total, "link") : `At least ${count(page.total, "link")}`;
-    const most = this.filter.sort.startsWith("visits") && page.total >= MOST_VISITED ? ", those that were followed most" : "";
-    setText(this.status, `${many}${most} · ${number(page.millis)} ms${page.isOpen ? " · not all were looked through" : ""}`);
+    const many = page.isExact ? count(page.total, "link") : this.isRanked(page) ? `${count(page.total, "link")} that were followed most` : `At least ${count(page.total, "link")}`;
+    setText(this.status, `${many} · ${number(page.millis)} ms${page.isOpen ? " · not all were looked through" : ""}`);
     fill(this.further, page.isOpen && button("Look further", () => this.lookFurther()));
     this.pager.set({ page: this.cursors.length, hasNext: page.next !== null && !page.isOpen, size: this.filter.size });
   }
@@ -187,7 +183,19 @@ class LinkList {
     }
   }
 
+  /** Whether these are not all, but those among the links of the node that are followed most: it does not sort more by visits. */
+  isRanked(page) {
+    return this.filter.sort === "visits-DESC" && !page.isExact;
+  }
+
+  newestFirst() {
+    return button("The newest first", () => this.change({ sort: "dateCreated-DESC" }, {}), { kind: "primary" });
+  }
+
   nothing(page) {
+    if (this.isRanked(page)) {
+      return emptyState("None of these links is among those that were followed most", "They are too many to be sorted by visits. Narrow the list with a filter, or let the newest come first.", this.newestFirst());
+    }
     const { from, to } = this.filter;
     if (from !== "" && to !== "" && from > to) {
       return emptyState("The dates are the wrong way round", "No link was created after the first and before the last of them.", button("Swap them", () => this.change({ from: to, to: from }, {})));
@@ -202,8 +210,7 @@ class LinkList {
   }
 
   tooMany() {
-    return emptyState("Too many links for this order", "The node sorts some thousands at most. Narrow the list with a filter, or let the newest come first.",
-      button("The newest first", () => this.change({ sort: "dateCreated-DESC" }, {}), { kind: "primary" }));
+    return emptyState("Too many links for this order", "The node sorts some thousands at most. Narrow the list with a filter, or let the newest come first.", this.newestFirst());
   }
 
   showError(error, request) {

@@ -6,6 +6,29 @@ const form = document.querySelector("form");
 form?.addEventListener("submit", () => setTimeout(() => { form.querySelector("button").disabled = true; }));
 addEventListener("pageshow", () => form?.querySelectorAll("button").forEach((send) => { send.disabled = false; }));
 
+// Times are those of the viewer's zone, with UTC on hover.
+const zoneOf = (at) => new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts(at).find(({ type }) => type === "timeZoneName").value;
+for (const time of document.querySelectorAll("time[datetime]")) {
+  const at = new Date(time.dateTime);
+  time.title = time.textContent;
+  time.textContent = `${at.toLocaleDateString("en-GB", { dateStyle: "long" })}, ${at.toLocaleTimeString("en-GB", { timeStyle: "short" })} ${zoneOf(at)}`;
+}
+const until = document.getElementById("validUntil");
+if (until) {
+  // What is sent, and comes back with a mistake, is in UTC.
+  const at = new Date(`${until.defaultValue}Z`);
+  if (!Number.isNaN(at.getTime())) {
+    until.value = new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+  }
+  until.labels[0].textContent = `Valid until (${zoneOf(new Date())})`;
+  form.addEventListener("formdata", ({ formData }) => {
+    const wanted = new Date(until.value);
+    if (!Number.isNaN(wanted.getTime())) {
+      formData.set("validUntil", wanted.toISOString().slice(0, 16));
+    }
+  });
+}
+
 // Copies the short URL, and says that it did; where this cannot be, the link is there to be copied by hand.
 const button = document.getElementById("copy");
 const shown = document.getElementById("short-url");

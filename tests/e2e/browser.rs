@@ -132,6 +132,11 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", &json!({"features": features}));
     }
 
+    /// From now on the browser is in that zone.
+    pub(crate) fn live_in(&self, zone: &str) {
+        self.devtools("Emulation.setTimezoneOverride", &json!({"timezoneId": zone}));
+    }
+
     /// From now on pages run no script.
     pub(crate) fn switch_scripts_off(&self) {
         self.devtools("Emulation.setScriptExecutionDisabled", &json!({"value": true}));

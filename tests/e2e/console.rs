@@ -463,6 +463,13 @@ fn the_console_is_told_what_goes_on_and_how_links_are_used() {
     let domains = &told["links"]["byDomain"];
     let none = json!({"domain": "other.test", "links": 0, "created": 0, "visits": visits(0)});
     assert_eq!(*domains, json!([of_domain(Value::Null, 5), none, of_domain(json!("go.test"), 2)]));
+    // Also where there is no other domain at all any more.
+    let node = node.terminate().env("CAROM_DOMAINS_SERVE", "").expect("CAROM_DOMAINS_SERVE is empty").start();
+    for (domain, code) in [("DEFAULT", &code), ("go.test", &elsewhere)] {
+        let links = SignedIn::new(&node, &key).get(&format!("{SHORT_URLS}?domain={domain}")).json();
+        let links = links["shortUrls"]["data"].as_array().unwrap();
+        assert_eq!(links.iter().map(|link| &link["shortCode"]).collect::<Vec<_>>(), [&json!(code)], "{domain}");
+    }
     node.terminate();
 }
 

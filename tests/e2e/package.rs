@@ -195,7 +195,15 @@ fn every_setting_that_is_commented_out_is_a_real_one() {
     // How an access log looks is told where there is one.
     let defaults = held("[access_log]\nfile = \"-\"\n");
     let text: Vec<&str> = SETTINGS.lines().map(|line| commented_out(line).unwrap_or(line)).collect();
-    let all = held(&text.join("\n"));
+    // The files that the examples name.
+    let dir = tempfile::tempdir().unwrap();
+    let own = rcgen::generate_simple_self_signed(["go.example".to_owned()]).unwrap();
+    fs::write(dir.path().join("go.example.crt"), own.cert.pem()).unwrap();
+    fs::write(dir.path().join("go.example.key"), own.signing_key.serialize_pem()).unwrap();
+    fs::write(dir.path().join("logo.svg"), "<svg/>").unwrap();
+    fs::create_dir(dir.path().join("pages")).unwrap();
+    let folder = dir.path().to_str().unwrap().to_owned() + "/";
+    let all = held(&text.join("\n").replace("/etc/carom/", &folder));
     let (mut table, mut is_example, mut after_setting) = (String::new(), false, false);
     let mut count = 0;
     for line in SETTINGS.lines() {

@@ -298,7 +298,7 @@ fn where_keys_are_asked_for_the_form_asks_for_one() {
     let again = again.expect("a key that has a rate");
     is_page(&again, 429);
     assert_eq!((again.field("retry-after"), again.field("x-ratelimit-limit")), (Some("1"), Some("1")));
-    assert!(again.text().contains("This app may make 1 links a second") && !again.text().contains(&key), "{again:?}");
+    assert!(again.text().contains("This app may make 1 link a second") && !again.text().contains(&key), "{again:?}");
     // Nobody has shown a key yet when a form is read.
     let long = send(&mut node.wire(), &format!("{link}&title={}", "x".repeat(64 * 1024)));
     is_page(&long, 413);

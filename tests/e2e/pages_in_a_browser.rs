@@ -74,6 +74,41 @@ fn a_link_is_shortened_without_tls_too() {
     node.terminate();
 }
 
+/// Who writes a time means their own.
+#[test]
+fn times_are_those_of_the_viewer() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    let mut browser = Browser::open();
+    browser.expect("status of 400");
+    browser.live_in("Asia/Tokyo");
+    browser.go(&node.url("/"));
+    browser.fill("#longUrl", "example.org/a");
+    browser.click("summary");
+    assert_eq!(browser.text("label[for=validUntil]"), "Valid until (GMT+9)");
+    browser.value("document.querySelector('#validUntil').value = '2099-01-02T12:04'");
+    browser.fill("#customSlug", "a b");
+    browser.click("button.button");
+    wait_until("the mistake", || !browser.text("#customSlug-error").is_empty());
+    // What was written is still there, and the focus where something is to be done.
+    assert_eq!(browser.value("document.querySelector('#validUntil').value"), json!("2099-01-02T12:04"));
+    wait_until("the focus", || browser.value("document.activeElement.id") == "customSlug");
+    browser.value("document.querySelector('#customSlug').value = 'tokyo'");
+    browser.click("button.button");
+    wait_until("the result", || browser.title() == "Your short link - Go");
+    let time = "[document.querySelector('time').textContent, document.querySelector('time').title].join(' = ')";
+    assert_eq!(browser.value(time), json!("2 January 2099, 12:04 GMT+9 = 2 January 2099, 03:04 UTC"));
+    let link = node.wire().get(&format!("{SHORT_URLS}/tokyo")).json();
+    assert_eq!(
+        (&link["meta"]["validUntil"], &link["longUrl"]),
+        (&json!("2099-01-02T03:04:00+00:00"), &json!("https://example.org/a"))
+    );
+    browser.go(&node.url("/tokyo+"));
+    assert!(browser.text("main").contains("It ends on 2 January 2099, 12:04 GMT+9."), "{}", browser.text("main"));
+    browser.close();
+    node.terminate();
+}
+
 #[test]
 fn mistakes_are_told_beside_their_fields() {
     let dir = tempfile::tempdir().unwrap();

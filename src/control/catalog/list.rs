@@ -6,7 +6,7 @@
 //! short enough for.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
@@ -22,6 +22,9 @@ use crate::listing::{Behind, Cursor, Filter, ListAnswer, ListPage, ListQuery, Or
 use crate::store::links::catalog::{Shelf, View};
 use crate::store::links::{StoreError, Value};
 use crate::visits::tally::Counts;
+
+/// How long the links that were followed most are looked at for those of them that are asked for.
+const CANDIDATES_TIME_MAX: Duration = Duration::from_millis(50);
 
 /// A page that is looked for, and what it is looked for with.
 pub(super) struct Finder<'a> {
@@ -251,23 +254,37 @@ impl Finder<'_> {
             return Ok(None);
         }
         let Some(codes) = self.visits.most_visited(LIST_SORTED_MAX, without_bots)? else { return Ok(None) };
-        let (view, ()) = self.catalog.look(|_| ());
-        let mut sift = self.sift();
-        let found = codes.iter().filter_map(|code| {
-            let stored = view.get(code).ok().flatten()?;
-            if let Sifted::Link(link) = sift.look_at(*code, &stored, true, None) { Some(link) } else { None }
-        });
-        let all: Vec<Arc<Link>> = found.collect();
-        // There are others, which were visited less or never.
-        let (total, complete) = (all.len() as u64, false);
+        let (links, total) = self.among(&codes, usize::try_from(offset).unwrap_or(usize::MAX));
         let next = (total > behind).then_some(Cursor {
             behind: Behind::Count(behind),
             page: page.saturating_add(1),
             seen: behind,
         });
-        let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
-        let links = all.into_iter().skip(skipped).take(query.per_page).collect();
+        // There are others, which were visited less or never.
+        let complete = false;
         Ok(Some(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete, next })))
+    }
+
+    /// The page behind so many of those of these links that are asked for, and how many they are.
+    fn among(&self, codes: &[Code], shown: usize) -> (Vec<Arc<Link>>, u64) {
+        let (view, ()) = self.catalog.look(|_| ());
+        let mut sift = self.sift();
+        let mut link_of = |code: &Code| {
+            let stored = view.get(code).ok().flatten()?;
+            if let Sifted::Link(link) = sift.look_at(*code, &stored, true, None) { Some(link) } else { None }
+        };
+        let per_page = self.query.per_page;
+        if self.query.filter == Filter::default() {
+            // All are, unless one has just ended.
+            let page = codes.iter().skip(shown).take(per_page);
+            return (page.filter_map(link_of).collect(), codes.len() as u64);
+        }
+        let began = Instant::now();
+        // Nearly always they are all in memory.
+        let in_time = codes.iter().take_while(|_| began.elapsed() < CANDIDATES_TIME_MAX);
+        let found: Vec<Arc<Link>> = in_time.filter_map(&mut link_of).collect();
+        let total = found.len() as u64;
+        (found.into_iter().skip(shown).take(per_page).collect(), total)
     }
 
     /// Sorts all that are asked for.

@@ -12,7 +12,6 @@ use carom_shards::DomainId;
 
 use super::Catalog;
 use super::counted;
-use super::domains;
 use super::list::Finder;
 use super::sift::{Sift, Sifted};
 use super::tags;
@@ -126,7 +125,7 @@ impl Lister {
                 .map(ListAnswer::Counts),
             ListRequest::Top { from_hour, to_hour, count } => self.top(*from_hour..*to_hour, *count),
             ListRequest::Referrers { from_day, to_day, count } => self.referrers(*from_day..=*to_day, *count),
-            ListRequest::Domains => domains::with_links(&catalog.look(|_| ()).0).map(ListAnswer::Domains),
+            ListRequest::Domains => catalog.domains().map(ListAnswer::Domains),
             ListRequest::Parts { parts, from_hour, to_hour } => {
                 self.setup.visits.of_parts(parts, *from_hour..*to_hour).map(ListAnswer::Parts)
             }

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::counting::Counted;
 use self::tags::TagCounts;
 use crate::apps::AppName;
+use crate::domains::DomainName;
 use crate::link::Link;
 use crate::listing::Place;
 use crate::store::links::catalog::{CRAWLABLE, Entry, Listing, Marks, Shelf, View};
@@ -156,6 +157,14 @@ impl Catalog {
     fn look<T>(&self, ask: impl FnOnce(&Tallies) -> T) -> (View, T) {
         let counts = self.lock();
         (self.links.view(), ask(&counts))
+    }
+
+    /// The domains that have links, besides the default one, whether they are served or not.
+    ///
+    /// # Errors
+    /// Where the index cannot be read.
+    pub fn domains(&self) -> Result<Vec<DomainName>, StoreError> {
+        domains::with_links(&self.look(|_| ()).0)
     }
 
     /// Ends what counts in the background.
