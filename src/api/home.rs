@@ -12,6 +12,7 @@ use super::create::Create;
 use super::domains::lead_to;
 use super::page::as_html;
 use super::problem::{Invalid, Problem};
+use super::query::Params;
 use super::shims::form::{Form, read_form};
 use super::short_urls::Made;
 use super::{Answer, Context, accepts_html, answer, with};
@@ -109,15 +110,15 @@ impl Context {
         // A key may be for other domains than the one that was asked. The page stays here: forms must not lead elsewhere.
         let elsewhere = match domain == self.domains().label_at(place).as_ref() {
             true => String::new(),
-            false => format!("?domain={}", domain.map_or(DEFAULT_DOMAIN, DomainName::as_str)),
+            false => format!("&domain={}", domain.map_or(DEFAULT_DOMAIN, DomainName::as_str)),
         };
         let text = format!("{}/{}\n", self.domains().base_url_of(domain), link.code.as_slug());
         let answer = answer(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", text);
         with(answer, header::LOCATION, &(self.site.receipts.path(link) + &elsewhere))
     }
 
-    /// `GET /-/links/{code}/{mark}`: a link for who has made it.
-    pub(super) async fn show_made<B>(&self, code: &str, mark: &str, request: &Request<B>) -> Answer {
+    /// `GET /-/links/{code}?mark=`: a link for who has made it.
+    pub(super) async fn show_made<B>(&self, code: &str, request: &Request<B>) -> Answer {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         let source = self.place_of(request);
         if self.is_barred(source) {
@@ -125,11 +126,12 @@ impl Context {
         }
         let caller = self.caller.meaning(self.domains().label_at(place));
         let here = Context { caller: Rc::new(caller), ..self.clone() };
-        let Ok(code) = here.code_in(code, request.uri().query()) else {
+        let query = request.uri().query();
+        let Ok(code) = here.code_in(code, query) else {
             return self.lost(request, Some(place), Notice::NotFound);
         };
         match self.desk.store(|ticket| StoreRequest::Read { code, ticket }).await {
-            StoreAnswer::Found(link, counts) if self.site.receipts.holds(&link, mark) => {
+            StoreAnswer::Found(link, counts) if self.site.receipts.holds(&link, Params::of(query).text("mark")) => {
                 self.draw_made(&link, counts, place)
             }
             StoreAnswer::Found(..) | StoreAnswer::NotFound if self.misses_too_often(source) => self.too_many(request),

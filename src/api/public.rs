@@ -47,7 +47,7 @@ impl Context {
             ["-", "page.js"] => self.script(),
             ["-", "icon.svg"] => self.icon(),
             ["-", "logo"] => self.logo(&request),
-            ["-", "links", code, mark] => self.show_made(code, mark, &request).await,
+            ["-", "links", code] => self.show_made(code, &request).await,
             ["robots.txt"] => self.robots(&request).await,
             ["v4", "shorten"] => self.bitly_shorten(request).await,
             ["v4", "expand"] => self.bitly_expand(request).await,

@@ -10,7 +10,7 @@ pub(super) const ROUTES: &[(&str, &str)] = &[
     ("/-/page.js", "GET, HEAD"),
     ("/-/icon.svg", "GET, HEAD"),
     ("/-/logo", "GET, HEAD"),
-    ("/-/links/{shortCode}/{mark}", "GET, HEAD"),
+    ("/-/links/{shortCode}", "GET, HEAD"),
     ("/robots.txt", "GET, HEAD"),
     ("/{shortCode}", "GET, HEAD"),
     ("/{shortCode}+", "GET, HEAD"),

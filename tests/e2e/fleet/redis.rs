@@ -5,17 +5,16 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::node::{wait_for, wait_until};
+use crate::node::{free_address, wait_for, wait_until};
 
 /// Longest wait for the answer to a command of a test.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -187,7 +186,13 @@ impl Setup {
             let folder = tempfile::tempdir().expect("a folder can be made");
             std::fs::create_dir(folder.path().join("data")).expect("a folder can be made");
             let process = Mutex::new(Process { child: None, paused: false });
-            let server = Server { setup: self.clone(), port: free_port(), bus_port: free_port(), folder, process };
+            let server = Server {
+                setup: self.clone(),
+                port: free_address().port(),
+                bus_port: free_address().port(),
+                folder,
+                process,
+            };
             if server.launch() {
                 return server;
             }
@@ -450,21 +455,6 @@ pub(crate) fn value_of(reply: &Reply, name: &str) -> Option<String> {
     let text = String::from_utf8_lossy(text);
     let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     values.next().map(str::to_owned)
-}
-
-/// A port that is free now, and that this process has not got before.
-///
-/// It lies below the ports that the kernel gives to connections. In that range a client that tries again and again to reach
-/// a server that is down takes its port sooner or later, and is then connected to itself.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    const FIRST: u32 = 18_000;
-    const COUNT: u32 = 14_000;
-    wait_for("a free port", || {
-        let at = std::process::id().wrapping_mul(199).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = u16::try_from(FIRST + at % COUNT).expect("it is below 65,536");
-        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(port)
-    })
 }
 
 #[cfg(test)]
