@@ -69,7 +69,8 @@ impl HostPattern {
             // No host is below an address.
             (None, _) | (Some(url::Host::Ipv4(_) | url::Host::Ipv6(_)), true) => Err(HostError::Unreadable),
             (Some(host), _) => match without_dot(&host.to_string()) {
-                "" => Err(HostError::Unreadable),
+                // Only one dot may stand at the end.
+                host if host.is_empty() || host.ends_with('.') => Err(HostError::Unreadable),
                 // Some characters become one when they are brought into the form of a host.
                 host if host.contains('*') => Err(HostError::Star),
                 host => Ok(HostPattern { host: host.into(), below }),
@@ -229,6 +230,8 @@ mod tests {
             ("a\r\nb", HostError::Unreadable),
             ("%00", HostError::Unreadable),
             (".", HostError::Unreadable),
+            ("..", HostError::Unreadable),
+            ("shop.example..", HostError::Unreadable),
             ("*.192.0.2.1", HostError::Unreadable),
             ("[::1", HostError::NotAlone),
         ] {
