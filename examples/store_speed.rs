@@ -149,7 +149,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     let node = node(1);
     let stats = Arc::new(NodeStats::default());
     let links = open(dir);
-    let catalog = Arc::new(Catalog::new(links.clone()));
+    let catalog = Arc::new(Catalog::new(links.clone(), 256 << 20, dir).unwrap());
     let counting = catalog::start_counting(&catalog).unwrap();
     let setup = writer::WriterSetup {
         links,

@@ -351,7 +351,7 @@ pub const TAGS_OF_APPS_COUNTED_MAX: usize = 400_000;
 /// Characters of what is searched for at most, as many as of a title.
 pub const SEARCH_TERM_MAX: usize = 512;
 
-/// Links that are looked at for one page at most. What is searched for stands in no index. In the order of their codes they lie
+/// Links that are looked at for one page at most. In the order of their codes they lie
 /// side by side, and as many are looked at within [`SEARCH_TIME_MAX`]; in the order of their age a tenth of it.
 pub const LIST_LOOKED_MAX: u64 = 500_000;
 
@@ -363,6 +363,9 @@ pub const LIST_TIME_MAX: Duration = Duration::from_millis(40);
 
 /// Links that are looked at for a page that is full already, to count those that are asked for.
 pub const LIST_COUNTED_MAX: u64 = 2_000;
+
+/// The least memory that signatures for searches may be given, bytes: enough for some 80,000 links.
+pub const SEARCH_MEMORY_MIN: u64 = 1 << 20;
 
 /// Links that are sorted for one page at most, in an order in which they stand nowhere: 30 ms.
 pub const LIST_SORTED_MAX: usize = 2_500;

@@ -227,7 +227,8 @@ struct Threads {
     access_log: Option<Writing>,
     readers: Vec<JoinHandle<()>>,
     listers: Vec<JoinHandle<()>>,
-    catalog: JoinHandle<()>,
+    /// What counts and what signs links for lists.
+    catalog: [JoinHandle<()>; 2],
     fetchers: Vec<JoinHandle<()>>,
     replenisher: Replenisher,
     expiry: Expiry,
@@ -251,7 +252,9 @@ impl Node {
         let site_pages = brand::pages(settings)?;
         let (links, key) = open_store(settings)?;
         indexes::ensure(&links).map_err(|error| store_exit(&error))?;
-        let catalog = Arc::new(Catalog::new(links.clone()));
+        let catalog = Catalog::new(links.clone(), settings.search_memory, &settings.data_dir)
+            .map_err(|error| store_exit(&error))?;
+        let catalog = Arc::new(catalog);
         let Bound { listening, public, admin_address, admin } = listeners::bind(settings, cores.get())?;
         let hasher = CodeHasher::new(random_seed()?);
         let stats = Arc::new(NodeStats::default());
@@ -411,6 +414,8 @@ impl Node {
         // Not before: the cores need the links, lists can do without counts for a while.
         let counting =
             catalog::start_counting(&catalog).map_err(|error| thread_exit("the counts for lists", &error))?;
+        let signing =
+            catalog::start_signing(&catalog).map_err(|error| thread_exit("the signatures for searches", &error))?;
         let follow = |fleet: &mut Fleet| fleet.follow().map_err(|error| thread_exit("the fleet's follower", &error));
         fleet.as_mut().map_or(Ok(()), follow)?;
         let expiry = expiry::start(ExpirySetup {
@@ -438,7 +443,7 @@ impl Node {
                 access_log,
                 readers,
                 listers,
-                catalog: counting,
+                catalog: [counting, signing],
                 fetchers,
                 replenisher,
                 expiry,
@@ -554,7 +559,7 @@ impl Node {
         }
         self.threads.fleet.into_iter().for_each(Fleet::stop);
         // The cores have dropped their ends of the queues: the writer syncs what it has, and ends.
-        let readers = self.threads.readers.into_iter().chain(self.threads.listers).chain([self.threads.catalog]);
+        let readers = self.threads.readers.into_iter().chain(self.threads.listers).chain(self.threads.catalog);
         for thread in readers.chain([self.threads.writer, self.threads.allowances, self.threads.apps]) {
             thread.join().expect("panics abort");
         }

@@ -50,6 +50,7 @@ impl<'a> Checker<'a> {
         let space_key = self.space_key();
         let code_length = self.one(Key::LinksCodeLength, value::code_length);
         let residency = self.residency(cores.as_ref());
+        let search_memory = self.one(Key::LinksSearchMemory, value::search_memory);
         let dedupe = self.one(Key::LinksDedupe, value::window);
         let default_ttl = self.one(Key::LinksDefaultTtl, value::window);
         let expiry = self.expiry(fleet.as_ref().is_some_and(|fleet| fleet.redis.is_some()));
@@ -90,6 +91,7 @@ impl<'a> Checker<'a> {
             space_key,
             code_length: code_length?,
             residency: residency?,
+            search_memory: search_memory?,
             dedupe: dedupe?,
             default_ttl: default_ttl?,
             expiry: expiry?,

@@ -148,6 +148,10 @@ fn value(settings: &Settings, key: Key) -> Shown {
             Residency::All => return Shown::Unset,
             Residency::Hot { memory_limit } => quote(&value::show_size(memory_limit)),
         },
+        Key::LinksSearchMemory => quote(&match settings.search_memory {
+            0 => "off".to_owned(),
+            bytes => value::show_size(bytes),
+        }),
         Key::LinksDedupe => quote(&settings.dedupe.map_or("off".to_owned(), value::window_text)),
         Key::LinksDefaultTtl => quote(&settings.default_ttl.map_or("off".to_owned(), value::window_text)),
         Key::LinksKeepExpired => quote(&settings.expiry.keep.map_or("forever".to_owned(), value::window_text)),

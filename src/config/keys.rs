@@ -24,6 +24,7 @@ pub enum Key {
     LinksCodeLength,
     LinksResidency,
     LinksMemoryLimit,
+    LinksSearchMemory,
     LinksDedupe,
     LinksDefaultTtl,
     LinksKeepExpired,

@@ -72,6 +72,8 @@ pub struct Settings {
     pub code_length: CodeLength,
     /// Which links are kept in memory.
     pub residency: Residency,
+    /// Bytes that signatures for searches may take; none: there are none.
+    pub search_memory: u64,
     /// For how long the same long URL gets the same code; `None`: always another one.
     pub dedupe: Option<Duration>,
     /// How long a link lives that was made without an end.

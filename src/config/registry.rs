@@ -3,7 +3,7 @@
 use super::keys::{Key, Setting};
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 67] = [
+pub static SETTINGS: [Setting; 68] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -153,6 +153,16 @@ pub static SETTINGS: [Setting; 67] = [
         default: None,
         secret: false,
         doc: "With links.residency = \"hot\": how much memory links may take, on all cores together.",
+    },
+    Setting {
+        key: Key::LinksSearchMemory,
+        name: "links.search_memory",
+        env: "CAROM_LINKS_SEARCH_MEMORY",
+        flag: None,
+        kind: "off, or a size such as 512MiB or 8GiB",
+        default: Some("256MiB"),
+        secret: false,
+        doc: "How much memory may be used for searching links quickly: some 10 bytes for each, the newest first, and 140 on disk; without it they read every link.",
     },
     Setting {
         key: Key::LinksDedupe,

@@ -218,6 +218,22 @@ fn a_limit_of_memory_and_the_residency_that_needs_it_come_together() {
 }
 
 #[test]
+fn searches_may_have_memory_or_none() {
+    let of = |text: &str| from_file(&format!("[links]\nsearch_memory = {text}\n"));
+    let memory = |text: &str| of(text).unwrap().0.search_memory;
+    assert_eq!(from_file("").unwrap().0.search_memory, 256 << 20);
+    assert_eq!((memory("'off'"), memory("'2GiB'"), memory("1048576")), (0, 2 << 30, 1 << 20));
+    for text in ["'1KiB'", "'some'", "0"] {
+        let errors = of(text).unwrap_err().to_string();
+        assert!(
+            errors.contains("links.search_memory") && errors.contains("such as 512MiB or 8GiB"),
+            "{text}: {errors}"
+        );
+    }
+    assert!(of("'none'").unwrap_err().to_string().contains("or \"off\""));
+}
+
+#[test]
 fn proxies_are_trusted_by_name() {
     let of = |text: &str| from_file(&format!("listen = ['127.0.0.1:1', '127.0.0.2:1']\n{text}\n"));
     let proxied = |text: &str| of(text).unwrap().0.proxied;

@@ -13,6 +13,7 @@ use super::problem::{Source, Wrong, quoted};
 use crate::domains::{Domain, DomainName, Targets, UnknownHost};
 use crate::forwarded::Field;
 use crate::hosts::{HostPattern, host_of};
+use crate::limits::SEARCH_MEMORY_MIN;
 use crate::long_url::LongUrl;
 use crate::networks::Network;
 
@@ -244,6 +245,17 @@ pub(super) fn size(written: &Written, least: u64) -> Result<u64, Wrong> {
         Some(bytes) if bytes >= least => Ok(bytes),
         Some(_) => Err(Wrong::new(format!("{} is too small", quoted(text)), right())),
         None => Err(Wrong::new(format!("{} is too large", quoted(text)), right())),
+    }
+}
+
+/// A number of bytes that searches may take, or none.
+pub(super) fn search_memory(written: &Written) -> Result<u64, Wrong> {
+    match written {
+        Written::Text(text) | Written::Word(text) if text.trim() == "off" => Ok(0),
+        other => {
+            let or_off = |wrong: Wrong| Wrong { right: format!("{}, or \"off\"", wrong.right), ..wrong };
+            size(other, SEARCH_MEMORY_MIN).map_err(or_off)
+        }
     }
 }
 

@@ -51,7 +51,7 @@ impl TestNode {
     pub(crate) fn writer_setup(&self, data_dir: &Path) -> WriterSetup {
         WriterSetup {
             links: self.links.clone(),
-            catalog: Arc::new(Catalog::new(self.links.clone())),
+            catalog: Arc::new(Catalog::new(self.links.clone(), 0, data_dir).expect("it can be read")),
             post: self.post.clone(),
             hasher: self.hasher,
             cores: self.cores,

@@ -12,6 +12,7 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::counted::Around;
+use super::passing::Passing;
 use super::sift::{Sift, Sifted};
 use super::visits::Visits;
 use super::walk::{Run, Walked, Wanted, candidates, walk};
@@ -25,6 +26,9 @@ use crate::visits::tally::Counts;
 
 /// How long the links that were followed most are looked at for those of them that are asked for.
 const CANDIDATES_TIME_MAX: Duration = Duration::from_millis(50);
+
+/// Links that are looked at for a search and then sorted by their codes, instead of looking at all links in that order.
+const SIFTED_MAX: usize = 25_000;
 
 /// A page that is looked for, and what it is looked for with.
 pub(super) struct Finder<'a> {
@@ -99,8 +103,11 @@ impl Finder<'_> {
 
     /// Goes through the candidates of some runs.
     fn walk_by_age(&self, runs: &[Run], view: &View, wanted: Wanted, descending: bool) -> Result<Walked, StoreError> {
-        let mut sift = self.sift();
-        let candidates = candidates(&self.query.filter, runs, view, descending);
+        let (mut sift, mut passing) = (self.sift(), self.passing());
+        let candidates = match (&passing, runs) {
+            (Some(passing), [run]) if run.shelf == Shelf::Dates => passing.entries(run, view, descending),
+            _ => candidates(&self.query.filter, runs, view, descending),
+        };
         walk(
             candidates,
             wanted,
@@ -108,9 +115,18 @@ impl Finder<'_> {
             |listed, wanted| match self.names().contains(&listed.place.code) {
                 // It came first.
                 true => Ok(Sifted::Other),
+                false if passing.as_mut().is_some_and(|passing| !passing.may_have(&listed.place)) => Ok(Sifted::Other),
                 false => sift.look_at_listed(view, listed, wanted),
             },
         )
+    }
+
+    /// What is passed over, where signatures say something of the search.
+    fn passing(&self) -> Option<Passing<'_>> {
+        let filter = &self.query.filter;
+        // Names that do not come first are met on the way.
+        let meets_names = self.names().len() < filter.named.len();
+        Passing::of(self.catalog, filter).filter(|_| !meets_names)
     }
 
     /// What comes first. A page must have room for more than that.
@@ -187,6 +203,12 @@ impl Finder<'_> {
         let is_sorted = query.cursor.as_ref().map_or(is_short, |cursor| matches!(cursor.behind, Behind::Count(_)));
         if is_sorted {
             return self.sorted();
+        }
+        if query.cursor.is_none() && self.passing().is_some_and(|it| it.are_few(&Run::of_dates(filter), SIFTED_MAX)) {
+            let sorted = self.sorted()?;
+            if matches!(sorted, ListAnswer::Links(_)) {
+                return Ok(sorted);
+            }
         }
         let descending = query.order.descending;
         let (mut from, mut to) = (Vec::new(), Vec::new());

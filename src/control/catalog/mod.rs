@@ -11,18 +11,27 @@ mod domains;
 mod fences;
 mod list;
 pub mod listers;
+mod part;
+mod passing;
 pub(super) mod sift;
+mod signatures;
+mod signing;
 mod tags;
 #[cfg(test)]
 mod tests;
+mod text_file;
+mod texts;
 pub mod visits;
 mod walk;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use self::counting::Counted;
+use self::signatures::Signatures;
 use self::tags::TagCounts;
+use self::text_file::TextFile;
 use crate::apps::AppName;
 use crate::domains::DomainName;
 use crate::link::Link;
@@ -31,6 +40,7 @@ use crate::store::links::catalog::{CRAWLABLE, Entry, Listing, Marks, Shelf, View
 use crate::store::links::{Batch, Links, StoreError};
 
 pub use self::counting::start as start_counting;
+pub use self::signing::start as start_signing;
 
 /// A link that a commit puts in the place of another, or of nothing; or takes away.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,9 +52,12 @@ pub struct Relisted {
 }
 
 impl Relisted {
-    /// What becomes of the entries; `None` where they stay as they are.
+    /// What becomes of the entries; `None` where they stay as they are, and searches find the link by the same.
     pub fn of(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>) -> Option<Relisted> {
-        let is_same = before.map(|link| listing(link)) == after.map(|link| listing(link));
+        fn found_by(link: &Arc<Link>) -> (Listing<'_>, &str, Option<&str>) {
+            (listing(link), &link.target, link.labels.title.as_deref())
+        }
+        let is_same = before.map(found_by) == after.map(found_by);
         (!is_same).then(|| Relisted { before: before.cloned(), after: after.cloned() })
     }
 
@@ -101,6 +114,14 @@ impl Tallies {
 pub struct Catalog {
     links: Links,
     counts: Mutex<Tallies>,
+    /// Taken last where both are, and for no longer than a few hundred sections take.
+    signatures: Mutex<Signatures>,
+    /// Told when there is work for whoever keeps them.
+    unsigned: Condvar,
+    /// Where texts are that are searched, if there is such a place.
+    texts: Option<Arc<TextFile>>,
+    /// Whether texts could not be written there.
+    is_unwritten: AtomicBool,
     /// How often a link has become one that crawlers may follow, or has ceased to be one.
     crawlable_changes: AtomicU64,
     /// Whether nobody needs the counts any more.
@@ -108,14 +129,28 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The catalog of a store. Nothing is counted yet.
-    pub fn new(links: Links) -> Catalog {
-        Catalog {
+    /// The catalog of a store. Nothing is counted or signed yet; signatures take `search_memory` bytes at most, and the texts of
+    /// their links a file in `dir`.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub fn new(links: Links, search_memory: u64, dir: &Path) -> Result<Catalog, StoreError> {
+        let texts = (search_memory > 0).then(|| TextFile::new(dir)).transpose().unwrap_or_else(|error| {
+            tracing::info!(%error, "there is no place for texts of links, without which searches take longer");
+            None
+        });
+        let last = links.view().keys(Shelf::Dates, &[], &[]).next_back().transpose()?;
+        let end = last.map_or(Vec::new(), |last| counting::just_behind(&last));
+        Ok(Catalog {
             links,
             counts: Mutex::default(),
+            signatures: Mutex::new(Signatures::new(&end, search_memory)),
+            unsigned: Condvar::new(),
+            texts: texts.map(Arc::new),
+            is_unwritten: AtomicBool::new(false),
             crawlable_changes: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Commits a batch together with the entries of the links that it changes.
@@ -131,14 +166,18 @@ impl Catalog {
             changes.extend(gone.into_iter().map(|entry| (entry, false)));
             changes.extend(new.into_iter().map(|entry| (entry, true)));
         }
-        if changes.is_empty() {
+        if relisted.is_empty() {
             return self.links.commit(batch);
         }
+        let signs = self.signatures().is_on();
+        let after = relisted.iter().filter_map(|one| one.after.as_deref());
+        let searched: Vec<Vec<u8>> = after.filter(|_| signs).map(signing::entry).collect();
         let crawlable = |(entry, _): &&(Entry, bool)| is_crawlable(entry);
         let crawlable_changes = changes.iter().filter(crawlable).count() as u64;
         let mut counts = self.lock();
         self.links.commit(batch)?;
         self.crawlable_changes.fetch_add(crawlable_changes, Ordering::AcqRel);
+        self.sign(searched);
         let mut long = Vec::new();
         for (entry, added) in changes {
             long.extend(counts.change(entry.shelf, entry.key, added));
@@ -151,6 +190,17 @@ impl Catalog {
             }
         }
         Ok(())
+    }
+
+    /// Takes into account what links say from now on.
+    fn sign(&self, entries: Vec<Vec<u8>>) {
+        if self.signatures().add(entries) {
+            self.unsigned.notify_one();
+        }
+    }
+
+    fn signatures(&self) -> MutexGuard<'_, Signatures> {
+        self.signatures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is stored, and what `ask` takes from the counts, as they are at one moment.
@@ -167,9 +217,13 @@ impl Catalog {
         domains::with_links(&self.look(|_| ()).0)
     }
 
-    /// Ends what counts in the background.
+    /// Ends what counts and signs in the background.
     pub fn stop(&self) {
+        let signatures = self.signatures();
         self.stopping.store(true, Ordering::Release);
+        // Whoever looks, waits or begins to wait sees it.
+        drop(signatures);
+        self.unsigned.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Tallies> {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use carom_shards::Code;
-use carom_shards::code::{CODE_KEY_LEN_MAX, CODE_LEN_MAX};
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use memchr::memmem::Finder;
 
+use super::texts::Texts;
 use super::visits::Visits;
 use super::walk::Listed;
 use crate::labels::in_joined;
@@ -134,17 +135,10 @@ impl<'q> Sift<'q> {
         if self.filter.named.contains(code) {
             return true;
         }
-        // Long URLs and codes are ASCII, tags are in small letters.
-        for text in [link.target.as_bytes(), code.slug(&mut [0; CODE_LEN_MAX])] {
-            self.small.clear();
-            self.small.extend_from_slice(text);
-            self.small.make_ascii_lowercase();
-            if std::iter::once(term).chain(&self.url_terms).any(|term| term.find(&self.small).is_some()) {
-                return true;
-            }
-        }
-        let in_title = |title: &str| term.find(title.to_lowercase().as_bytes()).is_some();
-        in_joined(link.tags).any(|tag| term.find(tag.as_bytes()).is_some()) || link.title.is_some_and(in_title)
+        let url_terms = &self.url_terms;
+        Texts::of_record(code, link).any(&mut self.small, |text, is_ascii| {
+            term.find(text).is_some() || is_ascii && url_terms.iter().any(|term| term.find(text).is_some())
+        })
     }
 }
 

@@ -86,13 +86,11 @@ impl Run {
     }
 
     /// Its entries.
-    fn entries(&self, view: &View, descending: bool) -> Entries {
+    pub(super) fn entries(&self, view: &View, descending: bool) -> Entries<'static> {
         let (entries, tag_len) = (view.entries(self.shelf, &self.from, &self.to), self.tag_len);
         let listed =
             move |(key, marks): (Value, Marks)| Some(Listed { place: place_of(&key, tag_len)?, marks, has_all: true });
-        let entries = in_direction(entries, descending).filter_map(move |entry| entry.map(listed).transpose());
-        let entries: Box<dyn Iterator<Item = _>> = Box::new(entries);
-        entries.peekable()
+        Box::new(in_direction(entries, descending).filter_map(move |entry| entry.map(listed).transpose()))
     }
 }
 
@@ -112,16 +110,15 @@ pub(super) struct Listed {
     pub(super) has_all: bool,
 }
 
-type Entries = Peekable<Box<dyn Iterator<Item = Result<Listed, StoreError>>>>;
+/// Entries of an index, one after the other.
+pub(super) type Entries<'v> = Box<dyn Iterator<Item = Result<Listed, StoreError>> + 'v>;
+
+/// The same, the next one of which can be looked at before it is taken.
+type Ahead = Peekable<Entries<'static>>;
 
 /// Candidates for a list: those of the runs, each once; or those of the first run, and whether the others have them as
 /// well.
-pub(super) fn candidates<'v>(
-    filter: &Filter,
-    runs: &[Run],
-    view: &'v View,
-    descending: bool,
-) -> Box<dyn Iterator<Item = Result<Listed, StoreError>> + 'v> {
+pub(super) fn candidates<'v>(filter: &Filter, runs: &[Run], view: &'v View, descending: bool) -> Entries<'v> {
     match filter.has_all() {
         true => Box::new(Common::of(runs, view, descending)),
         false => Box::new(Merged::of(runs, view, descending)),
@@ -130,13 +127,13 @@ pub(super) fn candidates<'v>(
 
 /// The entries of several runs, each place once, in the order of all.
 struct Merged {
-    runs: Vec<Entries>,
+    runs: Vec<Ahead>,
     descending: bool,
 }
 
 impl Merged {
     fn of(runs: &[Run], view: &View, descending: bool) -> Merged {
-        Merged { runs: runs.iter().map(|run| run.entries(view, descending)).collect(), descending }
+        Merged { runs: runs.iter().map(|run| run.entries(view, descending).peekable()).collect(), descending }
     }
 }
 
@@ -171,17 +168,17 @@ impl Iterator for Merged {
 /// The entries of one run, each with whether other runs have its place. The others keep up with it: by single steps
 /// while they are near, else by a look-up.
 struct Common<'v> {
-    first: Entries,
-    others: Vec<(Run, Entries)>,
+    first: Ahead,
+    others: Vec<(Run, Ahead)>,
     view: &'v View,
     descending: bool,
 }
 
 impl<'v> Common<'v> {
     fn of(runs: &[Run], view: &'v View, descending: bool) -> Common<'v> {
-        let mut entries = runs.iter().map(|run| (run.clone(), run.entries(view, descending)));
-        let first: Option<(Run, Entries)> = entries.next();
-        let none = || -> Box<dyn Iterator<Item = _>> { Box::new(std::iter::empty()) };
+        let mut entries = runs.iter().map(|run| (run.clone(), run.entries(view, descending).peekable()));
+        let first: Option<(Run, Ahead)> = entries.next();
+        let none = || -> Entries<'static> { Box::new(std::iter::empty()) };
         let first = first.map_or_else(|| none().peekable(), |(_, first)| first);
         let others = entries.collect();
         Common { first, others, view, descending }
@@ -201,7 +198,7 @@ impl<'v> Common<'v> {
             match is_before {
                 false => return Ok(key == wanted),
                 true if step == STEPS_MAX => {
-                    *entries = run.at(place, self.descending).entries(self.view, self.descending);
+                    *entries = run.at(place, self.descending).entries(self.view, self.descending).peekable();
                 }
                 true => _ = entries.next(),
             }

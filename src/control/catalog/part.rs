@@ -1,0 +1,164 @@
+//! The texts of some links in one piece, so that a term is found in thousands of them by one look at some hundred kilobytes.
+//!
+//! Each link has its key, and behind it its texts. What a search comes upon is a candidate: the key is in the piece, too, and a link
+//! may say something else by now.
+
+use std::io;
+
+use memchr::memmem::Finder;
+
+use super::texts::Texts;
+
+/// Behind each text: a byte that is nowhere in UTF-8, so that no term goes on from one text to the next.
+const END_OF_TEXT: u8 = 0xff;
+
+/// Bytes of a start when it is written.
+const START_LEN: usize = size_of::<u32>();
+
+/// The texts of some links, in any order.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    bytes: Vec<u8>,
+    /// Where each link begins.
+    starts: Vec<u32>,
+}
+
+/// The key of what [`entry_of`] gave.
+pub(super) fn key_of(entry: &[u8]) -> &[u8] {
+    &entry[1..][..usize::from(entry[0])]
+}
+
+/// Its texts.
+pub(super) fn texts_of(entry: &[u8]) -> impl Iterator<Item = &[u8]> {
+    entry[1 + key_of(entry).len()..].split(|byte| *byte == END_OF_TEXT)
+}
+
+/// What is kept of one link that stands at a key: the length of the key, the key, its texts in small letters, for which `small` is room.
+pub(super) fn entry_of(key: &[u8], texts: &Texts<'_>, small: &mut Vec<u8>) -> Vec<u8> {
+    let len = u8::try_from(key.len()).expect("a time and a code are shorter");
+    let mut entry = [&[len], key].concat();
+    texts.any(small, |text, _| {
+        entry.extend_from_slice(text);
+        entry.push(END_OF_TEXT);
+        false
+    });
+    entry
+}
+
+impl Part {
+    /// Adds what [`entry_of`] gave.
+    pub(super) fn push(&mut self, entry: &[u8]) {
+        self.starts.push(u32::try_from(self.bytes.len()).expect("a section has some megabytes at most"));
+        self.bytes.extend_from_slice(entry);
+    }
+
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How many links.
+    pub(super) fn count(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// What was pushed.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &[u8]> {
+        let ends = self.starts.iter().skip(1).map(|end| *end as usize).chain([self.bytes.len()]);
+        self.starts.iter().zip(ends).map(|(start, end)| &self.bytes[*start as usize..end])
+    }
+
+    /// As it is written to a file: the bytes, and behind them where links begin.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes.len() + self.starts.len() * START_LEN);
+        bytes.extend_from_slice(&self.bytes);
+        self.starts.iter().for_each(|start| bytes.extend_from_slice(&start.to_le_bytes()));
+        bytes
+    }
+
+    /// Takes in what [`Part::to_bytes`] gave, so many bytes of so many links, which `read` reads.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(super) fn fill(
+        &mut self,
+        len: usize,
+        count: usize,
+        read: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.starts.clear();
+        self.bytes.resize(len, 0);
+        read(&mut self.bytes)?;
+        let starts = self.bytes.split_off(len - count * START_LEN);
+        let start = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("chunks are of this length"));
+        self.starts.extend(starts.chunks_exact(START_LEN).map(start));
+        Ok(())
+    }
+
+    /// The keys of the links in whose texts one of the terms is.
+    pub(super) fn keys_with<'p>(&'p self, term: &'p Finder<'_>) -> impl Iterator<Item = &'p [u8]> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let at = from + term.find(self.bytes.get(from..)?)?;
+            let entry = self.starts.partition_point(|start| *start as usize <= at) - 1;
+            from = self.starts.get(entry + 1).map_or(self.bytes.len(), |next| *next as usize);
+            Some(key_of(&self.bytes[self.starts[entry] as usize..]))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::plan::tests::link;
+    use crate::labels::Tags;
+    use crate::link::{Link, Origin};
+
+    fn part() -> Part {
+        let mut part = Part::default();
+        for (key, title) in [("k1", "Erster"), ("k2", "Zweiter"), ("k3", "erst")] {
+            let mut link: Link = link("MyCode", Origin::Custom);
+            link.target = "https://Example.org/A".to_owned();
+            link.labels.title = Some(title.to_owned());
+            link.labels.tags = Tags::of(["some", "more"]).unwrap();
+            part.push(&entry_of(key.as_bytes(), &Texts::of_link(&link), &mut Vec::new()));
+        }
+        part
+    }
+
+    fn found(part: &Part, term: &str) -> String {
+        let finder = Finder::new(term);
+        let keys: Vec<&str> = part.keys_with(&finder).map(|key| std::str::from_utf8(key).unwrap()).collect();
+        keys.join(" ")
+    }
+
+    #[test]
+    fn links_are_found_by_each_of_their_texts_and_once() {
+        for part in [part(), {
+            let mut again = part();
+            let written = again.to_bytes();
+            again
+                .fill(written.len(), 3, |room| {
+                    room.copy_from_slice(&written);
+                    Ok(())
+                })
+                .unwrap();
+            again
+        }] {
+            for (term, keys) in [
+                ("erst", "k1 k3"),
+                ("zweiter", "k2"),
+                ("e", "k1 k2 k3"),
+                ("example.org/a", "k1 k2 k3"),
+                ("mycode", "k1 k2 k3"),
+                ("more", "k1 k2 k3"),
+                ("somemore", ""),
+                ("erstx", ""),
+                ("zweiterk", ""),
+            ] {
+                assert_eq!(found(&part, term), keys, "{term}");
+            }
+        }
+        assert_eq!(found(&Part::default(), "e"), "");
+    }
+}

@@ -1,0 +1,679 @@
+//! In which sections of the index by date links may be in whose texts a term is, and where the texts of each section are, so
+//! that a search passes over most sections and reads the others in one piece, without reading their links.
+//!
+//! A section is a thousand links or so that were made one after the other. Its signature is a Bloom filter with one hash
+//! (Bloom 1970) of all sequences of four bytes in their texts: a text has a term only if it has all sequences of the
+//! term. Of a shorter one it says nothing. Some 10 bytes for each link; the texts are in a file ([`super::text_file`]).
+//!
+//! Sections are side by side and go on to the end of the index. What comes before the first one is read link by link: it is not
+//! signed yet ([`super::signing`]), or there is no memory for it. What a link says no more stays in its section, which does
+//! no harm: a link that is come upon is read.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::part::{Part, key_of, texts_of};
+use super::text_file::Extent;
+use crate::listing::PLACE_MS_LEN;
+
+/// Bytes of a text that are hashed together.
+const GRAM_LEN: usize = 4;
+
+/// Bits of a signature, a power of two.
+const BITS: u32 = 1 << BITS_LOG2;
+const BITS_LOG2: u32 = 17;
+
+/// Bytes of a signature.
+pub(super) const SIGNATURE_BYTES: usize = BITS as usize / 8;
+
+/// So many bits are set in a section that is full: one in three sequences is there by chance. Of a term whose other sequences are
+/// in every section, and two are rare, that leaves one section in nine to be read, which is some 100 MB of texts of 10 million links.
+const FILLED: u32 = BITS / 3;
+
+/// So many links has a section at most when it is made.
+const SECTION_LEN_MAX: u32 = if cfg!(test) { 4 } else { 2_048 };
+
+/// So many has one at most for links to come, before it is divided.
+const OPEN_LEN_MAX: u32 = 4 * SECTION_LEN_MAX;
+
+/// Bytes of texts that have come into a section after it was closed, with which it should be made anew: as many as its signature has.
+const LATE_LEN_MAX: usize = if cfg!(test) { 256 } else { SIGNATURE_BYTES };
+
+/// Of a term so many sequences are looked for.
+const GRAMS_MAX: usize = 64;
+
+/// Sections that are looked at before others may look again.
+const AT_ONCE: usize = if cfg!(test) { 2 } else { 512 };
+
+/// The bits of the sequences that a text has, each perhaps several times.
+fn grams(text: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    // Multiplicative hashing (Knuth 1973, volume 3, section 6.4), the factor being prime and near the golden ratio.
+    let hash = |gram: &[u8]| {
+        let gram = u32::from_le_bytes(gram.try_into().expect("it has four bytes"));
+        gram.wrapping_mul(2_654_435_761) >> (u32::BITS - BITS_LOG2)
+    };
+    text.windows(GRAM_LEN).map(hash)
+}
+
+/// What a search looks for.
+#[derive(Clone, Debug)]
+pub(super) struct Needle {
+    terms: Vec<Vec<u32>>,
+}
+
+impl Needle {
+    /// Of texts that have one of these.
+    pub(super) fn of<'t>(terms: impl Iterator<Item = &'t str>) -> Needle {
+        let bits = |term: &str| {
+            let mut bits: Vec<u32> = grams(term.as_bytes()).collect();
+            // In the order of hashes, so in none: a sequence that nobody has is met soon, wherever it stands.
+            bits.sort_unstable();
+            bits.dedup();
+            bits.truncate(GRAMS_MAX);
+            bits
+        };
+        Needle { terms: terms.map(bits).collect() }
+    }
+}
+
+/// Where texts are.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// In memory: those of links that have come lately.
+    Memory(Arc<Part>),
+    /// In the file.
+    Stored(Arc<Extent>),
+    /// Nowhere, as they could not be written: links are read instead.
+    None,
+}
+
+/// The links from a key on.
+#[derive(Debug)]
+pub(super) struct Section {
+    first: Box<[u8]>,
+    /// None while links go on to come into it, or it has not been divided after that.
+    signature: Option<Box<[u64]>>,
+    /// How many bits are set.
+    set: u32,
+    /// How many links it has, as far as none went.
+    len: u32,
+    /// The first and the last key that came into it.
+    bounds: Option<(Vec<u8>, Vec<u8>)>,
+    texts: Source,
+    /// The texts of links that have come, or say something else, since it was closed.
+    late: Arc<Part>,
+}
+
+impl Section {
+    /// Of no links yet, with a signature.
+    pub(super) fn new(first: &[u8]) -> Section {
+        let signature = vec![0; BITS as usize / u64::BITS as usize].into();
+        Section { signature: Some(signature), ..Section::open(first) }
+    }
+
+    /// For links to come.
+    fn open(first: &[u8]) -> Section {
+        Section {
+            first: first.into(),
+            signature: None,
+            set: 0,
+            len: 0,
+            bounds: None,
+            texts: Source::Memory(Arc::default()),
+            late: Arc::default(),
+        }
+    }
+
+    /// Takes in what [`super::part::entry_of`] gave.
+    pub(super) fn add(&mut self, entry: &[u8]) {
+        if let Source::Memory(part) = &mut self.texts {
+            Arc::make_mut(part).push(entry);
+        }
+        self.note(entry);
+    }
+
+    /// The same when its texts may be in the file already.
+    fn add_late(&mut self, entry: &[u8]) {
+        Arc::make_mut(&mut self.late).push(entry);
+        self.note(entry);
+    }
+
+    fn note(&mut self, entry: &[u8]) {
+        if let Some(signature) = &mut self.signature {
+            for bit in texts_of(entry).flat_map(grams) {
+                let word = &mut signature[(bit / 64) as usize];
+                let before = *word;
+                *word |= 1 << (bit % 64);
+                self.set += u32::from(*word != before);
+            }
+        }
+        let key = key_of(entry);
+        let (first, last) = self.bounds.get_or_insert_with(|| (key.to_vec(), key.to_vec()));
+        if *key < **first {
+            *first = key.to_vec();
+        } else if *key > **last {
+            *last = key.to_vec();
+        }
+        self.len += 1;
+    }
+
+    /// From now on it begins here.
+    pub(super) fn begin_at(&mut self, first: &[u8]) {
+        self.first = first.into();
+    }
+
+    /// Puts its texts elsewhere: what `save` makes of them.
+    pub(super) fn save(&mut self, save: impl FnOnce(&Part) -> Source) {
+        if let Source::Memory(part) = &self.texts {
+            self.texts = save(part);
+        }
+    }
+
+    /// Whether it is better to begin another one.
+    pub(super) fn is_full(&self) -> bool {
+        match &self.signature {
+            Some(_) => self.set >= FILLED || self.len >= SECTION_LEN_MAX,
+            None => self.len >= OPEN_LEN_MAX,
+        }
+    }
+
+    fn may_have(&self, needle: &Needle) -> bool {
+        let Some(signature) = &self.signature else { return self.bounds.is_some() };
+        let has = |bit: &u32| signature[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
+        needle.terms.iter().any(|term| term.iter().all(has))
+    }
+
+    fn to_read(&self) -> Option<ToRead> {
+        let (first, last) = self.bounds.clone()?;
+        Some(ToRead { texts: self.texts.clone(), late: Arc::clone(&self.late), first, last })
+    }
+}
+
+/// Texts in which a term may be.
+#[derive(Clone, Debug)]
+pub(super) struct ToRead {
+    /// Those that most links of a section have.
+    pub(super) texts: Source,
+    /// The other ones.
+    pub(super) late: Arc<Part>,
+    /// The first key of them all.
+    pub(super) first: Vec<u8>,
+    /// The last key.
+    pub(super) last: Vec<u8>,
+}
+
+/// Keys of the index: from one on and before another one, if that is not empty.
+pub(super) type Range = (Vec<u8>, Vec<u8>);
+
+/// What comes next on the way through a range.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Links that have to be read, or only their texts, if there are such.
+    Read(Range, Option<ToRead>),
+    /// None up to this key.
+    On(Vec<u8>),
+    /// None any more.
+    End,
+}
+
+/// What makes searches quicker.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// To make sections of the texts of one that links came into.
+    Divide(Range, [Arc<Part>; 2]),
+    /// To make a section of the last links of a range.
+    Sign(Range),
+}
+
+/// The sections of a range, of all texts that it has.
+pub(super) fn divided((from, _): &Range, parts: &[Arc<Part>]) -> Vec<Section> {
+    let mut entries: Vec<&[u8]> = parts.iter().flat_map(|part| part.entries()).collect();
+    entries.sort_unstable_by_key(|entry| key_of(entry));
+    let mut sections = vec![Section::new(from)];
+    for (at, entry) in entries.iter().enumerate() {
+        // What a link has said at different times stays together.
+        let is_next = at > 0 && key_of(entries[at - 1]) < key_of(entry);
+        if is_next && sections.last().is_some_and(Section::is_full) {
+            sections.push(Section::new(key_of(entry)));
+        }
+        let section = sections.last_mut().expect("there is one from the beginning");
+        section.add(entry);
+    }
+    sections
+}
+
+/// Links that come while a part of their range is being signed.
+#[derive(Debug, Default)]
+struct Pending {
+    active: bool,
+    /// As [`super::part::entry_of`] gives them.
+    entries: Vec<Vec<u8>>,
+}
+
+/// The signatures of an index, the newest links having one first.
+#[derive(Debug)]
+pub(super) struct Signatures {
+    /// In the order of their keys; the last one goes on to the end of the index.
+    sections: VecDeque<Section>,
+    sections_max: usize,
+    /// The last key that came into the last section.
+    last: Vec<u8>,
+    pending: Pending,
+    /// Whether a section has become overfull or was closed since all were looked at for that.
+    is_any_undone: bool,
+}
+
+impl Signatures {
+    /// For the links that come from now on, which stand at `end` and behind it, in so many bytes; none of them if that is too
+    /// few. Sections that stand before it are not signed yet.
+    pub(super) fn new(end: &[u8], bytes_max: u64) -> Signatures {
+        let sections_max = usize::try_from(bytes_max / SIGNATURE_BYTES as u64).unwrap_or(usize::MAX);
+        let sections = if sections_max == 0 { VecDeque::new() } else { VecDeque::from([Section::open(end)]) };
+        Signatures { sections, sections_max, last: end.to_vec(), pending: Pending::default(), is_any_undone: false }
+    }
+
+    /// How many links and sections there are, and whether all links are in one.
+    pub(super) fn coverage(&self) -> (u64, usize, bool) {
+        let links = self.sections.iter().map(|section| u64::from(section.len)).sum();
+        (links, self.sections.len(), self.sections.front().is_some_and(|first| first.first.is_empty()))
+    }
+
+    /// Whether there are any.
+    pub(super) fn is_on(&self) -> bool {
+        self.sections_max > 0
+    }
+
+    /// Notes what links say from now on, as [`super::part::entry_of`] gives it. Returns whether there is work.
+    pub(super) fn add(&mut self, mut entries: Vec<Vec<u8>>) -> bool {
+        // In their order, so that few come into a section when it is closed.
+        entries.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)));
+        entries.into_iter().for_each(|entry| self.add_one(entry));
+        self.is_any_undone
+    }
+
+    fn add_one(&mut self, entry: Vec<u8>) {
+        let key = key_of(&entry);
+        self.go_on(key);
+        if let Some(at) = self.section_of(key) {
+            let is_last = at + 1 == self.sections.len();
+            let section = &mut self.sections[at];
+            if is_last {
+                section.add(&entry);
+                if *key > *self.last {
+                    self.last = key.to_vec();
+                }
+            } else {
+                section.add_late(&entry);
+                self.is_any_undone |= section.late.len() > LATE_LEN_MAX;
+            }
+        }
+        if self.pending.active {
+            self.pending.entries.push(entry);
+        }
+    }
+
+    /// Begins a section for a key of a later time than all others, if the last one is full. Links of one time come in no order, so
+    /// that they stay together at first. The oldest section goes if there are too many.
+    fn go_on(&mut self, key: &[u8]) {
+        if time_of(key) > time_of(&self.last) && self.sections.back().is_some_and(Section::is_full) {
+            self.sections.push_back(Section::open(time_of(key)));
+            self.is_any_undone = true;
+            self.keep_within_bounds();
+        }
+    }
+
+    fn keep_within_bounds(&mut self) {
+        while self.sections.len() > self.sections_max {
+            self.sections.pop_front();
+        }
+    }
+
+    /// The section of a key, if it is in one.
+    fn section_of(&self, key: &[u8]) -> Option<usize> {
+        self.sections.partition_point(|section| *section.first <= *key).checked_sub(1)
+    }
+
+    /// Where a section ends: at the beginning of the next one.
+    fn end_of(&self, at: usize) -> &[u8] {
+        self.sections.get(at + 1).map_or(&[], |next| &next.first)
+    }
+
+    /// What comes next from the beginning of a range on, or from its end. Where it says to go on, others may have waited for that.
+    pub(super) fn step(&self, needle: &Needle, (from, to): &Range, descending: bool) -> Step {
+        if !to.is_empty() && from >= to {
+            return Step::End;
+        }
+        match descending {
+            true => self.step_down(needle, from, to),
+            false => self.step_up(needle, from, to),
+        }
+    }
+
+    fn step_up(&self, needle: &Needle, from: &[u8], to: &[u8]) -> Step {
+        let Some(at) = self.section_of(from) else {
+            let end = self.sections.front().map_or(&[][..], |first| &first.first);
+            return Step::Read((from.to_vec(), earlier(end, to).to_vec()), None);
+        };
+        let walked = (at..self.sections.len()).take(AT_ONCE).try_fold(from, |from, at| {
+            let (section, end) = (&self.sections[at], self.end_of(at));
+            if section.may_have(needle) {
+                let range = (from.to_vec(), earlier(end, to).to_vec());
+                return ControlFlow::Break(Step::Read(range, section.to_read()));
+            }
+            match end {
+                [] => ControlFlow::Break(Step::End),
+                end if !to.is_empty() && end >= to => ControlFlow::Break(Step::End),
+                end => ControlFlow::Continue(end),
+            }
+        });
+        match walked {
+            ControlFlow::Break(step) => step,
+            ControlFlow::Continue(reached) => Step::On(reached.to_vec()),
+        }
+    }
+
+    fn step_down(&self, needle: &Needle, from: &[u8], to: &[u8]) -> Step {
+        // Those that begin before the end.
+        let len = match to {
+            [] => self.sections.len(),
+            to => self.sections.partition_point(|section| *section.first < *to),
+        };
+        let walked = (0..len).rev().take(AT_ONCE).try_fold(to, |to, at| {
+            let section = &self.sections[at];
+            if section.may_have(needle) {
+                let range = (from.max(&section.first).to_vec(), to.to_vec());
+                return ControlFlow::Break(Step::Read(range, section.to_read()));
+            }
+            match &*section.first {
+                first if first <= from => ControlFlow::Break(Step::End),
+                first => ControlFlow::Continue(first),
+            }
+        });
+        match walked {
+            ControlFlow::Break(step) => step,
+            ControlFlow::Continue(reached) if len > AT_ONCE => Step::On(reached.to_vec()),
+            // What is before all of them.
+            ControlFlow::Continue(reached) => Step::Read((from.to_vec(), reached.to_vec()), None),
+        }
+    }
+
+    /// The section in which a key is, and whether it may have what is searched for.
+    pub(super) fn section_at(&self, needle: &Needle, key: &[u8]) -> (Range, bool) {
+        match self.section_of(key) {
+            Some(at) => {
+                let section = &self.sections[at];
+                ((section.first.to_vec(), self.end_of(at).to_vec()), section.may_have(needle))
+            }
+            None => {
+                let end = self.sections.front().map_or(Vec::new(), |first| first.first.to_vec());
+                ((Vec::new(), end), true)
+            }
+        }
+    }
+
+    /// What should be done next.
+    pub(super) fn work(&mut self) -> Option<Work> {
+        if self.is_any_undone {
+            let closed = self.sections.len().saturating_sub(1);
+            for (at, section) in self.sections.iter().take(closed).enumerate() {
+                let range = || (section.first.to_vec(), self.end_of(at).to_vec());
+                match &section.texts {
+                    Source::Memory(part) => {
+                        return Some(Work::Divide(range(), [Arc::clone(part), Arc::clone(&section.late)]));
+                    }
+                    _ if section.late.len() > LATE_LEN_MAX => return Some(Work::Sign(range())),
+                    _ => {}
+                }
+            }
+            self.is_any_undone = false;
+        }
+        let first = self.sections.front().filter(|_| self.sections.len() < self.sections_max)?;
+        (!first.first.is_empty()).then(|| Work::Sign((Vec::new(), first.first.to_vec())))
+    }
+
+    /// From now on links are kept that come into what is being signed.
+    pub(super) fn begin(&mut self) {
+        self.pending = Pending { active: true, entries: Vec::new() };
+    }
+
+    /// What was begun comes to nothing.
+    pub(super) fn abandon(&mut self) {
+        self.pending = Pending::default();
+    }
+
+    /// Puts sections, made of what there was when they were begun, in the place of what was there: of the last links of a range that
+    /// [`Signatures::work`] gave.
+    pub(super) fn end(&mut self, mut made: Vec<Section>, (from, to): &Range) {
+        let pending = std::mem::take(&mut self.pending).entries;
+        for entry in pending.iter().filter(|entry| to.is_empty() || *key_of(entry) < **to) {
+            let before = made.partition_point(|section| *section.first <= *key_of(entry));
+            if let Some(section) = before.checked_sub(1).map(|at| &mut made[at]) {
+                section.add_late(entry);
+            }
+        }
+        let behind = match &to[..] {
+            [] => self.sections.len(),
+            to => self.sections.partition_point(|section| *section.first < *to),
+        };
+        // Meanwhile the oldest may have gone, or the last been divided.
+        if self.sections.get(behind).map_or(&[][..], |section| &section.first) != &to[..] {
+            return;
+        }
+        let (first, len) = (made[0].first.clone(), made.iter().map(|section| section.len).sum());
+        let place = match behind.checked_sub(1) {
+            None => 0,
+            // It is another one by now.
+            Some(before) if *self.sections[before].first != **from => return,
+            Some(before) if self.sections[before].first == first => {
+                self.sections.remove(before);
+                before
+            }
+            Some(before) => {
+                let rest = &mut self.sections[before];
+                rest.len = rest.len.saturating_sub(len);
+                behind
+            }
+        };
+        for (number, section) in made.into_iter().enumerate() {
+            self.sections.insert(place + number, section);
+        }
+        self.keep_within_bounds();
+    }
+}
+
+/// The time of a key. Links are made within the same second, many of them, and are in the order of their codes there.
+fn time_of(key: &[u8]) -> &[u8] {
+    &key[..key.len().min(PLACE_MS_LEN)]
+}
+
+/// Which of two ends comes first, empty ones being behind all.
+fn earlier<'k>(a: &'k [u8], b: &'k [u8]) -> &'k [u8] {
+    match (a, b) {
+        ([], other) | (other, []) => other,
+        (a, b) => a.min(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Index = BTreeMap<Vec<u8>, String>;
+
+    fn entry(key: &[u8], text: &str) -> Vec<u8> {
+        [&[key.len() as u8], key, text.as_bytes(), &[0xff]].concat()
+    }
+
+    fn needle(term: &str) -> Needle {
+        Needle::of(std::iter::once(term))
+    }
+
+    /// As the thread does it: `meanwhile` is added when what is stored was read, and not taken over yet.
+    fn sign(signatures: &mut Signatures, index: &mut Index, meanwhile: Option<(Vec<u8>, String)>) -> bool {
+        let range = match signatures.work() {
+            None => return false,
+            Some(Work::Divide(range, parts)) => {
+                signatures.begin();
+                let mut made = divided(&range, &parts);
+                made.iter_mut().for_each(|section| section.save(|_| Source::None));
+                add(signatures, index, meanwhile);
+                signatures.end(made, &range);
+                return true;
+            }
+            Some(Work::Sign(range)) => range,
+        };
+        signatures.begin();
+        let mut section = Section::new(&range.0);
+        let within = |key: &[u8]| *key >= *range.0 && (range.1.is_empty() || *key < *range.1);
+        for (key, text) in index.iter().rev().filter(|(key, _)| within(key)) {
+            section.add(&entry(key, text));
+            if section.is_full() {
+                section.begin_at(key);
+                break;
+            }
+        }
+        section.save(|_| Source::None);
+        add(signatures, index, meanwhile);
+        signatures.end(vec![section], &range);
+        true
+    }
+
+    fn add(signatures: &mut Signatures, index: &mut Index, entries: impl IntoIterator<Item = (Vec<u8>, String)>) {
+        for (key, text) in entries {
+            signatures.add(vec![entry(&key, &text)]);
+            index.insert(key, text);
+        }
+    }
+
+    /// What has to be read of a range, in that direction.
+    fn ranges(signatures: &Signatures, term: &str, range: &Range, descending: bool) -> Vec<Range> {
+        let (mut rest, mut found) = (range.clone(), Vec::new());
+        loop {
+            let reached = match signatures.step(&needle(term), &rest, descending) {
+                Step::End => return found,
+                Step::On(reached) => reached,
+                Step::Read(range, _) => {
+                    let reached = if descending { range.0.clone() } else { range.1.clone() };
+                    found.push(range);
+                    reached
+                }
+            };
+            match descending {
+                true if reached <= rest.0 => return found,
+                true => rest.1 = reached,
+                false if reached.is_empty() => return found,
+                false => rest.0 = reached,
+            }
+        }
+    }
+
+    fn any_entry() -> impl Strategy<Value = (Vec<u8>, String)> {
+        ("[a-e]{1,3}", "[xy]{3,7}").prop_map(|(key, text)| (key.into_bytes(), text))
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_has_a_term_is_read_and_once(
+            stored in proptest::collection::btree_map("[a-e]{1,3}".prop_map(String::into_bytes), "[xy]{3,7}", 0..40),
+            steps in proptest::collection::vec((any_entry(), any::<bool>(), any::<bool>()), 0..60),
+            sections_max in prop_oneof![Just(2u64), Just(5), Just(1_000)],
+            term in "[xy]{4,6}",
+            (from, to) in ("[a-f]{0,2}", "[a-f]{0,2}"),
+            descending in any::<bool>(),
+        ) {
+            let mut index: Index = stored;
+            let end = index.keys().next_back().map_or(Vec::new(), |last| [&last[..], &[0]].concat());
+            let mut signatures = Signatures::new(&end, sections_max * SIGNATURE_BYTES as u64);
+            for ((key, text), signs, meanwhile) in steps {
+                match (signs, meanwhile) {
+                    (true, true) => _ = sign(&mut signatures, &mut index, Some((key, text))),
+                    (true, false) => _ = sign(&mut signatures, &mut index, None),
+                    (false, _) => {
+                        signatures.add(vec![entry(&key, &text)]);
+                        index.insert(key, text);
+                    }
+                }
+                prop_assert!(signatures.sections.len() as u64 <= sections_max);
+                prop_assert!(signatures.sections.iter().zip(signatures.sections.iter().skip(1)).all(|(a, b)| a.first < b.first));
+            }
+            let range = (from.into_bytes(), to.into_bytes());
+            let found = ranges(&signatures, &term, &range, descending);
+            let within = |key: &[u8], (from, to): &Range| *key >= **from && (to.is_empty() || *key < **to);
+            for (key, text) in index {
+                let read = found.iter().filter(|range| within(&key, range)).count();
+                prop_assert!(read <= usize::from(within(&key, &range)), "{key:?} is read {read} times of {range:?}");
+                prop_assert!(read == 1 || !within(&key, &range) || !text.contains(&term), "{key:?} {text} {found:?}");
+            }
+            let in_order = |pair: &[Range]| if descending { pair[0].0 >= pair[1].1 } else { pair[0].1 <= pair[1].0 };
+            prop_assert!(found.windows(2).all(in_order), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn few_sections_are_read_for_what_few_have() {
+        let mut index = Index::new();
+        let key = |number: u32| number.to_be_bytes().to_vec();
+        (0..400).for_each(|number| _ = index.insert(key(number), format!("link number {number:04}")));
+        let mut signatures = Signatures::new(&key(400), 1_000 * SIGNATURE_BYTES as u64);
+        while sign(&mut signatures, &mut index, None) {}
+        let (links, sections, is_whole) = signatures.coverage();
+        assert_eq!((links, is_whole), (400, true));
+        assert!((100..110).contains(&sections), "{sections}");
+        (400..800)
+            .for_each(|number| _ = signatures.add(vec![entry(&key(number), &format!("link number {number:04}"))]));
+        let all = (Vec::new(), Vec::new());
+        let came_lately = ranges(&signatures, "0712", &all, false).len();
+        assert!((20..50).contains(&came_lately), "{came_lately} that are not signed yet");
+        while sign(&mut signatures, &mut index, None) {}
+        for descending in [false, true] {
+            let read = |term: &str| ranges(&signatures, term, &all, descending).len();
+            // The last one is open.
+            assert_eq!((read("0123"), read("0712"), read("none of them")), (2, 2, 1));
+            assert!(read("link number 0") > 190);
+        }
+    }
+
+    #[test]
+    fn a_section_into_which_many_links_come_later_is_divided() {
+        let mut index = Index::new();
+        let key = |number: u32| number.to_be_bytes().to_vec();
+        let mut signatures = Signatures::new(&key(1_000), 1_000 * SIGNATURE_BYTES as u64);
+        while sign(&mut signatures, &mut index, None) {}
+        for number in 0..100 {
+            let text = format!("link number {number:04}");
+            signatures.add(vec![entry(&key(number), &text)]);
+            index.insert(key(number), text);
+        }
+        let all = (Vec::new(), Vec::new());
+        assert_eq!(ranges(&signatures, "0042", &all, true), [(Vec::new(), key(1_000))], "one for all of them");
+        for at in 0.. {
+            // It ends although links go on to come.
+            assert!(at < 200);
+            let text = format!("link number {at:04}");
+            if !sign(&mut signatures, &mut index, Some((key(at * 7 % 100), text))) {
+                break;
+            }
+        }
+        assert!(signatures.coverage().1 > 20, "{:?}", signatures.coverage());
+        assert!(ranges(&signatures, "0099", &all, true).len() < 5);
+    }
+
+    #[test]
+    fn of_short_terms_nothing_is_said() {
+        let mut index = Index::from([(b"a".to_vec(), "nothing of that kind".to_owned())]);
+        let mut signatures = Signatures::new(b"b", 2 * SIGNATURE_BYTES as u64);
+        while sign(&mut signatures, &mut index, None) {}
+        let all = (Vec::new(), b"b".to_vec());
+        let read = |term: &str| ranges(&signatures, term, &all, true).len();
+        // Letters may have several bytes.
+        assert_eq!((read("xyz"), read("xyzz"), read("Ä"), read("ÄÖ")), (1, 0, 1, 0));
+        let either = Needle::of(["long enough", "abc"].into_iter());
+        assert!(matches!(signatures.step(&either, &all, true), Step::Read(..)));
+        let off = Signatures::new(b"", SIGNATURE_BYTES as u64 - 1);
+        assert!(!off.is_on());
+        assert_eq!(ranges(&off, "anything", &(b"a".to_vec(), Vec::new()), true), [(b"a".to_vec(), Vec::new())]);
+    }
+}

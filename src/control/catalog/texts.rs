@@ -1,0 +1,45 @@
+//! The texts of a link in which a search looks for its term. What is looked through and what is signed are the same.
+
+use carom_shards::Code;
+use carom_shards::code::CODE_LEN_MAX;
+
+use crate::labels::in_joined;
+use crate::link::Link;
+use crate::record::LinkRef;
+
+/// What of a link is searched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Texts<'l> {
+    code: &'l Code,
+    target: &'l str,
+    /// As [`crate::labels::Tags::joined`] gives them.
+    tags: &'l str,
+    title: Option<&'l str>,
+}
+
+impl<'l> Texts<'l> {
+    pub(super) fn of_link(link: &'l Link) -> Texts<'l> {
+        let labels = &link.labels;
+        Texts { code: &link.code, target: &link.target, tags: labels.tags.joined(), title: labels.title.as_deref() }
+    }
+
+    pub(super) fn of_record(code: &'l Code, link: &LinkRef<'l>) -> Texts<'l> {
+        Texts { code, target: link.target, tags: link.tags, title: link.title }
+    }
+
+    /// Whether `has` is true of one of them in small letters, for which `small` is room. It is told whether that is a URL
+    /// or a code, and so in ASCII.
+    pub(super) fn any(&self, small: &mut Vec<u8>, mut has: impl FnMut(&[u8], bool) -> bool) -> bool {
+        for text in [self.target.as_bytes(), self.code.slug(&mut [0; CODE_LEN_MAX])] {
+            small.clear();
+            small.extend_from_slice(text);
+            small.make_ascii_lowercase();
+            if has(small, true) {
+                return true;
+            }
+        }
+        // Tags are in small letters.
+        in_joined(self.tags).any(|tag| has(tag.as_bytes(), false))
+            || self.title.is_some_and(|title| has(title.to_lowercase().as_bytes(), false))
+    }
+}
