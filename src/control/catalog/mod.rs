@@ -13,6 +13,7 @@ mod list;
 pub mod listers;
 mod part;
 mod passing;
+mod section;
 pub(super) mod sift;
 mod signatures;
 mod signing;

@@ -6,7 +6,8 @@ use memchr::memmem::Finder;
 
 use super::Catalog;
 use super::part::Part;
-use super::signatures::{Needle, Range, Signatures, Source, Step, ToRead};
+use super::section::{Needle, Source, ToRead};
+use super::signatures::{Range, Signatures, Step};
 use super::walk::{Entries, Listed, Run};
 use crate::listing::{Filter, Place};
 use crate::store::links::catalog::{Marks, Shelf, View, place_of};

@@ -11,7 +11,8 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::Catalog;
 use super::part::{Part, entry_of};
-use super::signatures::{Range, SIGNATURE_BYTES, Section, Source, Work, divided};
+use super::section::{SIGNATURE_BYTES, Section, Source};
+use super::signatures::{Range, Work, divided};
 use super::texts::Texts;
 use crate::control::priority::let_cores_go_first;
 use crate::link::Link;
@@ -42,7 +43,9 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
         });
         let signed = signed.and_then(|()| keep_signed(&catalog));
         if let Err(error) = signed {
-            tracing::error!(%error, "links cannot be read: searches go through all those that have no signature yet");
+            // New links would wait for ever, in memory, to be signed.
+            catalog.signatures().give_up();
+            tracing::error!(%error, "links cannot be read: searches go through them one by one until the next start");
         }
     })
 }

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::counted::count;
 use super::counting::count_part;
 use super::list::Finder;
-use super::signatures::SIGNATURE_BYTES;
+use super::section::SIGNATURE_BYTES;
 use super::signing::work_once;
 use super::visits::Visits;
 use super::{Catalog, Relisted};
