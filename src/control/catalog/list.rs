@@ -30,6 +30,9 @@ const CANDIDATES_TIME_MAX: Duration = Duration::from_millis(50);
 /// Links that are looked at for a search and then sorted by their codes, instead of looking at all links in that order.
 const SIFTED_MAX: usize = 25_000;
 
+/// For so long it is looked whether these are so few.
+const SIFTED_TIME_MAX: Duration = Duration::from_millis(100);
+
 /// A page that is looked for, and what it is looked for with.
 pub(super) struct Finder<'a> {
     pub(super) catalog: &'a Catalog,
@@ -204,7 +207,8 @@ impl Finder<'_> {
         if is_sorted {
             return self.sorted();
         }
-        if query.cursor.is_none() && self.passing().is_some_and(|it| it.are_few(&Run::of_dates(filter), SIFTED_MAX)) {
+        let are_few = |passing: Passing<'_>| passing.are_few(&Run::of_dates(filter), SIFTED_MAX, SIFTED_TIME_MAX);
+        if query.cursor.is_none() && self.passing().is_some_and(are_few) {
             let sorted = self.sorted()?;
             if matches!(sorted, ListAnswer::Links(_)) {
                 return Ok(sorted);

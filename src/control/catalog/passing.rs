@@ -1,6 +1,7 @@
 //! The links among which those are that a search is for, as far as their sections tell: all others are passed over unread.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use memchr::memmem::Finder;
 
@@ -54,13 +55,14 @@ impl<'c> Passing<'c> {
         }))
     }
 
-    /// Whether no more than so many links of a run by date have to be looked at.
-    pub(super) fn are_few(&self, run: &Run, most: usize) -> bool {
+    /// Whether no more than so many links of a run by date have to be looked at, if that can be said within a time.
+    pub(super) fn are_few(&self, run: &Run, most: usize, time_max: Duration) -> bool {
+        let start = Instant::now();
         assert_eq!(run.shelf, Shelf::Dates, "sections are of the index by date");
         let mut found = self.found((run.from.clone(), run.to.clone()), false);
         let sum = found.try_fold(0, |sum, found| {
             let sum = sum + found.ok()?.len();
-            (sum <= most).then_some(sum)
+            (sum <= most && start.elapsed() < time_max).then_some(sum)
         });
         sum.is_some()
     }

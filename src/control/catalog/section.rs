@@ -25,6 +25,12 @@ const SECTION_LEN_MAX: u32 = if cfg!(test) { 4 } else { 2_048 };
 /// So many has one at most for links to come, before it is divided.
 pub(super) const OPEN_LEN_MAX: u32 = 4 * SECTION_LEN_MAX;
 
+/// Bytes of texts that have come into a section after it was closed, with which it should be made anew: as many as its signature has.
+const LATE_LEN_MAX: usize = if cfg!(test) { 256 } else { SIGNATURE_BYTES };
+
+/// The same while its other texts are in memory, too.
+const LATE_HELD_MAX: usize = 64 * LATE_LEN_MAX;
+
 /// Of a term so many sequences are looked for.
 const GRAMS_MAX: usize = 64;
 
@@ -158,6 +164,12 @@ impl Section {
             Some(_) => self.set >= FILLED || self.len >= SECTION_LEN_MAX,
             None => self.len >= OPEN_LEN_MAX,
         }
+    }
+
+    /// Whether so much has come into it since it was closed.
+    pub(super) fn should_be_made_anew(&self) -> bool {
+        let many = if matches!(self.texts, Source::Memory(_)) { LATE_HELD_MAX } else { LATE_LEN_MAX };
+        self.late.len() > many
     }
 
     pub(super) fn may_have(&self, needle: &Needle) -> bool {
