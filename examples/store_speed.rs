@@ -123,7 +123,12 @@ fn run_load(dir: &Path, cores: usize) {
         .map(|mail| {
             std::thread::spawn(move || {
                 let mut bytes = 0;
-                while let Ok(ToCore::Load(batch)) = mail.recv() {
+                while let Ok(message) = mail.recv() {
+                    let batch = match message {
+                        ToCore::Load(batch) => batch,
+                        ToCore::LoadBegin { .. } => continue,
+                        _ => break,
+                    };
                     for (key, value) in batch.iter() {
                         if let Ok(record::RecordRef::Link(link)) = record::decode(key, value) {
                             bytes += link.target.len();
@@ -135,7 +140,7 @@ fn run_load(dir: &Path, cores: usize) {
         })
         .collect();
     let cores = CoreCount::new(cores).unwrap();
-    let report = loader::load(&links, &node.post, CodeHasher::new(1), cores, &NodeStats::default()).unwrap();
+    let report = loader::load(&links, &node.post, CodeHasher::new(1), cores, &NodeStats::default(), dir).unwrap();
     let bytes: usize = decoders.into_iter().map(|decoder| decoder.join().unwrap()).sum();
     let time = start.elapsed().as_secs_f64();
     println!("{} records, {} MB in {time:.2} s, {:.0}/s", report.records, bytes >> 20, report.records as f64 / time);
@@ -151,6 +156,7 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     let links = open(dir);
     let catalog = Arc::new(Catalog::new(links.clone(), 256 << 20, dir).unwrap());
     let counting = catalog::start_counting(&catalog).unwrap();
+    let _signing = catalog::start_signing(&catalog).unwrap();
     let setup = writer::WriterSetup {
         links,
         catalog,

@@ -78,15 +78,21 @@ fn drive<'a>(mut connection: Connection, pieces: impl Iterator<Item = &'a [u8]>)
         unconsumed.extend_from_slice(piece);
         loop {
             let step = connection.step(&unconsumed);
-            let taken: Vec<u8> = unconsumed.drain(..step.consumed).collect();
+            let mut taken: Vec<u8> = unconsumed.drain(..step.consumed).collect();
             match step.action {
                 Action::Read => break,
                 Action::Lookup(ask) => seen.push(Seen::Asked(ask)),
                 Action::HandOver => seen.push(Seen::HandedOver),
-                Action::Pass => match seen.last_mut() {
-                    Some(Seen::Passed(bytes)) => bytes.extend(taken),
-                    _ => seen.push(Seen::Passed(taken)),
-                },
+                action @ (Action::Pass | Action::PassAsHttp11 { .. }) => {
+                    if let Action::PassAsHttp11 { minor } = action {
+                        assert!(taken[..=minor].ends_with(&[b"HTTP/1.", &taken[minor..=minor]].concat()));
+                        taken[minor] = b'1';
+                    }
+                    match seen.last_mut() {
+                        Some(Seen::Passed(bytes)) => bytes.extend(taken),
+                        _ => seen.push(Seen::Passed(taken)),
+                    }
+                }
                 Action::Reject(rejection) => {
                     seen.push(Seen::Rejected(rejection));
                     return seen;

@@ -1,7 +1,7 @@
 //! What a person should know of: a closed list of alarms, each with the name that scripts, metrics and the runbook call it by,
 //! and those of a node that are on or were lately.
 //!
-//! A name is a promise: it is never given another meaning. `deploy/RUNBOOK.md` has a section for each.
+//! A name is a promise: it is never given another meaning. `docs/src/operate/runbook.md` has a section for each.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -44,12 +44,13 @@ pub enum Alarm {
     StoreFailed,
     StreamDamaged,
     VisitsDamaged,
+    VisitsDropped,
     VisitsFailed,
 }
 
 impl Alarm {
     /// Every alarm, in the order of their names.
-    pub const ALL: [Alarm; 32] = [
+    pub const ALL: [Alarm; 33] = [
         Alarm::AccessLogFailed,
         Alarm::AllowListEntries,
         Alarm::AllowListMalformed,
@@ -81,6 +82,7 @@ impl Alarm {
         Alarm::StoreFailed,
         Alarm::StreamDamaged,
         Alarm::VisitsDamaged,
+        Alarm::VisitsDropped,
         Alarm::VisitsFailed,
     ];
 
@@ -118,7 +120,102 @@ impl Alarm {
             Alarm::StoreFailed => "store_failed",
             Alarm::StreamDamaged => "stream_damaged",
             Alarm::VisitsDamaged => "visits_damaged",
+            Alarm::VisitsDropped => "visits_dropped",
             Alarm::VisitsFailed => "visits_failed",
+        }
+    }
+
+    /// Returns how urgent the alarm is.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Alarm::CodesFailed
+            | Alarm::DiskFull
+            | Alarm::OtherKey
+            | Alarm::StoreDamaged
+            | Alarm::StoreFailed
+            | Alarm::VisitsFailed => Severity::Critical,
+            Alarm::CodesUsedUp | Alarm::CounterRegressed | Alarm::IdTableMoved => Severity::Notice,
+            _ => Severity::Warning,
+        }
+    }
+
+    /// Returns true if the alarm ends when its cause is gone, false if it stays until the node restarts.
+    pub const fn clears_by_itself(self) -> bool {
+        !matches!(
+            self,
+            Alarm::CompareFailed
+                | Alarm::Conflict
+                | Alarm::CounterRegressed
+                | Alarm::DomainHidden
+                | Alarm::IdTableMoved
+                | Alarm::LeaseLost
+                | Alarm::MemoryFull
+                | Alarm::StoreDamaged
+                | Alarm::StoreFailed
+                | Alarm::StreamDamaged
+                | Alarm::VisitsDamaged
+                | Alarm::VisitsFailed
+        )
+    }
+
+    /// Returns the condition that raises the alarm, as a sentence.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Alarm::AccessLogFailed => "The access log cannot be written; lines are dropped.",
+            Alarm::AllowListEntries => "Some entries of the dynamic allow list are not host names and are ignored.",
+            Alarm::AllowListMalformed => "The dynamic allow list is not a JSON object of strings and counts as empty.",
+            Alarm::AllowListUnkept => "The dynamic allow list cannot be saved; a restart would lose it.",
+            Alarm::AllowListUnreadable => "The source of the allow list is unavailable; the last valid list is used.",
+            Alarm::AppsUnreadable => "The file of API keys cannot be read or written; the known keys stay valid.",
+            Alarm::AppsUnshared => "Redis refuses a command on the API keys; nodes do not share changes of keys.",
+            Alarm::BlockListEntries => "Some entries of the dynamic block list are not host names and are ignored.",
+            Alarm::BlockListMalformed => "The dynamic block list is malformed; the last valid list is used.",
+            Alarm::BlockListUnkept => "The dynamic block list cannot be saved; a restart would lose it.",
+            Alarm::BlockListUnreadable => "The source of the block list is unavailable; the last valid list is used.",
+            Alarm::CertificateEnds => "A certificate in use expires within 14 days or has expired.",
+            Alarm::CertificateRefused => "New certificate files are unusable; the previous certificates stay in use.",
+            Alarm::CodesFailed => "No new short codes can be prepared.",
+            Alarm::CodesUsedUp => "Nine tenths of the short codes of one length are used.",
+            Alarm::CompareFailed => "The store cannot be read for a comparison with Redis.",
+            Alarm::Conflict => "Two nodes created different links with the same short code; one link was dropped.",
+            Alarm::CounterRegressed => "The code counter in Redis was behind codes in use and was raised.",
+            Alarm::DiskFull => "The data directory is short of space; writes are refused.",
+            Alarm::DomainHidden => "The host of base_url hides links created while it was in domains.serve.",
+            Alarm::IdTableMoved => "The table of prepared short codes did not open and was replaced.",
+            Alarm::LeaseLost => "Other nodes may have taken over the short codes leased by this node.",
+            Alarm::MemoryFull => "A core has reached its 32 GiB of link data; further links are not in memory.",
+            Alarm::MemoryLimitLow => "links.memory_limit is too small for the filter of existing codes.",
+            Alarm::OtherKey => "Redis belongs to a fleet with a different code secret.",
+            Alarm::RedisAway => "Redis does not answer.",
+            Alarm::RedisRefuses => "Redis answers but rejects commands.",
+            Alarm::StoreDamaged => "A record or block of the store cannot be read.",
+            Alarm::StoreFailed => "A write or sync failed; all writes are refused until a restart.",
+            Alarm::StreamDamaged => "A Redis stream contains an entry that carom cannot read.",
+            Alarm::VisitsDamaged => "Stored visit counts cannot be read; affected counts restart at zero.",
+            Alarm::VisitsDropped => "Some visits were not counted.",
+            Alarm::VisitsFailed => "Visits cannot be stored; links with maxVisits answer 503.",
+        }
+    }
+}
+
+/// The urgency of an [`Alarm`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Severity {
+    /// Users are affected, or data is at risk. Act now.
+    Critical,
+    /// Something is degraded. Act during working hours.
+    Warning,
+    /// Worth knowing; usually nothing to do.
+    Notice,
+}
+
+impl Severity {
+    /// Returns the severity in lower case, as the documentation and alert rules spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Severity::Critical => "critical",
+            Severity::Warning => "warning",
+            Severity::Notice => "notice",
         }
     }
 }

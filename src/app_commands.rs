@@ -50,7 +50,7 @@ fn key_domains(names: &[String], settings: &Settings) -> Result<Option<KeyDomain
     let served = domains_of(settings, settings.listen[0]);
     let wrong = |reason| {
         Exit::new(Reason::Usage, format!("--domain {reason}"))
-            .with_remedy("domains.serve names the domains; name the settings file with --config or CAROM_CONFIG")
+            .with_remedy("domains.serve lists the domains; pass the settings file with --config or CAROM_CONFIG")
     };
     KeyDomains::read(names.iter().map(String::as_str), &served).map(Some).map_err(wrong)
 }
@@ -61,8 +61,8 @@ fn existing(place: AppPlace) -> Result<std::path::PathBuf, Exit> {
     if data_dir.is_dir() {
         return Ok(data_dir);
     }
-    let what = format!("there is no data directory {}", data_dir.display());
-    Err(Exit::new(Reason::Usage, what).with_remedy("name the data directory of a node with --data-dir"))
+    let what = format!("the data directory {} does not exist", data_dir.display());
+    Err(Exit::new(Reason::Usage, what).with_remedy("pass the data directory of a node with --data-dir"))
 }
 
 fn change(data_dir: &Path, request: AppsRequest) -> Result<(), Exit> {
@@ -71,21 +71,21 @@ fn change(data_dir: &Path, request: AppsRequest) -> Result<(), Exit> {
     let done = file::update(data_dir, false, |registry| request.apply(registry, now_ms)).map(|(done, _)| done);
     match (done.map_err(|error| keys_exit(data_dir, &error))?, asked) {
         (AppsAnswer::Key { key, id, .. }, AppsRequest::Add(grant)) => {
-            say(&format!("{} has the key {id} now, with the role {}. It is shown this once:", grant.app, grant.role));
+            say(&format!("created key {id} of {} with role {}; it is shown only now:", grant.app, grant.role));
             print(&format!("{key}\n"));
         }
         (AppsAnswer::Key { key, id, follows }, AppsRequest::Rotate { app, grace, .. }) => {
             let old = follows.unwrap_or_default();
             let end = match grace {
-                Duration::ZERO => "holds no more".to_owned(),
-                grace => format!("holds until {}", dates::format(now_ms + grace.as_millis() as u64)),
+                Duration::ZERO => "is no longer valid".to_owned(),
+                grace => format!("stays valid until {}", dates::format(now_ms + grace.as_millis() as u64)),
             };
-            say(&format!("{app} has the key {id} now; {old} {end}. It is shown this once:"));
+            say(&format!("created key {id} of {app}; key {old} {end}. The new key is shown only now:"));
             print(&format!("{key}\n"));
         }
-        (AppsAnswer::Revoked(ids), _) => say(&format!("no longer valid: {}", ids.join(", "))),
+        (AppsAnswer::Revoked(ids), _) => say(&format!("revoked: {}", ids.join(", "))),
         (AppsAnswer::Refused(refusal), _) => {
-            let remedy = "`carom app list` shows the apps and their keys";
+            let remedy = "`carom app list` lists apps and keys";
             return Err(Exit::new(Reason::Usage, refusal.to_string()).with_remedy(remedy));
         }
         (AppsAnswer::Failed(why), _) => return Err(Exit::new(Reason::DataNotWritable, why)),
@@ -105,7 +105,12 @@ fn list(data_dir: &Path, as_json: bool) -> Result<(), Exit> {
         let keys: Vec<Value> = registry.entries().into_iter().map(|entry| as_value(entry, now_ms)).collect();
         print(&format!("{:#}\n", json!({ "keys": keys })));
     } else if registry.is_empty() {
-        say("there are no apps yet; `carom app add NAME` makes the first key");
+        let why = if registry.had_keys() {
+            "no keys: all have been expired or revoked for a long time"
+        } else {
+            "no apps yet"
+        };
+        say(&format!("{why}; create one with `carom app add NAME`"));
     } else {
         print(&table(&registry, now_ms));
     }

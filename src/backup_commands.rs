@@ -6,6 +6,7 @@ use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use crate::apps::registry::Registry;
 use crate::backup::frames::{FrameError, FrameReader};
 use crate::backup::manifest::{FileSum, Manifest};
 use crate::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
@@ -18,7 +19,7 @@ use crate::control::progress::{Progress, rate};
 use crate::control::restore::{RestoreError, pass_over_codes, restore as restore_store};
 use crate::dates;
 use crate::exit::{Exit, Reason};
-use crate::node::{lock, open_store, store_exit};
+use crate::node::{keys_exit, lock, open_store, store_exit};
 use crate::offline::{print, settings_of};
 use crate::stats::unix_ms;
 use crate::store::links::catalog::View;
@@ -39,8 +40,8 @@ const SYNC_EVERY: u64 = 4 * 1024 * 1024;
 pub fn backup(dir: &Path, place: AppPlace) -> Result<(), Exit> {
     let settings = settings_of(place.data_dir, place.config.as_deref())?;
     if !settings.data_dir.join("links").is_dir() {
-        let what = format!("there are no links in {}", settings.data_dir.display());
-        return Err(Exit::new(Reason::Usage, what).with_remedy("name the data directory of a node with --data-dir"));
+        let what = format!("{} contains no links", settings.data_dir.display());
+        return Err(Exit::new(Reason::Usage, what).with_remedy("pass the data directory of a node with --data-dir"));
     }
     let is_new = make_folder(dir)?;
     let made = make_backup(dir, &settings);
@@ -63,7 +64,7 @@ fn make_folder(dir: &Path) -> Result<bool, Exit> {
         Ok(mut entries) => match entries.next() {
             None => Ok(false),
             Some(_) => Err(Exit::new(Reason::Usage, format!("{} is not empty", dir.display()))
-                .with_remedy("name a folder that is empty, or that is not there yet")),
+                .with_remedy("choose a directory that is empty or does not exist")),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(refused)?;
@@ -80,7 +81,7 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
     let (counts, fingerprint) = match lock(&settings.data_dir) {
         Ok(_lock) => {
             must_be_owner(&settings.data_dir)?;
-            let (links, _) = open_store(settings)?;
+            let links = open_store(settings)?.links;
             let (input, output) = io::pipe().map_err(|error| incomplete(&error))?;
             std::thread::scope(|scope| {
                 let writing = scope.spawn(|| {
@@ -126,17 +127,15 @@ fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
     if !has_key {
         let _ = writeln!(
             io::stderr(),
-            "warning: the secret key (fingerprint {}) is not in the data directory and not in the backup: keep it as well",
+            "warning: the code secret (fingerprint {}) is outside the data directory and not in the backup; back it up as well",
             manifest.fingerprint
         );
     }
     tell(&report);
     // It is kept all the same: a backup of what can be read is better than none.
     if !report.is_good() {
-        let _ = writeln!(
-            io::stderr(),
-            "warning: {report}: the store itself is not whole; see store_damaged in the runbook"
-        );
+        let _ =
+            writeln!(io::stderr(), "warning: {report}: the store itself is damaged; see store_damaged in the runbook");
     }
     Ok(())
 }
@@ -199,7 +198,7 @@ pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
     } else {
         let what = format!("{} is neither a backup nor a data directory", dir.display());
         return Err(Exit::new(Reason::Usage, what)
-            .with_remedy("name a folder that `carom backup` has made, or the data directory of a node"));
+            .with_remedy("pass a directory written by `carom backup`, or the data directory of a node"));
     };
     tell(&report);
     if !report.is_good() {
@@ -221,16 +220,16 @@ fn tell(report: &Report) {
         let _ = writeln!(errors, "wrong: {wrong}");
     }
     for name in &report.missing {
-        let _ = writeln!(errors, "note: {name} is not there yet: the next start makes it");
+        let _ = writeln!(errors, "note: {name} does not exist yet; the next start creates it");
     }
     if report.surplus > 0 {
-        let _ = writeln!(errors, "note: {} entries of indexes are of no link; they do no harm", report.surplus);
+        let _ = writeln!(errors, "note: {} index entries belong to no link; they are harmless", report.surplus);
     }
 }
 
 fn not_good(dir: &Path, report: &Report) -> Exit {
     Exit::new(Reason::Incomplete, format!("{}: {report}", dir.display())).with_remedy(
-        "the rest is whole and can be used; what is wrong comes from the store that it was taken of: see store_damaged in the runbook",
+        "the other records are usable; the damage comes from the store that was backed up: see store_damaged in the runbook",
     )
 }
 
@@ -240,7 +239,7 @@ fn must_be_owner(data_dir: &Path) -> Result<(), Exit> {
     let me = rustix::process::geteuid();
     match owner {
         Ok(owner) if me.is_root() && owner != me.as_raw() => {
-            let what = format!("{} belongs to the user {owner}, and this is root", data_dir.display());
+            let what = format!("{} belongs to user {owner}, but this command runs as root", data_dir.display());
             Err(Exit::new(Reason::Usage, what).with_remedy("run it as that user: sudo -u carom carom ..."))
         }
         _ => Ok(()),
@@ -284,7 +283,7 @@ fn verify_data(dir: &Path, config: Option<&Path>) -> Result<Report, Exit> {
     let settings = settings_of(Some(dir.display().to_string()), config)?;
     must_be_owner(dir)?;
     let _lock = lock(&settings.data_dir)?;
-    let (links, _) = open_store(&settings)?;
+    let links = open_store(&settings)?.links;
     look(&mut OfView(links.view())).map_err(|error| store_exit(&error))
 }
 
@@ -292,11 +291,11 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
     let manifest = read_manifest(dir)?;
     let damaged = |name: &str, what: &dyn std::fmt::Display| {
         Exit::new(Reason::StoreDamaged, format!("{}: {what}", dir.join(name).display()))
-            .with_remedy("take another backup")
+            .with_remedy("use another backup")
     };
     for (name, expected) in &manifest.files {
         if ![STORE_FILE, space_key::FILE_NAME, apps_file::FILE_NAME].contains(&name.as_str()) {
-            return Err(damaged(MANIFEST_FILE, &format!("it names {name:?}, which no backup has")));
+            return Err(damaged(MANIFEST_FILE, &format!("it lists {name:?}, which is not a file of a backup")));
         }
         let path = dir.join(name);
         let found = match name == STORE_FILE {
@@ -305,11 +304,11 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
         };
         match found {
             Ok(found) if found.bytes != expected.bytes => {
-                let what = format!("it has {} bytes, and {} were written", found.bytes, expected.bytes);
+                let what = format!("it has {} bytes instead of {}", found.bytes, expected.bytes);
                 return Err(damaged(name, &what));
             }
             Ok(found) if found != *expected => {
-                return Err(damaged(name, &"it is not what was written: its checksum is another"));
+                return Err(damaged(name, &"it is damaged: its checksum does not match"));
             }
             Ok(_) => {}
             Err(error) => return Err(damaged(name, &error)),
@@ -317,7 +316,7 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
     }
     let report = look(&mut OfFile(dir)).map_err(|error| damaged(STORE_FILE, &error))?;
     if report.counts != manifest.counts {
-        return Err(damaged(STORE_FILE, &format!("it has other records than {MANIFEST_FILE} says")));
+        return Err(damaged(STORE_FILE, &format!("its records differ from {MANIFEST_FILE}")));
     }
     Ok(report)
 }
@@ -335,42 +334,44 @@ fn read_manifest(dir: &Path) -> Result<Manifest, Exit> {
     let text = fs::read(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Exit::new(
             Reason::StoreDamaged,
-            format!("{} is no whole backup: {MANIFEST_FILE} is missing, which is written last", dir.display()),
+            format!("{} is an incomplete backup: {MANIFEST_FILE}, which is written last, is missing", dir.display()),
         )
-        .with_remedy("take another backup"),
+        .with_remedy("use another backup"),
         _ => Exit::new(Reason::Usage, format!("{}: {error}", path.display())),
     })?;
     Manifest::parse(&text).map_err(|error| {
-        Exit::new(Reason::StoreDamaged, format!("{}: {error}", path.display())).with_remedy("take another backup")
+        Exit::new(Reason::StoreDamaged, format!("{}: {error}", path.display())).with_remedy("use another backup")
     })
 }
 
 /// What a restore makes in a data directory. None of it may be there before.
 const RESTORED: [&str; 5] = ["links", "links.new", "visits", apps_file::FILE_NAME, space_key::FILE_NAME];
 
-/// Makes a data directory of a backup.
+/// Makes a data directory of a backup; with `revoke_keys`, none of its API keys is valid.
 ///
 /// # Errors
 /// Why there is none; what was written then is removed. Or that some of the backup could not be read: the rest is there.
-pub fn restore(dir: &Path, place: AppPlace) -> Result<(), Exit> {
+pub fn restore(dir: &Path, revoke_keys: bool, place: AppPlace) -> Result<(), Exit> {
     let settings = settings_of(place.data_dir, place.config.as_deref())?;
     let data_dir = &settings.data_dir;
     let manifest = read_manifest(dir)?;
     if manifest.taken_ms > unix_ms() {
         let what = format!(
-            "the backup is of {}, and the clock of this machine is before that",
+            "the backup was taken at {}, which is in the future of this machine's clock",
             dates::format(manifest.taken_ms)
         );
-        return Err(Exit::new(Reason::Usage, what)
-            .with_remedy("set the clock: it tells how many codes may have been given out since the backup"));
+        return Err(Exit::new(Reason::Usage, what).with_remedy(
+            "correct the clock, from which carom derives how many codes may have been issued since the backup",
+        ));
     }
     preflight::data_dir(data_dir)?;
     let _lock = lock(data_dir)?;
     for name in RESTORED {
         if data_dir.join(name).exists() {
-            let what = format!("{} is there already: nothing was changed", data_dir.join(name).display());
-            return Err(Exit::new(Reason::Usage, what)
-                .with_remedy("name a data directory that is empty, or that is not there yet"));
+            let what = format!("{} already exists; nothing was changed", data_dir.join(name).display());
+            return Err(
+                Exit::new(Reason::Usage, what).with_remedy("choose a data directory that is empty or does not exist")
+            );
         }
     }
     // Everything is looked at first: a backup that is not what was written makes no data directory.
@@ -378,9 +379,10 @@ pub fn restore(dir: &Path, place: AppPlace) -> Result<(), Exit> {
     if report.is_disordered {
         tell(&report);
         return Err(Exit::new(Reason::StoreDamaged, format!("{}: {report}", dir.display()))
-            .with_remedy("take another backup: no store can be made of this one"));
+            .with_remedy("use another backup; this one contains no usable store"));
     }
-    let made = make_data(dir, &settings, &manifest, &report);
+    let made =
+        make_data(dir, &settings, &manifest, &report).and_then(|()| tell_of_keys(data_dir, revoke_keys, &manifest));
     if made.is_err() {
         for name in RESTORED {
             let path = data_dir.join(name);
@@ -390,6 +392,31 @@ pub fn restore(dir: &Path, place: AppPlace) -> Result<(), Exit> {
     }
     tell(&report);
     if report.is_good() { Ok(()) } else { Err(not_good(dir, &report)) }
+}
+
+/// Revokes the restored API keys where that is asked for; otherwise warns that keys revoked since the backup are valid again.
+fn tell_of_keys(data_dir: &Path, revoke_keys: bool, manifest: &Manifest) -> Result<(), Exit> {
+    if !manifest.files.contains_key(apps_file::FILE_NAME) {
+        return Ok(());
+    }
+    let now_ms = unix_ms();
+    let change = |registry: &mut Registry| match revoke_keys {
+        true => registry.revoke_all(now_ms),
+        false => registry.valid(now_ms),
+    };
+    let changed = apps_file::update(data_dir, false, change).map_err(|error| keys_exit(data_dir, &error))?;
+    let text = match (revoke_keys, changed.0) {
+        (_, 0) => return Ok(()),
+        (true, count) => {
+            format!("revoked all {count} valid API keys of the backup; create new ones with `carom app add`")
+        }
+        (false, count) => format!(
+            "warning: {count} API keys are valid as of the backup, including keys revoked after {}; see `carom app list` and `carom app revoke`, or restore with --revoke-keys",
+            dates::format(manifest.taken_ms)
+        ),
+    };
+    let _ = writeln!(io::stderr(), "{text}");
+    Ok(())
 }
 
 fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Report) -> Result<(), Exit> {
@@ -432,11 +459,11 @@ fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Repo
         time.as_secs_f64(),
         rate(counts.total(), time),
     ));
-    let _ = writeln!(errors, "codes that may have been given out since then are passed over: {raised} of each length");
+    let _ = writeln!(errors, "skipped codes that may have been issued since then: {raised} of each length");
     if !manifest.files.contains_key(space_key::FILE_NAME) {
         let _ = writeln!(
             errors,
-            "next: put the secret key with the fingerprint {} to {} (mode 0600), or name it with space_key_file",
+            "next: copy the code secret with the fingerprint {} to {} (mode 0600), or set space_key_file",
             manifest.fingerprint,
             data_dir.join(space_key::FILE_NAME).display()
         );
@@ -473,8 +500,8 @@ fn incomplete(what: &dyn std::fmt::Display) -> Exit {
 }
 
 fn no_answer(data_dir: &Path, error: &io::Error) -> Exit {
-    let what = format!("the process that uses {} does not answer: {error}", data_dir.display());
+    let what = format!("the process that uses {} does not respond: {error}", data_dir.display());
     Exit::new(Reason::DataInUse, what).with_remedy(
-        "run this as the user that the node runs as; a node that has just been started answers in a moment, and one of an earlier version must be stopped for a backup",
+        "run this command as the user of the node; if the node is starting, try again in a moment; stop a node of an earlier version first",
     )
 }

@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::apps::{AppName, Role};
-use crate::config::{Flags, help};
+use crate::apps::{APP_NAME_LEN_MAX, AppName, Role};
+use crate::config::Flags;
 use crate::dates;
 use crate::limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use crate::stats::unix_ms;
 
+mod texts;
+
 /// A URL shortener and redirect appliance.
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]
-#[command(name = "carom", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "carom", version, arg_required_else_help = true, after_help = texts::MORE, after_long_help = texts::EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -29,181 +31,226 @@ pub struct Cli {
 pub enum Command {
     /// Serve redirects and the REST API until SIGTERM or SIGINT.
     Serve(ServeArgs),
-    /// Check the settings and print those that hold, each with its source.
-    #[command(name = "check-config", after_help = environment())]
+    /// Check the settings and print the effective ones, each with its source.
+    #[command(name = "check-config", after_help = texts::settings_hint(), after_long_help = texts::settings())]
     CheckConfig {
-        /// The settings file; without it, flags and environment are all there is.
+        /// Settings file. Without it, only the environment is checked.
         file: Option<PathBuf>,
     },
-    /// Read links into a data directory that no server uses, one JSON object a line.
-    #[command(after_help = NDJSON)]
+    /// Import links into the data directory of a stopped node: one JSON object per line.
+    #[command(after_help = texts::HINT, after_long_help = texts::NDJSON)]
     Import {
-        /// The data directory; made if it does not exist.
+        /// Data directory; created if it does not exist.
         #[arg(long, value_name = "DIR")]
         data_dir: String,
-        /// The settings file of the node, which names its base URL and domains [default: CAROM_CONFIG]
+        /// Settings file of the node, with its base URL and domains [default: CAROM_CONFIG]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// The file to read; `-` is standard input.
+        /// File to read; - reads standard input.
         #[arg(value_name = "FILE")]
         file: Source,
     },
-    /// Write every link of a data directory that no server uses, one JSON object a line.
-    #[command(after_help = NDJSON)]
+    /// Export all links from the data directory of a stopped node: one JSON object per line.
+    #[command(after_help = texts::HINT, after_long_help = texts::NDJSON)]
     Export {
         /// The data directory.
         #[arg(long, value_name = "DIR")]
         data_dir: String,
-        /// The file to write; without it, or as `-`, standard output.
+        /// File to write; - writes to standard output.
         #[arg(value_name = "FILE", default_value = "-")]
         file: Source,
     },
-    /// Show how a node is, again each second.
+    /// Show the status of a node: live in a terminal, once otherwise.
     Status(StatusArgs),
-    /// Copy everything of a data directory to a folder, consistently, while its node runs or not.
-    #[command(after_help = BACKUP)]
+    /// Show the status of a node, refreshed every second.
+    Top(TopArgs),
+    /// Check that a node is alive, or ready with --ready. The exit code is 0 or 1.
+    Health(HealthArgs),
+    /// Back up a data directory, of a running or a stopped node.
+    #[command(after_help = texts::HINT, after_long_help = texts::BACKUP)]
     Backup {
-        /// The folder to write; made if it does not exist, otherwise empty.
+        /// Directory for the backup: empty, or created if it does not exist.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
-        /// Which data directory.
+        /// The data directory.
         #[command(flatten)]
         place: AppPlace,
     },
-    /// Look at every record of a backup, or of a data directory that no server uses.
+    /// Check every record of a backup, or of the data directory of a stopped node.
     Verify {
-        /// A folder that `carom backup` has made, or a data directory.
+        /// Directory written by `carom backup`, or a data directory.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
-        /// The settings file of the node, which says where the secret key of a data directory is [default: CAROM_CONFIG]
+        /// Settings file of the node, if it sets space_key_file [default: CAROM_CONFIG]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Make a data directory of a backup.
-    #[command(after_help = RESTORE)]
+    /// Restore a backup to a data directory.
+    #[command(after_help = texts::HINT, after_long_help = texts::RESTORE)]
     Restore {
-        /// The folder that `carom backup` has made.
+        /// Directory written by `carom backup`.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
-        /// Which data directory: an empty one, or one that is not there yet.
+        /// Revoke all API keys of the backup, because some may have been revoked after it was taken.
+        #[arg(long)]
+        revoke_keys: bool,
+        /// The data directory: empty, or created if it does not exist.
         #[command(flatten)]
         place: AppPlace,
     },
-    /// Manage the callers of the API and their keys.
-    #[command(subcommand, after_help = APPS)]
+    /// Manage apps and their API keys.
+    #[command(subcommand, after_help = texts::HINT, after_long_help = texts::APPS)]
     App(AppCommand),
-    /// Make or recognise the secret key that short codes are made with.
+    /// Create or identify the code secret, from which short codes are generated.
     #[command(subcommand)]
     Key(KeyCommand),
 }
 
 /// Flags of `carom serve`. Each is a key of the settings file and an environment variable too.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
-#[command(after_help = environment())]
+#[command(after_help = texts::settings_hint(), after_long_help = texts::settings())]
 pub struct ServeArgs {
-    /// The settings file, in TOML.
+    /// Settings file, in TOML [default: CAROM_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where the links and the secret key are kept; made on first start [default: ./carom-data]
+    /// Directory for links, code secret and all other data; created on first start [default: ./carom-data]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<String>,
-    /// Where to serve redirects and the REST API; may be repeated [default: 127.0.0.1:8080]
+    /// Public listener: redirects, pages and the REST API; repeat it for several [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
-    /// Where to serve health and status; not for the public [default: 127.0.0.1:8081]
+    /// Admin listener: console, metrics, status, keys; never expose it publicly [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     pub admin_listen: Option<String>,
-    /// A count of cores, or the CPUs to run on, as 0,2,4-7 (one CPU: 3-3) [default: all]
+    /// Number of cores, or the CPUs to run them on, such as 0,2,4-7 (one CPU: 3-3) [default: all]
     #[arg(long, value_name = "N|LIST")]
     pub cores: Option<String>,
-    /// The Redis, or some servers of the Redis Cluster, that all nodes of a fleet share [default: none]
+    /// Redis, or some servers of a Redis Cluster, shared by all nodes of a fleet [default: none]
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
-    /// What short URLs start with [default: http:// and the first listen address]
+    /// Start of short URLs, and the default domain [default: http:// and the first listen address]
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
-    /// Let listeners be reachable from other machines, although anybody there may create, change and delete links
+    /// Allow listeners that other machines can reach while no API key exists: anyone can then change links
     #[arg(long)]
     pub open: bool,
 }
 
-/// Which node to ask, and how to show what it says.
+/// Options of `carom status`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct StatusArgs {
-    /// Where its admin listener is [default: admin_listen of the settings]
-    #[arg(long, value_name = "ADDR")]
-    pub admin: Option<String>,
-    /// The settings file of the node [default: CAROM_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// A file with a key of the role admin, where one is asked for.
-    #[arg(long, value_name = "FILE")]
-    pub key_file: Option<PathBuf>,
-    /// Once, and not again each second.
+    /// Which node to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// Show the status once, in a terminal too.
     #[arg(long)]
     pub once: bool,
-    /// As JSON, one line for each look.
+    /// JSON output.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `carom top`.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct TopArgs {
+    /// Which node to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// JSON output, one line per refresh.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `carom health`.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct HealthArgs {
+    /// Ask /readyz, which fails while the node starts or drains, instead of /healthz.
+    #[arg(long)]
+    pub ready: bool,
+    /// Which node to ask.
+    #[command(flatten)]
+    pub place: AdminPlace,
+}
+
+/// A node to ask for its status, and the key to show it.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct NodeArgs {
+    /// Which node to ask.
+    #[command(flatten)]
+    pub place: AdminPlace,
+    /// File with an admin key, if the listener requires one.
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+}
+
+/// The admin listener of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct AdminPlace {
+    /// Admin listener of the node, as ADDRESS:PORT or a URL [default: admin_listen of the settings]
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<String>,
+    /// Settings file of the node [default: CAROM_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// What to do with apps and their keys.
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
 pub enum AppCommand {
-    /// Make an API key for an app; the app is new, or has one already. The key is printed this once.
+    /// Create an API key for a new or existing app. The key is printed once.
     Add {
-        /// What the app is called: a-z, 0-9, and . _ - after the first
+        /// Name of the app: a-z, 0-9, and . _ - after the first character
         #[arg(value_name = "NAME", value_parser = app_name)]
         app: AppName,
-        /// What the key allows: read, write-own, write-all or admin
+        /// Role of the key: read, write-own, write-all or admin
         #[arg(long, value_name = "ROLE", default_value = "write-own", value_parser = role)]
         role: Role,
-        /// When the key ends, such as 2030-01-31 [default: never]
+        /// Expiry date of the key, such as 2030-01-31 [default: never]
         #[arg(long, value_name = "DATE", value_parser = end)]
         expires: Option<u64>,
-        /// Links that the app may make a second on each node [default: limits.creates_per_second]
+        /// Links that the app may create per second on each node [default: limits.creates_per_second]
         #[arg(long, value_name = "N", value_parser = rate)]
         creates_per_second: Option<NonZeroU32>,
-        /// A domain whose links the key reaches, as in domains.serve, or DEFAULT; may be given several times [default: all]
+        /// A domain that the key is limited to, as in domains.serve, or DEFAULT; repeat it for several [default: all]
         #[arg(long = "domain", value_name = "HOST")]
         domains: Vec<String>,
-        /// Which data directory.
+        /// The data directory.
         #[command(flatten)]
         place: AppPlace,
     },
-    /// Show all apps and their keys.
+    /// List all apps and their keys.
     List {
-        /// As JSON.
+        /// JSON output.
         #[arg(long)]
         json: bool,
-        /// Which data directory.
+        /// The data directory.
         #[command(flatten)]
         place: AppPlace,
     },
-    /// End all keys of an app, or one of them, for good.
+    /// Revoke all keys of an app, or one of them. This cannot be undone.
     Revoke {
-        /// Which app.
+        /// Name of the app.
         #[arg(value_name = "NAME", value_parser = app_name)]
         app: AppName,
-        /// Which of its keys, as `carom app list` calls it [default: all]
+        /// ID of the key, as shown by `carom app list` [default: all keys]
         #[arg(long, value_name = "KEY")]
         key: Option<String>,
-        /// Which data directory.
+        /// The data directory.
         #[command(flatten)]
         place: AppPlace,
     },
-    /// Make a key that follows another one, which ends.
+    /// Create a key that replaces another one.
     Rotate {
-        /// Which app.
+        /// Name of the app.
         #[arg(value_name = "NAME", value_parser = app_name)]
         app: AppName,
-        /// Which of its keys, as `carom app list` calls it [default: the only one]
+        /// ID of the key, as shown by `carom app list` [default: the only key]
         #[arg(long, value_name = "KEY")]
         key: Option<String>,
-        /// How long the old one still holds, such as 0, 30m, 24h or 7d
+        /// How long the old key stays valid, such as 0, 30m, 24h or 7d
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = grace)]
         grace: Duration,
-        /// Which data directory.
+        /// The data directory.
         #[command(flatten)]
         place: AppPlace,
     },
@@ -212,10 +259,10 @@ pub enum AppCommand {
 /// Where a node keeps everything.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct AppPlace {
-    /// The data directory of the node [default: CAROM_DATA_DIR, or ./carom-data]
+    /// Data directory of the node [default: CAROM_DATA_DIR, or ./carom-data]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<String>,
-    /// The settings file of the node, which names its data directory and domains [default: CAROM_CONFIG]
+    /// Settings file of the node, with its data directory and domains [default: CAROM_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -223,9 +270,9 @@ pub struct AppPlace {
 /// What to do with secret keys.
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Print a new random key.
+    /// Print a new random code secret.
     New,
-    /// Print the fingerprint of a key, which tells keys apart without giving them away.
+    /// Print the fingerprint of a code secret, which identifies it without revealing it.
     ShowFingerprint(KeyPlace),
 }
 
@@ -233,10 +280,10 @@ pub enum KeyCommand {
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct KeyPlace {
-    /// The data directory that holds the key.
+    /// Data directory with the code secret.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// The file that holds the key.
+    /// File with the code secret.
     #[arg(long, value_name = "FILE")]
     pub space_key_file: Option<PathBuf>,
 }
@@ -281,67 +328,15 @@ impl KeyPlace {
     }
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  carom serve                            a first try: on 127.0.0.1:8080, data in ./carom-data
-  carom serve --config /etc/carom.toml   with settings from a file
-  carom check-config /etc/carom.toml     are they right, and what holds in the end?
-  carom import --data-dir /var/lib/carom links.ndjson
-  carom export --data-dir /var/lib/carom | gzip > links.ndjson.gz
-  carom status                           how the node on this machine is
-  carom backup /backups/today            a consistent copy of a running node; `verify` and `restore` read it
-  carom app add shop                     a key for a caller of the API
-  (umask 077; carom key new > space.key) a key that several data directories can share
-
-A first link:
-  curl -H 'Content-Type: application/json' -d '{\"longUrl\": \"https://example.org/\"}' \\
-    http://127.0.0.1:8080/rest/v3/short-urls
-
-`carom serve --help` lists the settings. Exit codes are numbered by reason; the README has the list.";
-
-const APPS: &str = "\
-A node that runs on the data directory takes up each change within a second; in a fleet, all nodes do. As soon as there is a
-key, the API asks for one:
-  curl -H \"X-Api-Key: $KEY\" https://s.example/rest/v3/short-urls
-
-Roles, each with what the one before it allows:
-  read       reads the app's own links
-  write-own  makes links, changes and deletes the app's own
-  write-all  reads, changes and deletes the links of all apps
-  admin      manages apps and keys over the admin listener";
-
-const BACKUP: &str = "\
-The backup shows one moment, and no write waits for it: every link that was acknowledged before it began is in it. Run it as
-the user of the node, which it asks through control.sock in the data directory:
-  sudo -u carom carom backup /backups/$(date +%F) --data-dir /var/lib/carom
-
-It holds the links with all that is known of them, their visits but for the last minutes, the API keys, and the secret key: keep it as
-safe as the data directory.";
-
-const RESTORE: &str = "\
-A backup that is not what was written is refused, and nothing is made of it. A restored node passes over the codes that the old one
-may have given out after the backup, so that no code leads to two places.";
-
-const NDJSON: &str = "\
-A line:
-  {\"shortCode\":\"abc1234\",\"longUrl\":\"https://example.org/\",\"dateCreated\":\"2026-01-31T12:00:00Z\",\"validUntil\":null}
-
-The summary goes to standard error. Exit code 0 means that every line was taken; 1 that some were left out.
-CAROM_SPACE_KEY and CAROM_SPACE_KEY_FILE say where the secret key is, if not in the data directory.";
-
-/// The settings for the help text, from the one registry.
-fn environment() -> String {
-    format!("Environment (a flag wins over it, and it wins over the settings file):\n{}", help::environment_help())
-}
-
 /// Reads the name of an app, for the command line.
 fn app_name(text: &str) -> Result<AppName, String> {
-    AppName::parse(text).map_err(|error| error.to_string())
+    AppName::parse(text)
+        .map_err(|_| format!("expected 1 to {APP_NAME_LEN_MAX} characters of a-z and 0-9, and . _ - after the first"))
 }
 
 /// Reads a role, for the command line.
 fn role(text: &str) -> Result<Role, String> {
-    Role::parse(text).ok_or_else(|| format!("is no role; choose among {}", Role::names()))
+    Role::parse(text).ok_or_else(|| format!("expected one of {}", Role::names()))
 }
 
 /// Reads when a key ends, for the command line: a date, in milliseconds since 1970 UTC.
@@ -349,7 +344,7 @@ fn end(text: &str) -> Result<u64, String> {
     let is_day = text.len() == 10;
     let ms = dates::parse(&if is_day { format!("{text}T00:00:00Z") } else { text.to_owned() });
     match ms.map_err(|error| error.to_string())? {
-        ms if ms <= unix_ms() => Err("is over already".to_owned()),
+        ms if ms <= unix_ms() => Err("the date has already passed".to_owned()),
         ms => Ok(ms),
     }
 }
@@ -358,7 +353,7 @@ fn end(text: &str) -> Result<u64, String> {
 fn rate(text: &str) -> Result<NonZeroU32, String> {
     let most = APP_CREATES_MAX;
     let number = text.parse::<NonZeroU32>().ok().filter(|number| number.get() <= most);
-    number.ok_or_else(|| format!("must be a whole number from 1 to {most}"))
+    number.ok_or_else(|| format!("expected a whole number from 1 to {most}"))
 }
 
 /// Reads how long an old key still holds, for the command line: such as `0`, `30m`, `24h` or `7d`.
@@ -376,7 +371,7 @@ fn grace(text: &str) -> Result<Duration, String> {
     };
     let time = number.parse::<u32>().ok().map(|number| Duration::from_secs(u64::from(number) * seconds));
     time.filter(|time| *time <= KEY_GRACE_MAX)
-        .ok_or_else(|| "must be a time of at most a year such as 0, 30m, 24h or 7d".to_owned())
+        .ok_or_else(|| "expected a time of at most a year, such as 0, 30m, 24h or 7d".to_owned())
 }
 
 #[cfg(test)]
@@ -433,6 +428,33 @@ mod tests {
         for setting in SETTINGS.iter().filter(|setting| setting.flag.is_some()) {
             let default = setting.default.unwrap_or_default();
             assert!(default == "false" || help.contains(&format!("[default: {default}")), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn the_short_help_fits_a_screen_and_points_to_the_long_one() {
+        let mut waiting = vec![Cli::command()];
+        while let Some(mut command) = waiting.pop() {
+            waiting.extend(command.get_subcommands().cloned());
+            let (short, long) = (command.render_help().to_string(), command.render_long_help().to_string());
+            let name = command.get_name();
+            assert!(short.lines().count() <= 40, "{name} -h has too many lines:\n{short}");
+            let has_more = command.get_after_long_help().is_some();
+            assert!(
+                !has_more || short.trim_end().lines().last().is_some_and(|line| line.contains("--help")),
+                "{short}"
+            );
+            assert!(!short.contains("CAROM_LINKS_") && (!has_more || long.len() > short.len()), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_admin_listener_is_described_with_all_that_it_serves() {
+        let setting = SETTINGS.iter().find(|setting| setting.name == "admin_listen").unwrap();
+        let mut command = Cli::command();
+        let help = command.find_subcommand_mut("serve").unwrap().render_help().to_string();
+        for part in ["console", "metrics", "status", "key", "ever expose it publicly"] {
+            assert!(setting.doc.contains(part) && help.contains(part), "{part}");
         }
     }
 

@@ -5,7 +5,9 @@
 //! and maps, the loop nothing of routes and JSON.
 
 mod gather;
+mod jobs;
 mod lending;
+mod long;
 mod told;
 
 use std::cell::{Cell, Ref, RefCell};
@@ -14,7 +16,6 @@ use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::TrySendError;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -23,17 +24,21 @@ use carom_shards::{Code, CoreId, Policy};
 
 pub use self::gather::Gathered;
 use self::gather::Gathers;
+use self::long::LongRequests;
+pub use self::long::{LongKind, LongRequest, TooMany};
 pub use self::told::Tellers;
 use crate::apps::registry::Keyring;
 use crate::apps::usage::App;
 use crate::domains::Domains;
 use crate::guard::Guard;
 use crate::hosts::{Hosts, host_of};
-use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX, LONG_REQUESTS_MAX};
+use crate::idempotency::{PendingCreate, PendingCreates};
+use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
+use crate::link::{Link, Origin};
 use crate::listing::{Filter, ListAnswer, ListRequest};
 use crate::mail::{
-    AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, ListQueues, LookUpQueue, Page, PageQueue,
-    PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
+    AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, JobQueues, ListQueues, LookUpQueue, Made, Page,
+    PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
 use crate::pages::Pages;
 use crate::stats::{CoreStats, LatencySummary, NodeStats};
@@ -58,6 +63,8 @@ pub enum Looked {
     Damaged,
     /// Nobody could say in time.
     Unavailable,
+    /// Missing here, and the fleet gave no answer on whether another node has it.
+    Unconfirmed,
 }
 
 /// An answer that a task waits for.
@@ -68,6 +75,7 @@ enum Reply {
     Latency(Box<LatencySummary>),
     Lent(Vec<Code>),
     Page(Page),
+    Made(Made),
 }
 
 #[derive(Debug)]
@@ -104,6 +112,8 @@ pub struct Counters {
     pub page_reader: PageQueue,
     /// Who makes lists.
     pub lists: ListQueues,
+    /// Who does what is too long for a core.
+    pub jobs: JobQueues,
     /// Who looks up codes that a core does not know; nobody where a node is alone.
     pub look_ups: Option<LookUpQueue>,
     /// Who keeps the API keys.
@@ -116,6 +126,8 @@ pub struct Counters {
     pub fetches: Option<LookUpQueue>,
     /// The mailboxes of all cores.
     pub post: Post,
+    /// Creates under way that have an idempotency key.
+    pub pending_creates: PendingCreates,
     /// What each core counts.
     pub cores: Arc<[Arc<CoreStats>]>,
     /// What the node counts.
@@ -160,39 +172,16 @@ impl Place<'_> {
     }
 }
 
-/// A request under way that makes or tells many links. It ends when it is dropped.
-#[derive(Debug)]
-pub struct LongRequest {
-    desk: Rc<Desk>,
-    /// Of a waiter whose time is over, so that it is woken every second.
-    token: u64,
-}
-
-impl LongRequest {
-    /// Whether it is to end because the node does. Whoever is told that it is not is woken within a second or so to ask again.
-    pub fn must_end(&self, context: &mut Context<'_>) -> bool {
-        if let Some(waiter) = self.desk.waiters.borrow_mut().get_mut(&self.token) {
-            waiter.waker = Some(context.waker().clone());
-        }
-        self.desk.counters.node.draining.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for LongRequest {
-    fn drop(&mut self) {
-        self.desk.waiters.borrow_mut().remove(&self.token);
-        self.desk.long_requests.set(self.desk.long_requests.get() - 1);
-    }
-}
-
 /// The desk of one core.
 pub struct Desk {
     me: CoreId,
     counters: Counters,
     waiters: RefCell<HashMap<u64, Waiter>>,
     gathers: RefCell<Gathers>,
-    /// Requests under way that make or tell many links.
-    long_requests: Cell<usize>,
+    /// Creates with an idempotency key that the store has not answered, by token.
+    pending_creates: RefCell<HashMap<u64, Rc<PendingCreate>>>,
+    /// Exports and bulk requests under way.
+    long_requests: RefCell<LongRequests>,
     next_token: Cell<u64>,
     /// Look-ups that the loop has not started yet.
     look_ups: RefCell<VecDeque<(u64, Code)>>,
@@ -229,12 +218,26 @@ impl std::fmt::Debug for Desk {
     }
 }
 
+/// Told to clients whose change would have to be remembered until all links are loaded, beside too many others.
+const LOADING: &str = "too many links were deleted while the node loads its links; try again when it is ready";
+
 /// Why a queue did not take a request.
 fn refusal<T>(error: &TrySendError<T>) -> &'static str {
     match error {
-        TrySendError::Full(_) => "too many requests wait for the disk",
+        TrySendError::Full(_) => "too many requests are waiting for the disk",
         TrySendError::Disconnected(_) => "the node is shutting down",
     }
+}
+
+/// The code of a link, if it came from the segment of a core and may go to another link should this one not be made.
+fn fresh_code_of(link: &Link) -> Option<Code> {
+    (link.origin == Origin::Issued && !link.is_private()).then(|| link.code.within(None))
+}
+
+/// The answer to a request that was sent and not answered in time: a write may yet be carried out.
+fn late(is_read: bool) -> StoreAnswer {
+    let reason = "the store did not answer in time";
+    if is_read { StoreAnswer::Refused(reason) } else { StoreAnswer::Unconfirmed(reason) }
 }
 
 impl Desk {
@@ -250,7 +253,8 @@ impl Desk {
             keys: RefCell::default(),
             waiters: RefCell::default(),
             gathers: RefCell::default(),
-            long_requests: Cell::new(0),
+            pending_creates: RefCell::default(),
+            long_requests: RefCell::default(),
             next_token: Cell::new(0),
             look_ups: RefCell::default(),
             look_up_times: RefCell::default(),
@@ -291,13 +295,28 @@ impl Desk {
 
     /// Makes a change in the store and waits until it is durable and visible, or reads a record.
     pub async fn store(&self, request: impl FnOnce(Ticket) -> StoreRequest) -> StoreAnswer {
+        self.store_pending(None, request).await
+    }
+
+    /// Makes a change like [`Desk::store`]. `pending` is kept until the store has answered, also where nobody waits for that any
+    /// more.
+    pub async fn store_pending(
+        &self,
+        pending: Option<&Rc<PendingCreate>>,
+        request: impl FnOnce(Ticket) -> StoreRequest,
+    ) -> StoreAnswer {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
-        if let Err(reason) = self.send(request(Ticket { core: self.me, token: place.token })) {
+        let request = request(Ticket { core: self.me, token: place.token });
+        let is_read = request.is_read();
+        if let Err(reason) = self.send(request) {
             return StoreAnswer::Refused(reason);
+        }
+        if let Some(pending) = pending {
+            self.pending_creates.borrow_mut().insert(place.token, Rc::clone(pending));
         }
         match place.reply().await {
             Some(Reply::Store(answer)) => answer,
-            _ => StoreAnswer::Refused("the store did not answer in time"),
+            _ => late(is_read),
         }
     }
 
@@ -372,6 +391,11 @@ impl Desk {
         self.expect_reply_within(time).reply().await;
     }
 
+    /// Gives back the code that a create has brought in vain: it came to nothing before anyone heard of that code.
+    pub fn give_back_unused(&self, link: &Link, answer: &StoreAnswer) {
+        self.spare_codes.borrow_mut().extend(fresh_code_of(link).filter(|_| answer.frees_code()));
+    }
+
     /// Gives back a code that nobody has heard of.
     pub fn give_code_back(&self, code: Code) {
         self.spare_codes.borrow_mut().push(code);
@@ -386,15 +410,6 @@ impl Desk {
             Some(Reply::Page(page)) => Some(page),
             _ => None,
         }
-    }
-
-    /// Begins a request that makes or tells many links; `None` when there are enough of them.
-    pub fn begin_long(self: &Rc<Desk>) -> Option<LongRequest> {
-        let others = self.long_requests.get();
-        (others < LONG_REQUESTS_MAX).then(|| {
-            self.long_requests.set(others + 1);
-            LongRequest { desk: Rc::clone(self), token: self.expect_reply_within(Duration::ZERO).keep() }
-        })
     }
 
     /// Asks every core but the admin's for its latency quantiles; `None` for one that does not answer in time.
@@ -475,7 +490,7 @@ impl Desk {
         match looked {
             Some(Looked::Link { target, .. }) if !self.blocks(target) => stats.redirects.add(1),
             Some(Looked::Link { .. } | Looked::Missing | Looked::Early | Looked::Gone) => stats.misses.add(1),
-            Some(Looked::Damaged | Looked::Unavailable) | None => stats.unavailable.add(1),
+            Some(Looked::Damaged | Looked::Unavailable | Looked::Unconfirmed) | None => stats.unavailable.add(1),
         }
     }
 
@@ -543,6 +558,7 @@ impl Desk {
             let spare = self.gathers.borrow_mut().bring(token, answer);
             self.spare_codes.borrow_mut().extend(spare);
         } else {
+            self.pending_creates.borrow_mut().remove(&token);
             self.bring(token, Reply::Store(answer));
         }
     }

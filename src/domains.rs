@@ -28,7 +28,7 @@ pub struct DomainNameError;
 
 impl fmt::Display for DomainNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("is no domain: write a host such as go.example, without scheme, port and path")
+        f.write_str("is not a domain; write a host such as go.example, without scheme, port and path")
     }
 }
 

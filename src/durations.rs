@@ -78,6 +78,7 @@ impl Spread {
 pub struct DurationStats {
     counts: [Counter; BOUNDED + 1],
     nanos: Counter,
+    longest_nanos: Counter,
 }
 
 impl DurationStats {
@@ -85,6 +86,12 @@ impl DurationStats {
     pub fn record(&self, time: Duration) {
         self.counts[bucket(time)].add(1);
         self.nanos.add(time.as_nanos() as u64);
+        self.longest_nanos.set(self.longest_nanos.get().max(time.as_nanos() as u64));
+    }
+
+    /// The longest one since the start; zero if there are none.
+    pub fn longest(&self) -> Duration {
+        Duration::from_nanos(self.longest_nanos.get())
     }
 
     /// What was counted.
@@ -114,7 +121,7 @@ mod tests {
             stats.record(*time);
             spread.add(*time, 1);
         }
-        assert_eq!(stats.spread(), spread);
+        assert_eq!((stats.spread(), stats.longest()), (spread, BOUNDS[13] + nano));
         assert_eq!((spread.count(), spread.sum()), (all.len() as u64, all.iter().sum()));
         let expected: Vec<u64> =
             BOUNDS.iter().map(|bound| all.iter().filter(|time| *time <= bound).count() as u64).collect();

@@ -73,25 +73,26 @@ impl Reason {
     /// What the number means, as a phrase without a full stop.
     pub const fn meaning(self) -> &'static str {
         match self {
-            Reason::Done => "all is well: the command did its work, or the server drained and stopped",
-            Reason::Incomplete => "an import or export left lines out, or something unexpected failed",
-            Reason::Usage => "wrong arguments or settings",
-            Reason::RingForbidden => "io_uring is switched off, forbidden, or not in this kernel",
-            Reason::KernelTooOld => "the kernel is too old: Linux 6.1 or newer is needed",
-            Reason::LockedMemory => "too little locked memory is allowed",
-            Reason::OpenFiles => "too few open files are allowed",
+            Reason::Done => "success: the command did its work, or the server drained and stopped",
+            Reason::Incomplete => {
+                "some lines or records were left out, a health check failed, or an unexpected error occurred"
+            }
+            Reason::Usage => "invalid arguments or settings",
+            Reason::RingForbidden => "io_uring is disabled, forbidden or missing in this kernel",
+            Reason::KernelTooOld => "the kernel is too old: carom requires Linux 6.1 or newer",
+            Reason::LockedMemory => "the limit on locked memory is too low",
+            Reason::OpenFiles => "the limit on open files is too low",
             Reason::Address => "a listen address is in use or does not belong to this machine",
             Reason::DataInUse => "another process uses the data directory",
-            Reason::DataNotWritable => "the data directory cannot be made or written",
+            Reason::DataNotWritable => "the data directory cannot be created or written",
             Reason::DiskFull => "the disk of the data directory is full",
-            Reason::StoreDamaged => "the stored links are damaged, or were written by a newer version",
+            Reason::StoreDamaged => "the stored links are damaged, or a newer version wrote them",
             Reason::SpaceKey => {
-                "the secret key of the code space is missing, malformed, readable by others, or not the one that the data \
-                 was made with"
+                "the code secret is missing, malformed, readable by others, or not the one that the data was created with"
             }
-            Reason::PublicWithoutOpen => "a listener is reachable from other machines, and that was not asked for",
-            Reason::ThreadEnded => "a core or control thread ended by itself",
-            Reason::Certificate => "a certificate or its key cannot be read, or the two do not fit each other",
+            Reason::PublicWithoutOpen => "a listener is reachable from other machines while no API key exists",
+            Reason::ThreadEnded => "a core or control thread ended unexpectedly",
+            Reason::Certificate => "a certificate or its key cannot be read, or the two do not match",
         }
     }
 
@@ -99,33 +100,35 @@ impl Reason {
     pub const fn remedy(self) -> &'static str {
         match self {
             Reason::Done => "nothing",
-            Reason::Incomplete => {
-                "read the lines on standard error; each names the input line and what is wrong with it"
-            }
-            Reason::Usage => "correct what the message names; `carom check-config FILE` shows every mistake at once",
+            Reason::Incomplete => "read the messages on standard error; each names its line or record and the reason",
+            Reason::Usage => "correct the argument or setting; `carom check-config FILE` reports all mistakes at once",
             Reason::RingForbidden => {
                 "set `sysctl kernel.io_uring_disabled=0`, or allow the `io_uring_*` system calls in the container's \
                  seccomp profile"
             }
-            Reason::KernelTooOld => "start a kernel of version 6.1 or newer",
+            Reason::KernelTooOld => "boot Linux 6.1 or newer",
             Reason::LockedMemory => "raise `LimitMEMLOCK=` in the unit file, or `ulimit -l` in the shell",
             Reason::OpenFiles => "raise `LimitNOFILE=` in the unit file, or `ulimit -n` in the shell",
-            Reason::Address => "stop the program that holds the address (`ss -ltnp` names it), or choose another",
+            Reason::Address => {
+                "stop the program that uses the address (`ss -ltnp` names it), or choose another address"
+            }
             Reason::DataInUse => "stop the other process, or choose another `data_dir`",
             Reason::DataNotWritable => {
-                "give the directory to the user that runs carom (`chown`), or choose another `data_dir`"
+                "make the user that runs carom the owner of the directory (`chown`), or choose another `data_dir`"
             }
             Reason::DiskFull => "free space on that disk, or move the data directory to a larger one",
-            Reason::StoreDamaged => "restore the newest backup, or start the version that wrote the data",
-            Reason::SpaceKey => "put the original key back with mode 0600; it is in every backup of the data directory",
+            Reason::StoreDamaged => "restore the newest backup, or run the version that wrote the data",
+            Reason::SpaceKey => {
+                "restore the original code secret with mode 0600; every backup of the data directory contains it"
+            }
             Reason::PublicWithoutOpen => {
-                "make an API key with `carom app add NAME`, listen on a loopback address, or add `--open` if everybody may create links"
+                "create an API key with `carom app add NAME`, listen on a loopback address, or add `--open` if anyone may create links"
             }
             Reason::ThreadEnded => {
-                "start again (a service manager does so by itself), and report the last lines of the log"
+                "restart carom (a service manager does so by itself), and report the last lines of the log"
             }
             Reason::Certificate => {
-                "write the certificate with its chain to the file of `tls.cert` and its key, unencrypted, to that of `tls.key`"
+                "write the certificate with its chain to the file of `tls.cert`, and its unencrypted key to the file of `tls.key`"
             }
         }
     }
@@ -175,7 +178,7 @@ impl From<Reason> for ExitCode {
     }
 }
 
-/// The table of all exit codes, for the README.
+/// The table of all exit codes, for the reference page.
 pub fn markdown_table() -> String {
     let mut table = String::from("| code | meaning | what to do |\n|---|---|---|\n");
     for reason in Reason::ALL {

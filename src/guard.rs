@@ -45,6 +45,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether the address is one of loopback or of a private network.
+    pub fn is_private(self) -> bool {
+        self.is_private
+    }
+
     /// A number that hardly any other address has.
     pub fn hash(self) -> u64 {
         self.hash

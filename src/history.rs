@@ -68,6 +68,17 @@ impl Edit {
         })
     }
 
+    /// Who has made the change.
+    pub fn author(&self) -> Author {
+        let text = |name: &str| self.0.get(name).and_then(Value::as_str);
+        let way = [Way::Api, Way::Admin, Way::Fleet].into_iter().find(|way| text("through") == Some(way.name()));
+        Author {
+            app: text("app").and_then(|name| AppName::parse(name).ok()),
+            key: text("keyId").map(str::to_owned),
+            way: way.unwrap_or_default(),
+        }
+    }
+
     /// Its stored form.
     pub fn encode(&self) -> Vec<u8> {
         self.0.to_string().into_bytes()

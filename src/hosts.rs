@@ -34,9 +34,9 @@ impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             HostError::Empty => "is empty",
-            HostError::NotAlone => "has more than a host, such as a scheme, a port or a path",
-            HostError::Star => "has a star elsewhere than in front of a name, as in *.shop.example",
-            HostError::Unreadable => "is no host",
+            HostError::NotAlone => "contains more than a host, such as a scheme, a port or a path",
+            HostError::Star => "has a misplaced star, which is allowed only as in *.shop.example",
+            HostError::Unreadable => "is not a valid host",
         })
     }
 }

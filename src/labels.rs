@@ -6,6 +6,7 @@ use carom_shards::DomainId;
 
 use crate::apps::AppName;
 use crate::domains::DomainName;
+use crate::idempotency::Idempotency;
 
 /// Longest title, in characters: as in Shlink.
 pub const TITLE_CHARS_MAX: usize = 512;
@@ -43,10 +44,10 @@ impl fmt::Display for LabelError {
             LabelError::TitleTooLong => write!(f, "is longer than {TITLE_CHARS_MAX} characters"),
             LabelError::TagTooLong => write!(f, "has a tag of more than {TAG_CHARS_MAX} characters"),
             LabelError::TooManyTags => {
-                write!(f, "are too many: at most {TAGS_MAX} tags of {TAGS_LEN_MAX} bytes in all are kept")
+                write!(f, "are too many: a link has at most {TAGS_MAX} tags of {TAGS_LEN_MAX} bytes in total")
             }
-            LabelError::Control => f.write_str("has a control character; leave out line breaks, tabs and the like"),
-            LabelError::EmptyTag => f.write_str("has a tag without any character"),
+            LabelError::Control => f.write_str("has a control character, such as a line break or a tab"),
+            LabelError::EmptyTag => f.write_str("has an empty tag"),
         }
     }
 }
@@ -70,6 +71,10 @@ pub struct Labels {
     pub app_version: Option<String>,
     /// The domain of its code; `None`: the default one. The code says which, and this how that is called.
     pub domain: Option<DomainName>,
+    /// When it is to be deleted unless somebody brings it back before, in milliseconds since 1970 UTC. Such a link is archived.
+    pub delete_at_ms: Option<u64>,
+    /// The request that created it, where that can be repeated safely.
+    pub idempotency: Option<Idempotency>,
 }
 
 impl Labels {
@@ -173,6 +178,7 @@ pub(crate) mod tests {
                 app,
                 app_version,
                 domain,
+                ..Labels::default()
             },
         )
     }

@@ -24,6 +24,7 @@ pub mod forwarded;
 pub mod guard;
 pub mod history;
 pub mod hosts;
+pub mod idempotency;
 pub mod labels;
 pub mod limits;
 pub mod link;

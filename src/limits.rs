@@ -15,6 +15,8 @@ pub struct ConnectionLimits {
     pub connections: usize,
     /// Most of one address; 0: any number.
     pub per_address: usize,
+    /// Whether that holds for addresses of loopback and of private networks as well.
+    pub counts_private: bool,
     /// Most TLS handshakes under way.
     pub handshakes: usize,
     /// Most requests of one; 0: any number.
@@ -40,7 +42,8 @@ impl Default for ConnectionLimits {
     fn default() -> ConnectionLimits {
         ConnectionLimits {
             connections: CONNECTIONS_MAX,
-            per_address: 0,
+            per_address: CONNECTIONS_PER_ADDRESS,
+            counts_private: false,
             handshakes: HANDSHAKES_MAX,
             requests: 0,
             idle_time: IDLE_TIME_MAX,
@@ -64,6 +67,24 @@ impl ConnectionLimits {
 /// Open connections of one core, where nothing else is set. A full table of idle ones takes about 100 MB.
 pub const CONNECTIONS_MAX: usize = 100_000;
 
+/// Connections that one public address may have on a core, where nothing else is set. A browser keeps up to six, so that is
+/// room for 170 browsers at once behind one address of a carrier's NAT; and what one address can make a core and the kernel
+/// keep for it stays under 256 MB. Addresses of loopback and of private networks may be a balancer, and are not counted.
+pub const CONNECTIONS_PER_ADDRESS: usize = 1_024;
+
+/// Bytes that the kernel takes of answers before they may be sent, because the window of the client or of the network is full.
+/// Half of it is refilled at a time: enough for a client to receive a long answer at hundreds of megabytes a second.
+pub const UNSENT_LEN: u32 = 32 * 1024;
+
+/// Bytes of the kernel's buffer for what was sent and is not acknowledged, before the kernel doubles them for its own
+/// bookkeeping; its usual bound (`net.core.wmem_max`). A long answer over a round trip of 100 ms still moves at 2 MB/s.
+/// Without a bound the kernel would let it grow to 4 MB.
+pub const SEND_BUFFER_LEN: usize = 208 * 1024;
+
+/// Bytes that a connection may have sent in all without anybody looking at whether the client has read them: the first window of a
+/// connection. So nothing is asked of the kernel for a connection that asks for a few links.
+pub const UNREAD_SMALL: u64 = 16 * 1024;
+
 /// Longest request head, bytes, where no other length is set. Browsers with large cookies stay under 8 KiB; twice that is generous.
 pub const HEAD_LEN_MAX: usize = 16 * 1024;
 
@@ -72,6 +93,16 @@ pub const HEADERS_MAX: usize = 100;
 
 /// Longest request body, bytes, where no other length is set. A create is under 3 KiB.
 pub const BODY_LEN_MAX: usize = 1024 * 1024;
+
+/// Most valid API keys. Every node reads all keys from Redis each second; ten thousand take about 2.5 MB there.
+pub const VALID_KEYS_MAX: usize = 10_000;
+
+/// Most API keys that are kept after they have ended. Each is a tombstone: it tells a copy of the registry that missed the
+/// revocation. Ten thousand cover the rotations of a platform for weeks, and bound the registry at twice the valid keys.
+pub const ENDED_KEYS_MAX: usize = 10_000;
+
+/// How long an ended API key is kept, in milliseconds: longer than any key that replaces another may live.
+pub const ENDED_KEY_TIME_MAX_MS: u64 = 400 * 86_400_000;
 
 /// Longest form, bytes: it is read before anybody knows who sends it. The longest URL takes 6 KiB there.
 pub const FORM_LEN_MAX: usize = 64 * 1024;
@@ -108,13 +139,25 @@ pub const HANDSHAKE_TICKS: u32 = 4;
 /// Those that it goes on with in one turn: each takes some 200 microseconds, for which redirects of that core wait.
 pub const HANDSHAKES_PER_TURN: usize = 2;
 
+/// Time that the tasks of a core (requests other than redirects) have between two turns of its loop. Redirects that arrive
+/// meanwhile wait for it; a turn under load takes about as long, so that tasks get half of the core when both are in demand.
+pub const TASK_TIME_PER_TURN: Duration = Duration::from_millis(1);
+
+/// Time after which a task that goes on reading has to wait for its next turn. It leaves room in
+/// [`TASK_TIME_PER_TURN`] for the work on what was read last.
+pub const TASK_SLICE: Duration = Duration::from_micros(500);
+
+/// Time that the handshakes of one turn may take before the others wait for the next turn. One step takes 0.2 ms with an ECDSA
+/// key and 1 ms with RSA, and cannot be divided.
+pub const HANDSHAKE_TIME_PER_TURN: Duration = Duration::from_micros(500);
+
 /// Streams of a connection that speaks HTTP/2. Browsers open as many requests as they have links.
 pub const STREAMS_MAX: u32 = 128;
 
 /// Requests of such a connection at once whose bodies may be long: each may be kept whole until it is answered.
 pub const LONG_BODIES_MAX: usize = 4;
 
-/// Bytes of a body that is not long. A create is under 3 KiB.
+/// Bytes of a body that is not long. A create is under 3 KiB. A core reads the JSON of such a body itself, in less than 0.3 ms.
 pub const SHORT_BODY_LEN: u64 = 16 * 1024;
 
 /// Answers of such a connection that are made, or wait for its client to take them.
@@ -122,6 +165,9 @@ pub const ANSWERS_WAITING_MAX: usize = 32;
 
 /// Bytes of an answer that are given to HTTP/2 at once: a frame of it. What it has been given counts for nobody.
 pub const ANSWER_PIECE_LEN: usize = 16 * 1024;
+
+/// The same for HTTP/1.1, whose frames cost less: what is copied into the stream in some microseconds.
+pub const ANSWER_CHUNK_LEN: usize = 64 * 1024;
 
 /// Streams that a client opened and reset again before we took them, after which it is an attack (CVE-2023-44487).
 pub const STREAMS_RESET_MAX: usize = 32;
@@ -141,8 +187,20 @@ pub const APP_CREATES_MAX: u32 = 1_000_000;
 /// For how long a key may still hold that another one follows.
 pub const KEY_GRACE_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// Requests of one core at once that make or tell many links. Each holds about a megabyte at most.
+/// Longest idempotency key of a client, characters: as long as Stripe's, and several UUIDs.
+pub const IDEMPOTENCY_KEY_LEN_MAX: usize = 255;
+
+/// Entries of the index of idempotency keys that are removed at once when they are too old: some milliseconds of work.
+pub const IDEMPOTENCY_FORGET_BATCH: usize = 5_000;
+
+/// How long a link may wait to be deleted: long enough for a console that deletes many links to offer an undo for all.
+pub const DELETION_WAIT_MAX: Duration = Duration::from_secs(3_600);
+
+/// Exports that one core serves at once, and as many bulk requests. Each holds about a megabyte at most.
 pub const LONG_REQUESTS_MAX: usize = 8;
+
+/// Exports, and as many bulk requests, that one app may have at a core: half, so that no app keeps others from theirs.
+pub const LONG_REQUESTS_OF_APP_MAX: usize = LONG_REQUESTS_MAX / 2;
 
 /// Lines of such a request that are decided together. A millisecond of the core's time, in several turns.
 pub const BULK_CHUNK_LINES: usize = 256;
@@ -165,6 +223,27 @@ pub const BULK_SLUGS_TRIED: usize = 64 * 1024;
 /// Places in the writer's queue that all such requests of the node take together: the rest is for single creates.
 pub const BULK_QUEUE_SHARE: usize = WRITE_QUEUE_LEN / 2;
 
+/// QR codes that wait to be drawn at most: a tenth of a second of the thread's time, at 0.4 ms each. A client that asks for one
+/// more is told to come again.
+pub const PICTURE_QUEUE_LEN: usize = 256;
+
+/// Bytes of QR codes that a core keeps: some thousand of the usual size.
+pub const PICTURES_KEPT_BYTES: usize = 2 * 1024 * 1024;
+
+/// Long documents that wait to be read or written at most: half a second of the thread's time, at 2 ms each.
+pub const DOCUMENT_QUEUE_LEN: usize = 256;
+
+/// Links that a core writes as JSON itself: 0.5 ms with the longest fields, and less than handing them over with usual ones.
+/// Answers with more are written by a thread.
+pub const LINKS_WRITTEN_AT_ONCE: usize = 32;
+
+/// Tags that a core writes as JSON itself. Answers with more are written by a thread.
+pub const TAGS_WRITTEN_AT_ONCE: usize = 512;
+
+/// Values (objects, arrays, texts, numbers) of a JSON document that are kept. A link has fewer than a hundred; what stands behind
+/// so many is checked and dropped, so that nobody can make a core handle hundreds of thousands of them.
+pub const JSON_VALUES_MAX: usize = 4_096;
+
 /// Bytes of lines that are read from the store at once for an export: a millisecond or two of its thread.
 pub const EXPORT_PAGE_BYTES: usize = 256 * 1024;
 
@@ -177,7 +256,7 @@ pub const EXPORT_QUEUE_LEN: usize = 1_024;
 /// What an export could not read is named so many times; the rest is counted.
 pub const EXPORT_REPORTS_MAX: usize = 100;
 
-/// How long a client may leave our answer unread before the connection is given up.
+/// How long a client may leave our answer unread before the connection is given up, also where the answer waits in the kernel.
 pub const SEND_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How long a connection may be idle between requests.
@@ -301,8 +380,16 @@ pub const FETCHERS: usize = 8;
 /// How long a client waits for such a read, or for Redis, before it is told that the link is unavailable.
 pub const FETCH_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Subjects that visits are counted for in memory before they are written to the store: some 64 MiB.
-pub const VISITS_TALLIED_MAX: usize = 1_000_000;
+/// Memory for counts of visits before they are written to the store, bytes. Above it links are still counted, in some 64 bytes
+/// each, and referrers are not: a client can invent any number of those.
+pub const VISITS_TALLIED_BYTES: usize = 64 * 1024 * 1024;
+
+/// Referring hosts of one link and hour in memory before the rarest are forgotten: what the store keeps of it, with room for
+/// some that turn out to be rare.
+pub const LINK_HOSTS_HELD: usize = 128;
+
+/// The same of all links together, which more hosts refer to.
+pub const ALL_HOSTS_HELD: usize = 400;
 
 /// Bytes of the log of visits before they are: what a start after a crash reads back, in a second.
 pub const VISITS_LOG_BYTES: u64 = 128 * 1024 * 1024;
@@ -316,6 +403,14 @@ pub const ALLOWANCE_BATCH: usize = 1_024;
 
 /// Codes that a core of a fleet has in reserve at least: as many links can be made while Redis is away.
 pub const FLEET_RESERVE: usize = 100_000;
+
+/// Bytes of a broken batch in a journal that may be hashed to find its one wrong byte: half a second. Enough for any byte of
+/// a batch of 3 KiB and any bit of one of 16 KiB.
+pub const CORRECTION_WORK_MAX: usize = 1 << 31;
+
+/// Files with the bytes of writes that a crash cut off, kept beside the journals. Each is at most a few commits long, and only
+/// the last ones are of any use to somebody who looks into a crash.
+pub const TORN_WRITES_KEPT: usize = 16;
 
 /// Free space below which the node stops taking writes, before the store itself hits the end of the disk: one journal
 /// and one memtable of the store, with room for a compaction.
@@ -364,6 +459,19 @@ pub const LIST_TIME_MAX: Duration = Duration::from_millis(40);
 /// Links that are looked at for a page that is full already, to count those that are asked for.
 pub const LIST_COUNTED_MAX: u64 = 2_000;
 
+/// Most memory for texts of links that were created or changed lately, in bytes: some seconds of the fastest writers, until the
+/// thread that signs sections has written them to the file. Of less memory for searches it is a quarter.
+pub const SEARCH_HELD_BYTES: usize = 16 << 20;
+
+/// Most texts that a search reads in one piece, in bytes. A section of ordinary links has a third of that.
+pub const SEARCH_SECTION_BYTES: usize = 1 << 20;
+
+/// Changes of links after which sections for searches are written again: a start after a crash looks each of them up, 10 µs or so.
+pub const SEARCH_KEPT_AFTER: u64 = 100_000;
+
+/// Most changes that a start looks up for the sections that it finds. With more of them, signing all links again is hardly more work.
+pub const SEARCH_REPLAYED_MAX: usize = 500_000;
+
 /// The least memory that signatures for searches may be given, bytes: enough for some 80,000 links.
 pub const SEARCH_MEMORY_MIN: u64 = 1 << 20;
 
@@ -388,6 +496,35 @@ pub const SEARCH_QUEUE_LEN: usize = 16;
 /// Threads that search. One, so that searches do not take the CPUs from redirects.
 pub const SEARCHERS: usize = 1;
 
+/// Bytes of the change log on disk, roughly. Some six million changed codes: what a node changes between two images of the
+/// map, many times over. Without the entry of a change a start reads all links.
+pub const CHANGE_LOG_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Bytes of a block of the image of the map: what is read and checked at once.
+pub const IMAGE_BLOCK_BYTES: usize = 256 * 1024;
+
+/// Links from which on a node keeps an image of its map. Fewer are read from the store in a tenth of a second.
+pub const IMAGE_LINKS_MIN: usize = 100_000;
+
+/// Changed links for which an image is made anew at least: to look them up at a start takes a fifth of a second.
+pub const IMAGE_CHANGES_MIN: u64 = 50_000;
+
+/// The same for large nodes: this part of all links, so that a start takes little longer, and a change is written to
+/// images some thirty times.
+pub const IMAGE_CHANGES_SHARE: u64 = 32;
+
+/// Changed links that a start looks up at most, as a part of those in the image: beyond it reading all links is as fast.
+pub const IMAGE_REPLAYED_SHARE: u64 = 8;
+
+/// How often a node looks whether its image is to be made anew.
+pub const IMAGE_LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Blocks of an image that are written before the disk is waited for: commits wait no longer for it than for 4 MiB.
+pub const IMAGE_SYNC_BLOCKS: u64 = 16;
+
+/// How long is waited between them at least: 64 MiB a second.
+pub const IMAGE_SYNC_PAUSE: Duration = Duration::from_millis(62);
+
 /// Bytes of one batch of records at start: a core decodes it in about a millisecond, the time between two turns.
 pub const LOAD_BATCH_BYTES: usize = 256 * 1024;
 
@@ -396,6 +533,20 @@ pub const LOAD_IN_FLIGHT_MAX: usize = 32 * 1024 * 1024;
 
 /// Threads that read the store at start at most. Each has a batch in the making for each core.
 pub const LOADERS_MAX: usize = 8;
+
+/// Codes of links deleted while the others are loaded, which all cores together remember until that has ended: some 30 MB.
+/// Beyond it writes are refused until then.
+pub const REMOVED_WHILE_LOADING_MAX: u64 = 256 * 1024;
+
+/// Codes that a core remembers because their links found no room in memory: some 8 MB. Beyond it every code that is not in
+/// memory answers 503.
+pub const UNSERVED_CODES_MAX: usize = 64 * 1024;
+
+/// Codes of the store that a core takes at once into its next filter: less than a tenth of a millisecond.
+pub const CODES_SENT_TOGETHER: usize = 1_024;
+
+/// Codes that wait for all cores at most while they are sent: two batches, so that no core takes several in one turn for long.
+pub const CODES_IN_FLIGHT_MAX: usize = 2 * CODES_SENT_TOGETHER;
 
 /// Bytes of an import that are parsed together. Thousands of lines, so that hand-over costs nothing; few enough that the
 /// pieces in flight fit the memory of a small machine.

@@ -88,6 +88,11 @@ impl Link {
         Policy { valid_until_ms, ..self.policy }
     }
 
+    /// Where the index of ends has its scheduled deletion, if there is one.
+    pub fn deletion(&self) -> Option<Due> {
+        self.labels.delete_at_ms.map(|at_ms| Due { at_ms, code: self.code })
+    }
+
     /// Where the index of ends has it, if it has an end.
     pub fn end(&self) -> Option<Due> {
         self.policy.valid_until_ms.map(|at_ms| Due { at_ms, code: self.code })
@@ -111,7 +116,17 @@ impl UrlKey {
         // keys of all links from before stay as they are.
         let Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits } =
             policy;
-        let Labels { title: _, tags, crawlable, default_end, app, app_version: _, domain } = labels;
+        let Labels {
+            title: _,
+            tags,
+            crawlable,
+            default_end,
+            app,
+            app_version: _,
+            domain,
+            delete_at_ms: _,
+            idempotency: _,
+        } = labels;
         let app = app.as_ref().map_or("", |app| app.as_str());
         let mut bytes = Vec::with_capacity(app.len() + target.len() + 24);
         bytes.extend_from_slice(app.as_bytes());

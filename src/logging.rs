@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing_subscriber::filter::EnvFilter;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Reason};
 
 /// Whether the log is for programs.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
@@ -33,4 +33,18 @@ pub fn tell_of_end(exit: &Exit) {
         // Nobody may be listening on standard error; the exit code still says it.
         let _ = writeln!(io::stderr(), "carom: {exit}");
     }
+}
+
+/// Runs `work` so that a panic in it ends the process for that reason. For libraries that panic on files that cannot be
+/// read. Only for the start: the hook is that of the whole process.
+pub fn end_on_panic<T>(reason: Reason, work: impl FnOnce() -> T) -> T {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.to_string().replace('\n', " ");
+        tell_of_end(&Exit::new(reason, format!("the store cannot be opened ({text})")));
+        std::process::exit(i32::from(reason.code()));
+    }));
+    let done = work();
+    std::panic::set_hook(before);
+    done
 }

@@ -58,14 +58,14 @@ impl fmt::Display for LongUrlError {
             LongUrlError::Empty => f.write_str("is empty"),
             LongUrlError::Control => f.write_str("has a control character"),
             LongUrlError::Unreadable(url::ParseError::RelativeUrlWithoutBase) => {
-                f.write_str("is not an absolute URL: it must begin with https:// or http://")
+                f.write_str("is not an absolute URL, which begins with https:// or http://")
             }
             LongUrlError::Unreadable(error) => write!(f, "is not an absolute URL: {error}"),
             LongUrlError::Scheme => f.write_str("is neither http nor https"),
             LongUrlError::NoHost => f.write_str("has no host"),
             LongUrlError::UserInfo => f.write_str("has a user name or password"),
             LongUrlError::TooLong => write!(f, "is longer than {TARGET_LEN_MAX} bytes"),
-            LongUrlError::Own => f.write_str("leads to this service itself, which would redirect without end"),
+            LongUrlError::Own => f.write_str("points to this service itself, which would redirect in a loop"),
         }
     }
 }

@@ -3,7 +3,10 @@
 //! Redirects between cores do not come this way (see `core::mesh`); this is the slow road for everything that may
 //! allocate. A mailbox is a channel and a doorbell: a core sleeps in its ring and must be rung, a thread just receives.
 
+mod answer;
 mod apps;
+mod jobs;
+mod load;
 
 use std::fs::File;
 use std::io::Write;
@@ -14,7 +17,10 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CoreId};
 
+pub use self::answer::StoreAnswer;
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
+pub use self::jobs::{Job, JobKind, JobQueues, Made};
+pub use self::load::{LoadBatch, LoadCredit, StoredCodes};
 
 use crate::apps::Scope;
 use crate::apps::registry::Keyring;
@@ -23,17 +29,16 @@ use crate::fleet::follow::Position;
 use crate::fleet::outbox::Delivery;
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
-use crate::history::{Author, Edit};
+use crate::history::Author;
 use crate::hosts::Hosts;
 use crate::limits::ALLOWANCE_QUEUE_LEN;
 use crate::link::{Due, Link, Reuse, Version};
-use crate::listing::{Filter, ListAnswer, ListRequest};
+use crate::listing::{Filter, ListRequest};
 use crate::patch::Patch;
 use crate::record::DamagedRange;
 use crate::stats::LatencySummary;
 use crate::tls::Identity;
-use crate::visits::history::History;
-use crate::visits::tally::{Counts, Subject};
+use crate::visits::tally::Subject;
 
 /// Who waits for an answer: a core (the one that serves the admin listener counts as one more) and the number it gave to
 /// the waiting task.
@@ -104,6 +109,14 @@ pub enum StoreRequest {
     },
 }
 
+impl StoreRequest {
+    /// Whether it changes nothing.
+    pub fn is_read(&self) -> bool {
+        use StoreRequest::{Read, ReadEdits, ReadVisits};
+        matches!(self, Read { .. } | ReadVisits { .. } | ReadEdits { .. })
+    }
+}
+
 /// What Redis has said to a request before the store decides it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ground {
@@ -136,6 +149,13 @@ pub enum Ground {
         /// Whether this node may go on alone with what it can decide.
         alone: bool,
     },
+}
+
+impl Ground {
+    /// Whether Redis has done what was asked of it, or may have.
+    pub fn may_be_done(&self) -> bool {
+        matches!(self, Ground::Accepted { .. } | Ground::Unheard { asked: true, .. })
+    }
 }
 
 /// Entries of the stream of one partition, decoded.
@@ -203,6 +223,13 @@ pub enum Order {
         until_ms: u64,
         /// Whether their codes may be given to others some time.
         recycles: bool,
+    },
+    /// Delete those of these links that are still to be deleted at that very instant, if it is over. Answered with [`Swept`].
+    Discard {
+        /// What the index of ends says of them, and who has asked for it.
+        deletions: Vec<(Due, Author)>,
+        /// Links that are to be deleted later stay, in milliseconds since 1970 UTC.
+        until_ms: u64,
     },
     /// Forget these codes, if nothing has happened to them since their links were removed. Answered with [`Swept`].
     Unearth {
@@ -321,6 +348,8 @@ pub enum LookedUp {
     Damaged,
     /// Nobody could say.
     Unknown,
+    /// Missing here, and Redis gave no answer on whether another node has it.
+    Unconfirmed,
 }
 
 /// Asks for a page of an export. Whoever asks is answered with [`ToCore::Page`].
@@ -347,49 +376,6 @@ pub struct Page {
     pub failed: bool,
 }
 
-/// What became of a [`StoreRequest`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StoreAnswer {
-    /// The link is synced, and its owner has it in memory.
-    Created,
-    /// The link is synced, but its owner has no memory for it: it is not served.
-    Unserved,
-    /// This link was there already, and is what was asked for; nothing was made. It is synced, and its owner has it in
-    /// memory.
-    Existing {
-        /// The link.
-        link: Arc<Link>,
-        /// Whether the code that the request has brought may be given to another link.
-        spare: bool,
-    },
-    /// The code belongs to another link, or did and may not be given again; or what was to be the answer is gone.
-    Taken,
-    /// The link is this from now on: synced, and in its owner's memory.
-    Changed(Arc<Link>),
-    /// The link would not begin before it ends, so nothing was changed.
-    Contrary,
-    /// The link is gone from disk and from its owner's memory.
-    Deleted,
-    /// There is no link with that code.
-    NotFound,
-    /// The record that was asked for, and how often it was followed.
-    Found(Arc<Link>, Counts),
-    /// The visits that were asked for.
-    Visits(Box<History>),
-    /// What was done to the links of a code, the last first.
-    Edits(Vec<Edit>),
-    /// The list that was asked for.
-    Listed(Box<ListAnswer>),
-    /// There is a record, but it cannot be decoded.
-    Damaged,
-    /// The store takes no writes at present; the reason is fit for the client's eyes.
-    Refused(&'static str),
-    /// Only Redis can decide this, and it does not answer. Nothing was changed.
-    NeedsRedis,
-    /// What became of a change of apps or keys.
-    Apps(Box<AppsAnswer>),
-}
-
 /// A change that is durable and must now become visible.
 #[derive(Debug)]
 pub enum Change {
@@ -397,63 +383,6 @@ pub enum Change {
     Put(Arc<Link>),
     /// Forget this code.
     Remove(Code),
-}
-
-/// Records read back at start, all of one owner, in their stored form one after another. The owner decodes them, so that
-/// decoding runs on all cores at once.
-#[derive(Debug, Default)]
-pub struct LoadBatch {
-    /// For each record: length of the key (2 bytes), length of the value (4 bytes), both little-endian; key; value.
-    pub bytes: Vec<u8>,
-    /// How many records.
-    pub records: u32,
-    /// Tells the sender, when the batch is dropped, that its bytes are no longer waiting.
-    pub credit: Option<LoadCredit>,
-}
-
-impl LoadBatch {
-    /// Appends a record.
-    pub fn push(&mut self, key: &[u8], value: &[u8]) {
-        self.bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
-        self.bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        self.records += 1;
-    }
-
-    /// The records, as key and value.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut rest = &self.bytes[..];
-        std::iter::from_fn(move || {
-            let (key_len, behind) = rest.split_first_chunk::<2>()?;
-            let (value_len, behind) = behind.split_first_chunk::<4>()?;
-            let (key, behind) = behind.split_at_checked(usize::from(u16::from_le_bytes(*key_len)))?;
-            let (value, behind) = behind.split_at_checked(u32::from_le_bytes(*value_len) as usize)?;
-            rest = behind;
-            Some((key, value))
-        })
-    }
-}
-
-/// A share of the bytes that may be on their way to the cores at start. Given back when it is dropped.
-#[derive(Debug)]
-pub struct LoadCredit {
-    in_flight: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl LoadCredit {
-    /// Takes a share of the bytes counted in `in_flight`.
-    pub fn take(in_flight: &Arc<AtomicUsize>, bytes: usize) -> LoadCredit {
-        in_flight.fetch_add(bytes, Ordering::AcqRel);
-        LoadCredit { in_flight: Arc::clone(in_flight), bytes }
-    }
-}
-
-impl Drop for LoadCredit {
-    fn drop(&mut self) {
-        self.in_flight.fetch_sub(self.bytes, Ordering::AcqRel);
-    }
 }
 
 /// A message to a core.
@@ -482,11 +411,20 @@ pub enum ToCore {
         /// The page.
         page: Page,
     },
+    /// The result of a job that a task of the core handed off.
+    Made {
+        /// The number that the core gave to the task.
+        token: u64,
+        /// The result.
+        made: Made,
+    },
     /// About so many links will be read back; comes before the first of them.
     LoadBegin {
         /// Links of this core.
         links: usize,
     },
+    /// Codes that the store has, for another filter of them.
+    StoredCodes(StoredCodes),
     /// Another core has dropped its copy of a link that this core is changing.
     Dropped {
         /// The number of the recall.

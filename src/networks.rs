@@ -26,9 +26,9 @@ pub enum NetworkError {
 impl fmt::Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            NetworkError::NoAddress => "is no address, nor one with a slash and a number of bits",
-            NetworkError::Bits => "has no number of bits behind its slash that such an address has",
-            NetworkError::Host => "has more of an address than the bits behind its slash say",
+            NetworkError::NoAddress => "is neither an IP address nor a network such as 10.0.0.0/8",
+            NetworkError::Bits => "has an invalid prefix length after its slash",
+            NetworkError::Host => "has address bits beyond its prefix length",
         })
     }
 }

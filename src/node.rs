@@ -9,8 +9,8 @@ mod events;
 mod fleet;
 mod listeners;
 mod lists;
+mod loading;
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,29 +35,32 @@ use crate::control::backup::{self, Attendant};
 use crate::control::catalog::listers::{self, ListerSetup};
 use crate::control::catalog::{self, Catalog};
 use crate::control::certificates::{self, Certificates, Files, Keeper};
+use crate::control::code_filter::{CodeFilterSetup, CodeFilters};
 use crate::control::expiry::{self, Expiry, ExpirySetup};
 use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
 use crate::control::host_lists::{HostList, Kind};
+use crate::control::image::ImageMaker;
 use crate::control::pulse::{self, Watcher};
 use crate::control::replenisher::{self, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::visits::{self, Counting};
-use crate::control::{self, indexes, loader, pages, readers, writer};
+use crate::control::{self, indexes, pages, priority, readers, workers, writer};
 use crate::core::{self, CoreEvent};
 use crate::desk::{Counters, Tellers};
 use crate::exit::{Exit, Reason};
+use crate::idempotency::PendingCreates;
 use crate::limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
-use crate::mail::{Mailbox, Post, ToCore};
+use crate::mail::{Post, ToCore};
 use crate::receipts::Receipts;
-use crate::stats::{CoreStats, NodeStats};
+use crate::stats::{CoreStats, NodeStats, unix_ms};
 use crate::store::ids::IdTable;
 use crate::store::links::{Links, StoreError};
 use crate::store::lock::{DataLock, LockError};
 use crate::visits::VisitReceiver;
-use crate::{preflight, space_key};
+use crate::{logging, preflight, space_key};
 
 use self::announce::{announce, tell_manager, tell_of_end};
-use self::cores::CorePlan;
+use self::cores::{CorePlan, core_count, make_post};
 use self::domains::tell_of_hidden;
 pub use self::domains::{domains_of, own_authorities};
 use self::events::{Event, next_event, watch_signals};
@@ -97,7 +100,7 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
     match error {
         FileError::Io(_) => Exit::new(Reason::DataNotWritable, what),
         FileError::Malformed(_) => Exit::new(Reason::StoreDamaged, what)
-            .with_remedy(format!("put {FILE_NAME} back from a backup; without the file all keys are gone")),
+            .with_remedy(format!("restore {FILE_NAME} from a backup; without the file, all keys are lost")),
     }
 }
 
@@ -107,18 +110,18 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
 /// # Errors
 /// When they cannot be read, or there are none and there should be.
 fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
-    let mut keys = api_keys(&settings.data_dir)?;
+    let mut keys = api_keys(&settings.data_dir)?.pruned(unix_ms());
     let mut is_unsure = false;
     // A node that has heard of its fleet has a file, be it one without keys.
     if !file::exists(&settings.data_dir)
         && let Some((mut redis, _)) = fleet::redis(settings)?
     {
         match control::apps::share(&mut redis, &keys) {
-            Ok(theirs) => _ = keys.merge(&theirs),
+            Ok(shared) => _ = keys.merge(&shared.theirs),
             Err(_) => is_unsure = true,
         }
     }
-    if keys.is_empty() {
+    if !keys.had_keys() {
         settings.may_go_without_keys()?;
     }
     Ok((keys, is_unsure))
@@ -130,7 +133,7 @@ fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits;
     let room = preflight::connections(open_files, settings.cores.cpus.len());
     if room.of_core < limits.connections {
         tracing::info!(
-            "{open_files} open files allow for {} connections of a core, instead of the {} of limits.connections",
+            "the limit of {open_files} open files allows {} connections per core instead of the {} of limits.connections",
             room.of_core,
             limits.connections
         );
@@ -154,11 +157,6 @@ fn certificates(settings: &Settings) -> Result<Option<Certificates>, Exit> {
 /// What is wrong with files that settings name, and that a node could not start with.
 pub fn mistakes_in_files(settings: &Settings) -> Vec<Exit> {
     brand::mistakes(settings).into_iter().chain(certificates(settings).err()).collect()
-}
-
-/// The settings of cores, checked to be a count.
-fn core_count(settings: &Settings) -> CoreCount {
-    CoreCount::new(settings.cores.cpus.len()).expect("the settings name at least one CPU")
 }
 
 /// Takes the data directory for this process.
@@ -186,22 +184,36 @@ pub fn store_exit(error: &StoreError) -> Exit {
     Exit::new(reason, error.to_string())
 }
 
+/// The store and the code space of a data directory.
+#[derive(Debug)]
+pub struct OpenStore {
+    /// The store.
+    pub links: Links,
+    /// The secret key of the code space.
+    pub key: SpaceKey,
+    /// What was damaged in its journals, for people.
+    pub damage: Option<String>,
+}
+
 /// Opens the store and the code space of a data directory that this process has locked.
 ///
 /// # Errors
 /// When the key does not fit or the store cannot be read.
-pub fn open_store(settings: &Settings) -> Result<(Links, SpaceKey), Exit> {
+pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
     let folder = settings.data_dir.join("links");
     let key = space_key::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
-    let (links, repairs) = Links::open(&folder, &key.fingerprint()).map_err(|error| store_exit(&error))?;
+    let open = || Links::open(&folder, &key.fingerprint());
+    let (links, repairs) = logging::end_on_panic(Reason::StoreDamaged, open).map_err(|error| store_exit(&error))?;
     for repair in &repairs {
         tracing::warn!("{repair}");
     }
+    let damage: Vec<String> = repairs.iter().filter(|repair| repair.is_damage).map(ToString::to_string).collect();
+    let damage = (!damage.is_empty()).then(|| damage.join("; "));
     let codes: Vec<Code> = repairs.into_iter().flat_map(|repair| repair.codes).collect();
     if !codes.is_empty() {
         indexes::mend(&links, &codes).map_err(|error| store_exit(&error))?;
     }
-    Ok((links, key))
+    Ok(OpenStore { links, key, damage })
 }
 
 struct Node {
@@ -230,8 +242,10 @@ struct Threads {
     /// What counts and what signs links for lists.
     catalog: [JoinHandle<()>; 2],
     fetchers: Vec<JoinHandle<()>>,
+    code_filters: Option<CodeFilters>,
     replenisher: Replenisher,
     expiry: Expiry,
+    image: ImageMaker,
     host_lists: [HostList; 2],
     apps: JoinHandle<()>,
     certificates: Option<Keeper>,
@@ -249,8 +263,9 @@ impl Node {
         events: Sender<Event>,
     ) -> Result<Node, Exit> {
         let cores = core_count(settings);
+        priority::set_core_cpus(&settings.cores.cpus);
         let site_pages = brand::pages(settings)?;
-        let (links, key) = open_store(settings)?;
+        let OpenStore { links, key, damage } = open_store(settings)?;
         indexes::ensure(&links).map_err(|error| store_exit(&error))?;
         let catalog = Catalog::new(links.clone(), settings.search_memory, &settings.data_dir)
             .map_err(|error| store_exit(&error))?;
@@ -258,6 +273,7 @@ impl Node {
         let Bound { listening, public, admin_address, admin } = listeners::bind(settings, cores.get())?;
         let hasher = CodeHasher::new(random_seed()?);
         let stats = Arc::new(NodeStats::default());
+        damage.into_iter().for_each(|damage| stats.alarms.raise(Alarm::StoreDamaged, damage));
         let (post, bells, mail) = make_post(cores)?;
         let (deliver, deliveries) = channel();
         let Tellings { told, visits, access } = Tellings::new(settings, cores)?;
@@ -309,6 +325,9 @@ impl Node {
             stats: Arc::clone(&stats),
         })
         .map_err(|error| thread_exit("the threads for lists", &error))?;
+        let (jobs, workers) =
+            workers::start(&post).map_err(|error| thread_exit("the threads for long work", &error))?;
+        readers.extend(workers);
         let parts = fleet::Parts {
             links: &links,
             post: &post,
@@ -367,7 +386,9 @@ impl Node {
             pages: Arc::new(site_pages),
             page_reader: pages,
             lists,
+            jobs,
             post: post.clone(),
+            pending_creates: PendingCreates::default(),
             cores: Arc::clone(&core_stats),
             node: Arc::clone(&stats),
         };
@@ -378,6 +399,7 @@ impl Node {
             receipts: Receipts::new(key),
             has_other_domains: !catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),
             has_form: settings.pages.has_form,
+            interfaces: listeners::interfaces(settings.api),
             trusts_admin: config::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
             admin_hosts: listeners::names_of_admin(settings),
             settings: serde_json::json!(settings.shown()),
@@ -387,7 +409,7 @@ impl Node {
         let watcher = pulse::start(watched, Arc::clone(&stats)).map_err(|error| thread_exit("pulse", &error))?;
         let attendant = backup::start(links.clone(), &settings.data_dir)
             .inspect_err(
-                |error| tracing::warn!(%error, "`carom backup` cannot reach this node: its socket cannot be made"),
+                |error| tracing::warn!(%error, "`carom backup` cannot reach this node, because its socket cannot be created"),
             )
             .ok();
         let identity = certificates.as_ref().map(Certificates::identity);
@@ -410,7 +432,7 @@ impl Node {
         };
         let running = plan.start_all(public, admin, bells, mail, sources)?;
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
-        load(&links, &post, hasher, cores, &stats)?;
+        let image = loading::load(settings, &links, &post, hasher, &stats)?;
         // Not before: the cores need the links, lists can do without counts for a while.
         let counting =
             catalog::start_counting(&catalog).map_err(|error| thread_exit("the counts for lists", &error))?;
@@ -431,6 +453,9 @@ impl Node {
             fleet: fleet_expiry,
         })
         .map_err(|error| thread_exit("the removal of expired links", &error))?;
+        let (store, office, node) = (links.clone(), post.clone(), Arc::clone(&stats));
+        let codes = CodeFilterSetup { links: store, post: office, hasher, cores, core_stats, stats: node };
+        let code_filters = cores::start_code_filters(settings, codes)?;
         let announcement = announce(settings, &listening, admin_address, &domains);
         Ok(Node {
             cores,
@@ -445,8 +470,10 @@ impl Node {
                 listers,
                 catalog: [counting, signing],
                 fetchers,
+                code_filters,
                 replenisher,
                 expiry,
+                image,
                 host_lists,
                 apps,
                 certificates,
@@ -503,7 +530,7 @@ impl Node {
                 }
                 Event::Reload => match &self.threads.certificates {
                     Some(keeper) => keeper.look(),
-                    None => tracing::info!("SIGHUP: there are no certificates to read again"),
+                    None => tracing::info!("SIGHUP: no certificates to reload"),
                 },
                 Event::Core(CoreEvent::Ended(core, Err(error))) => {
                     let what = format!("core {core} ended: {error}");
@@ -512,7 +539,7 @@ impl Node {
                 }
                 Event::Core(CoreEvent::Ended(core, Ok(()))) if core.index() < self.cores.get() => ended += 1,
                 Event::Core(CoreEvent::Ended(..)) => {
-                    failure = Some(Exit::new(Reason::ThreadEnded, "the admin listener ended by itself"));
+                    failure = Some(Exit::new(Reason::ThreadEnded, "the admin listener ended unexpectedly"));
                     self.stats.draining.store(true, Ordering::Release);
                     self.drain();
                 }
@@ -548,6 +575,8 @@ impl Node {
         self.threads.watcher.stop();
         self.threads.host_lists.into_iter().for_each(HostList::stop);
         self.threads.expiry.stop();
+        self.threads.code_filters.into_iter().for_each(CodeFilters::stop);
+        self.threads.image.stop();
         self.catalog.stop();
         self.threads.replenisher.stop();
         self.post.to(CoreId(self.cores.get() as u16)).post(ToCore::Drain { within: ADMIN_DRAIN_TIME_MAX });
@@ -566,6 +595,9 @@ impl Node {
         self.threads.counting.stop();
         if let Err(error) = self.links.sync() {
             tracing::error!("the last sync failed: {error}");
+        }
+        if let Err(error) = self.links.flush_mark() {
+            tracing::warn!("the synced mark could not be written ({error})");
         }
         // Last: its disk may be another one, and worse.
         self.threads.access_log.into_iter().for_each(Writing::stop);
@@ -609,26 +641,6 @@ fn thread_exit(what: &str, error: &io::Error) -> Exit {
     Exit::new(Reason::ThreadEnded, format!("{what} could not be started: {error}"))
 }
 
-type Mail = (Post, Vec<File>, Vec<Receiver<ToCore>>);
-
-/// A mailbox for each core and for the admin listener.
-fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
-    let mut boxes = Vec::new();
-    let mut bells = Vec::new();
-    let mut mail = Vec::new();
-    for _ in 0..=cores.get() {
-        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
-            .map_err(|error| thread_exit("a doorbell", &error.into()))?;
-        let bell = File::from(bell);
-        let ring = bell.try_clone().map_err(|error| thread_exit("a doorbell", &error))?;
-        let (mailbox, receiver) = Mailbox::new(Arc::new(ring));
-        boxes.push(mailbox);
-        bells.push(bell);
-        mail.push(receiver);
-    }
-    Ok((Post::new(boxes), bells, mail))
-}
-
 /// What the replenisher makes codes of.
 struct Supply<'a> {
     links: &'a Links,
@@ -665,15 +677,6 @@ fn start_replenisher(
     .map_err(|error| Exit::new(Reason::ThreadEnded, error.to_string()))
 }
 
-fn load(links: &Links, post: &Post, hasher: CodeHasher, cores: CoreCount, stats: &NodeStats) -> Result<(), Exit> {
-    let report = loader::load(links, post, hasher, cores, stats).map_err(|error| store_exit(&error))?;
-    if report.records > 0 {
-        tracing::info!(links = report.records, seconds = report.time.as_secs_f64(), "links read back");
-    }
-    Ok(())
-}
-
 fn random_seed() -> Result<u64, Exit> {
-    getrandom::u64()
-        .map_err(|error| Exit::new(Reason::Incomplete, format!("the system gives no random bytes: {error}")))
+    getrandom::u64().map_err(|error| Exit::new(Reason::Incomplete, format!("the system has no random bytes: {error}")))
 }

@@ -12,7 +12,7 @@ use crate::control::export::{self, ExportError};
 use crate::control::import::{self, ImportError, ImportSetup};
 use crate::control::indexes;
 use crate::exit::{Exit, Reason};
-use crate::node::{api_keys, domains_of, lock, mistakes_in_files, open_store, own_authorities, store_exit};
+use crate::node::{OpenStore, api_keys, domains_of, lock, mistakes_in_files, open_store, own_authorities, store_exit};
 use crate::{logging, preflight, space_key};
 
 /// Reads links into a data directory.
@@ -24,7 +24,7 @@ pub fn import(data_dir: String, config: Option<&Path>, file: &Source) -> Result<
     preflight::data_dir(&settings.data_dir)?;
     let _lock = lock(&settings.data_dir)?;
     let (mut input, total_bytes) = open_input(file)?;
-    let (links, key) = open_store(&settings)?;
+    let OpenStore { links, key, .. } = open_store(&settings)?;
     indexes::ensure(&links).map_err(|error| store_exit(&error))?;
     let of_fleet = links.is_of_fleet().map_err(|error| store_exit(&error))?;
     let domains = domains_of(&settings, settings.listen[0]);
@@ -45,7 +45,7 @@ pub fn import(data_dir: String, config: Option<&Path>, file: &Source) -> Result<
         ImportError::DiskFull => Exit::new(Reason::DiskFull, "the disk of the data directory is full"),
         error => Exit::new(Reason::Incomplete, error.to_string()),
     })?;
-    if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.refused, "lines were refused")) }
+    if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.refused, "lines were rejected")) }
 }
 
 /// Writes every link of a data directory.
@@ -56,11 +56,11 @@ pub fn export(data_dir: String, file: &Source) -> Result<(), Exit> {
     let settings = settings_of(Some(data_dir), None)?;
     let folder = settings.data_dir.join("links");
     if !folder.is_dir() {
-        let what = format!("there are no links in {}", settings.data_dir.display());
-        return Err(Exit::new(Reason::Usage, what).with_remedy("name the data directory of a node with --data-dir"));
+        let what = format!("{} contains no links", settings.data_dir.display());
+        return Err(Exit::new(Reason::Usage, what).with_remedy("pass the data directory of a node with --data-dir"));
     }
     let _lock = lock(&settings.data_dir)?;
-    let (links, _) = open_store(&settings)?;
+    let links = open_store(&settings)?.links;
     let mut output = open_output(file)?;
     let messages = &mut io::stderr().lock();
     let terminal = io::stderr().is_terminal();
@@ -89,7 +89,7 @@ pub fn new_key() -> Result<(), Exit> {
 pub fn show_fingerprint(place: &KeyPlace) -> Result<(), Exit> {
     let path = place.file(space_key::FILE_NAME);
     let key = space_key::read(&path)?
-        .ok_or_else(|| Exit::new(Reason::SpaceKey, format!("there is no key at {}", path.display())))?;
+        .ok_or_else(|| Exit::new(Reason::SpaceKey, format!("{} does not exist", path.display())))?;
     print(&format!("{}\n", key.fingerprint()));
     Ok(())
 }
@@ -103,7 +103,7 @@ pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
     for Warning(warning) in warnings {
         let _ = writeln!(io::stderr(), "warning: {warning}");
     }
-    if api_keys(&settings.data_dir)?.is_empty() && settings.fleet.redis.is_none() {
+    if !api_keys(&settings.data_dir)?.had_keys() && settings.fleet.redis.is_none() {
         settings.may_go_without_keys()?;
     }
     let mistakes = mistakes_in_files(&settings);
@@ -159,7 +159,7 @@ fn open_output(file: &Source) -> Result<Box<dyn Write>, Exit> {
 
 fn incomplete(count: u64, what: &str) -> Exit {
     Exit::new(Reason::Incomplete, format!("{count} {what}"))
-        .with_remedy("see the messages above: each names its line or key and the reason; the rest was taken")
+        .with_remedy("see the messages above: each names its line or record and the reason; all others were processed")
 }
 
 /// Writes to standard output; that nobody reads it is no error of ours.

@@ -233,7 +233,7 @@ impl Pages {
         Pages::new(brand, None).expect("templates that come with carom can be drawn")
     }
 
-    /// What is told of a link that cannot be followed.
+    /// The page for a link that does not redirect.
     pub fn notice(&self, notice: Notice) -> &Drawn {
         &self.notices[notice as usize]
     }
@@ -276,7 +276,7 @@ impl Pages {
     /// Draws a page; one that a template of the operator's cannot draw as it comes with carom.
     fn draw(&self, name: &str, values: &impl Serialize) -> String {
         self.try_draw(name, values).unwrap_or_else(|error| {
-            tracing::warn!("{error}; the page that comes with carom is shown instead");
+            tracing::warn!("{error}; the built-in page is shown instead");
             let template = self.fallback.get_template(name).expect("it comes with carom");
             template.render(Serde(values)).expect("templates that come with carom can be drawn")
         })
@@ -321,7 +321,7 @@ fn add_templates(engine: &mut Environment<'static>, dir: &Path) -> Result<(), Pa
         };
         if !known.contains(&name) {
             let known = known.join(", ");
-            return Err(PagesError(format!("{} is no template; those that there can be: {known}", path.display())));
+            return Err(PagesError(format!("{} is not a known template; expected one of {known}", path.display())));
         }
         let source = fs::read_to_string(&path)
             .map_err(|error| PagesError(format!("{} cannot be read: {error}", path.display())))?;
@@ -392,7 +392,7 @@ mod tests {
         }
         assert_eq!(
             pages.notice(Notice::Gone).text,
-            "This link has ended. It was valid for a limited time. Ask whoever gave it to you for a new one.\n"
+            "This link is no longer active. Ask the person who shared it for a new one.\n"
         );
     }
 
@@ -404,12 +404,12 @@ mod tests {
         write("readme.txt", "not looked at");
         let pages = Pages::new(brand(), Some(dir.path())).unwrap();
         assert_eq!(pages.notice(Notice::NotFound).html, "Go &amp; &lt;co&gt;: 404 This link does not exist");
-        assert!(pages.notice(Notice::Gone).html.contains("<h1>This link has ended</h1>"));
+        assert!(pages.notice(Notice::Gone).html.contains("<h1>This link is no longer active</h1>"));
         for (name, text, said) in [
             ("503.html", "{{ number", "503.html:1"),
             ("503.html", "{{ nothing.more }}", "503.html:1"),
             ("home.html", "{% extends \"none.html\" %}", "none.html"),
-            ("other.html", "x", "is no template; those that there can be: base.html"),
+            ("other.html", "x", "is not a known template; expected one of base.html"),
         ] {
             write(name, text);
             let error = Pages::new(brand(), Some(dir.path())).unwrap_err().to_string();

@@ -33,6 +33,8 @@ pub struct Patch {
     pub title: Option<Option<String>>,
     /// All of its tags.
     pub tags: Option<Tags>,
+    /// When it is to be deleted, in milliseconds since 1970 UTC. A change of `archived` alone calls that off.
+    pub delete_at_ms: Option<u64>,
 }
 
 /// A link would have to begin after its end.
@@ -64,6 +66,9 @@ impl Patch {
             changed.target.clone_from(target);
         }
         changed.labels.default_end &= self.valid_until_ms.is_none();
+        if self.archived.is_some() {
+            changed.labels.delete_at_ms = self.delete_at_ms;
+        }
         changed.labels.crawlable = self.crawlable.unwrap_or(link.labels.crawlable);
         if let Some(title) = &self.title {
             changed.labels.title.clone_from(title);
@@ -121,6 +126,7 @@ mod tests {
                 crawlable: Some(other.labels.crawlable),
                 title: Some(other.labels.title.clone()),
                 tags: Some(other.labels.tags.clone()),
+                delete_at_ms: None,
             };
             let Link { code, created_ms, origin, version, .. } = link;
             let Labels { app, app_version, domain, .. } = link.labels.clone();

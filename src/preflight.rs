@@ -73,7 +73,10 @@ pub fn ring() -> Result<(), Exit> {
     })?;
     let mut probe = Probe::new();
     if let Err(error) = ring.submitter().register_probe(&mut probe) {
-        return Err(Exit::new(Reason::KernelTooOld, format!("io_uring does not say what it can do: {error}")));
+        return Err(Exit::new(
+            Reason::KernelTooOld,
+            format!("the kernel does not list its io_uring operations: {error}"),
+        ));
     }
     // MSG_RING and the flags above came with 5.18 and 6.1, multishot receive with 6.0: who has all has the rest.
     let needed = [
@@ -90,7 +93,7 @@ pub fn ring() -> Result<(), Exit> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Exit::new(Reason::KernelTooOld, format!("io_uring of this kernel cannot do: {}", missing.join(", "))))
+    Err(Exit::new(Reason::KernelTooOld, format!("io_uring of this kernel lacks: {}", missing.join(", "))))
 }
 
 /// Turns the kernel's refusal of a ring into words. `switch` is the text of `kernel.io_uring_disabled`, where it exists.
@@ -99,32 +102,31 @@ fn ring_refused(error: &io::Error, switch: Option<&str>) -> Exit {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::PERM | Errno::ACCESS) => match switch.map(str::trim) {
             Some("1") => forbidden(
-                "io_uring is kept for privileged processes on this machine (kernel.io_uring_disabled is 1)",
+                "io_uring is restricted to privileged processes (kernel.io_uring_disabled is 1)",
                 "run `sysctl kernel.io_uring_disabled=0`, or add the user to the group of kernel.io_uring_group",
             ),
             Some("2") => forbidden(
-                "io_uring is switched off on this machine (kernel.io_uring_disabled is 2)",
-                "run `sysctl kernel.io_uring_disabled=0`, and put it into /etc/sysctl.d to keep it",
+                "io_uring is disabled on this machine (kernel.io_uring_disabled is 2)",
+                "run `sysctl kernel.io_uring_disabled=0`, and add it to /etc/sysctl.d to make it permanent",
             ),
             _ => forbidden(
-                "io_uring is forbidden to this process, most likely by the seccomp profile of a container",
+                "this process may not use io_uring, probably because of the seccomp profile of a container",
                 "allow io_uring_setup, io_uring_enter and io_uring_register in the profile (`docker run --security-opt \
                  seccomp=PROFILE.json`; `SystemCallFilter=` in a unit file)",
             ),
         },
         Some(Errno::NOSYS) => forbidden(
-            "this kernel has no io_uring, or a sandbox hides it",
-            "start a kernel of version 6.1 or newer that is built with CONFIG_IO_URING, outside of gVisor and the like",
+            "this kernel lacks io_uring, or a sandbox hides it",
+            "boot Linux 6.1 or newer built with CONFIG_IO_URING, and run outside sandboxes such as gVisor",
         ),
         Some(Errno::INVAL) => Exit::new(
             Reason::KernelTooOld,
-            "this kernel does not know the io_uring features SINGLE_ISSUER and DEFER_TASKRUN, which came with Linux 6.1",
+            "this kernel lacks the io_uring features SINGLE_ISSUER and DEFER_TASKRUN of Linux 6.1",
         ),
-        Some(Errno::NOMEM) => Exit::new(
-            Reason::LockedMemory,
-            "the kernel has no memory for an io_uring within the limit on locked memory",
-        ),
-        Some(Errno::MFILE | Errno::NFILE) => Exit::new(Reason::OpenFiles, "no file descriptor is left for an io_uring"),
+        Some(Errno::NOMEM) => Exit::new(Reason::LockedMemory, "the limit on locked memory is too low for an io_uring"),
+        Some(Errno::MFILE | Errno::NFILE) => {
+            Exit::new(Reason::OpenFiles, "the limit on open files is too low for an io_uring")
+        }
         _ => Exit::new(Reason::RingForbidden, format!("io_uring cannot be used: {error}")),
     }
 }
@@ -137,8 +139,7 @@ fn cpus() -> Result<(), Exit> {
     };
     std::fs::read_to_string(CPUS)
         .map_err(|error| {
-            lost(error)
-                .with_remedy("mount sysfs at /sys, also where the root is another one (`mount -t sysfs sysfs /sys`)")
+            lost(error).with_remedy("mount sysfs at /sys, in a changed root too (`mount -t sysfs sysfs /sys`)")
         })
         .map(|_| ())
 }
@@ -158,8 +159,7 @@ fn judge_locked_memory(limit: Option<u64>, cores: usize, unlimited: bool) -> Res
         Some(limit) if !unlimited && limit < need => {
             let (have, need) = (limit / 1024, need.div_ceil(1024));
             let what = format!("{cores} cores lock up to {need} KiB of memory, but the limit is {have} KiB");
-            let remedy =
-                format!("write `LimitMEMLOCK={need}K` in the unit file, or run `ulimit -l {need}` before carom");
+            let remedy = format!("set `LimitMEMLOCK={need}K` in the unit file, or run `ulimit -l {need}` before carom");
             Err(Exit::new(Reason::LockedMemory, what).with_remedy(remedy))
         }
         _ => Ok(()),
@@ -216,8 +216,7 @@ fn judge_open_files(limit: Option<u64>, cores: usize) -> Result<u64, Exit> {
     let what = format!("{cores} cores need {need} open files before the first connection, but the limit is {limit}");
     let wanted = need + 65_536;
     let remedy = format!(
-        "write `LimitNOFILE={wanted}` in the unit file, or run `ulimit -n {wanted}` as root before carom; each connection \
-         takes one more"
+        "set `LimitNOFILE={wanted}` in the unit file, or run `ulimit -n {wanted}` as root before carom; each connection needs one more"
     );
     Err(Exit::new(Reason::OpenFiles, what).with_remedy(remedy))
 }
@@ -251,7 +250,7 @@ fn judge_free(path: &Path, free: u64) -> Result<(), Exit> {
         return Ok(());
     }
     let what =
-        format!("{} has {} KiB free, and the store needs at least {}", path.display(), free / 1024, FREE_MIN / 1024);
+        format!("{} has {} KiB free, but the store needs at least {}", path.display(), free / 1024, FREE_MIN / 1024);
     Err(Exit::new(Reason::DiskFull, what))
 }
 
@@ -263,12 +262,12 @@ fn data_refused(path: &Path, what: &str, error: &io::Error) -> Exit {
         }
         ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Exit::new(
             Reason::DataNotWritable,
-            format!("the data directory {path} cannot be {what}: a file is in its place"),
+            format!("the data directory {path} cannot be {what}: a file has that name"),
         )
         .with_remedy("choose another `data_dir`, or move that file away"),
         ErrorKind::ReadOnlyFilesystem => {
             Exit::new(Reason::DataNotWritable, format!("the data directory {path} is on a read-only file system"))
-                .with_remedy("mount it for writing (`ReadWritePaths=` in a unit file), or choose another `data_dir`")
+                .with_remedy("make it writable (`ReadWritePaths=` in a unit file), or choose another `data_dir`")
         }
         _ => Exit::new(Reason::DataNotWritable, format!("the data directory {path} cannot be {what}: {error}")),
     }
@@ -361,7 +360,7 @@ mod tests {
         for path in [file.clone(), file.join("below")] {
             let exit = data_dir(&path).unwrap_err();
             assert_eq!(exit.reason, Reason::DataNotWritable);
-            assert!(exit.what.contains("a file is in its place"), "{exit}");
+            assert!(exit.what.contains("a file has that name"), "{exit}");
         }
         // `/proc` takes no directories, whoever asks.
         assert_eq!(data_dir(Path::new("/proc/carom")).unwrap_err().reason, Reason::DataNotWritable);

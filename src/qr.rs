@@ -8,7 +8,7 @@ use qrcodegen::{QrCode, QrCodeEcc};
 const QUIET_MODULES: u32 = 4;
 
 /// How much of a code may be unreadable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Correction {
     /// 7 %: the smallest code.
     Low,
@@ -43,7 +43,7 @@ impl Correction {
 }
 
 /// How a code is drawn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Drawing {
     /// Side of the code in pixels, without what is around it.
     pub size: u32,
@@ -124,7 +124,7 @@ pub fn png(text: &str, drawing: Drawing) -> Option<Vec<u8>> {
     let mut encoder = png::Encoder::new(&mut bytes, side, side);
     encoder.set_color(png::ColorType::Grayscale);
     encoder.set_depth(png::BitDepth::One);
-    // A core draws it between redirects. Against the row above most bytes are 0, which takes little time and room.
+    // Against the row above most bytes are 0, which takes little time and room.
     encoder.set_compression(png::Compression::Fast);
     encoder.set_filter(png::Filter::Up);
     let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels));

@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::apps::{AppName, is_app_version};
 use crate::domains::DomainName;
+use crate::idempotency::Idempotency;
 use crate::labels::{Labels, Tags};
 use crate::link::{Link, Origin, Version};
 
@@ -56,6 +57,8 @@ mod tag {
     pub(super) const APP: u8 = 19;
     pub(super) const APP_VERSION: u8 = 20;
     pub(super) const DOMAIN: u8 = 21;
+    pub(super) const DELETE_AT_MS: u8 = 22;
+    pub(super) const IDEMPOTENCY: u8 = 23;
 }
 
 /// A record, borrowed from its stored form.
@@ -106,6 +109,10 @@ pub struct LinkRef<'a> {
     pub app_version: Option<&'a str>,
     /// The name of the domain of its code.
     pub domain: Option<&'a str>,
+    /// As [`Labels::delete_at_ms`].
+    pub delete_at_ms: Option<u64>,
+    /// As [`Labels::idempotency`].
+    pub idempotency: Option<Idempotency>,
 }
 
 impl LinkRef<'_> {
@@ -132,6 +139,8 @@ impl LinkRef<'_> {
             app: self.app.and_then(|name| AppName::parse(name).ok()),
             app_version: self.app_version.map(str::to_owned),
             domain: self.domain.and_then(DomainName::from_normal),
+            delete_at_ms: self.delete_at_ms,
+            idempotency: self.idempotency,
         }
     }
 
@@ -149,10 +158,12 @@ impl LinkRef<'_> {
             && self.app == link.labels.app.as_ref().map(AppName::as_str)
             && self.app_version == link.labels.app_version.as_deref()
             && self.domain == link.labels.domain.as_ref().map(DomainName::as_str)
+            && self.delete_at_ms == link.labels.delete_at_ms
+            && self.idempotency == link.labels.idempotency
     }
 }
 
-/// Why some bytes are no record of this key. The disk's fault, or a newer program's; trying again does not help.
+/// Why some bytes are no record of this key. The disk's fault, or a newer carom's; trying again does not help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordError {
     /// Shorter than any record.
@@ -173,12 +184,12 @@ pub enum RecordError {
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RecordError::Short => f.write_str("the record is cut off"),
+            RecordError::Short => f.write_str("the record is truncated"),
             RecordError::UnknownVersion(version) => write!(
                 f,
-                "the record has version {version}, this program knows {VERSION} and {VERSION_STRICT}: a newer program wrote it, or it is damaged"
+                "the record has version {version}, but this carom reads {VERSION} and {VERSION_STRICT}: a newer carom wrote it, or it is damaged"
             ),
-            RecordError::Checksum => f.write_str("the record's checksum is wrong"),
+            RecordError::Checksum => f.write_str("the checksum of the record does not match"),
             RecordError::BadField { tag } => write!(f, "field {tag} of the record is not valid"),
             RecordError::Incomplete => f.write_str("the record lacks a field"),
         }
@@ -236,6 +247,12 @@ pub fn encode_link(key: &[u8], link: &Link, out: &mut Vec<u8>) {
     }
     if let Some(domain) = &link.labels.domain {
         writer.field(tag::DOMAIN, domain.as_str().as_bytes());
+    }
+    if let Some(at_ms) = link.labels.delete_at_ms {
+        writer.field(tag::DELETE_AT_MS, &at_ms.to_le_bytes());
+    }
+    if let Some(idempotency) = &link.labels.idempotency {
+        writer.field(tag::IDEMPOTENCY, &idempotency.to_bytes());
     }
     if let Some(title) = &link.labels.title {
         writer.field(tag::TITLE, title.as_bytes());
@@ -377,6 +394,8 @@ struct Fields<'a> {
     app: Option<&'a str>,
     app_version: Option<&'a str>,
     domain: Option<&'a str>,
+    delete_at_ms: Option<u64>,
+    idempotency: Option<Idempotency>,
 }
 
 impl<'a> Fields<'a> {
@@ -415,6 +434,8 @@ impl<'a> Fields<'a> {
                 let is_name = |text: &&str| DomainName::from_normal(text).is_some();
                 once(&mut self.domain, std::str::from_utf8(bytes).ok().filter(is_name))
             }
+            tag::DELETE_AT_MS => once(&mut self.delete_at_ms, number(bytes).filter(|&ms| ms <= INSTANT_MS_MAX)),
+            tag::IDEMPOTENCY => once(&mut self.idempotency, bytes.try_into().ok().map(Idempotency::from_bytes)),
             tag::TARGET => None,
             _ => Some(()),
         }
@@ -455,6 +476,8 @@ impl<'a> Fields<'a> {
                     app: self.app,
                     app_version: self.app_version,
                     domain: self.domain,
+                    delete_at_ms: self.delete_at_ms,
+                    idempotency: self.idempotency,
                 }))
             }
             _ => Err(RecordError::Incomplete),
@@ -621,7 +644,7 @@ pub(crate) mod tests {
         value[0] = 3;
         let error = decode(b"abc", &value).unwrap_err();
         assert_eq!(error, RecordError::UnknownVersion(3));
-        assert!(error.to_string().contains("newer program"));
+        assert!(error.to_string().contains("newer carom"));
     }
 
     #[test]
@@ -638,6 +661,18 @@ pub(crate) mod tests {
         assert_eq!(version(Policy { forward_query: true, valid_until_ms: Some(1), ..plain }), VERSION);
         assert_eq!(version(Policy { valid_since_ms: Some(1), ..plain }), VERSION_STRICT);
         assert_eq!(version(Policy { archived: true, ..plain }), VERSION_STRICT);
+    }
+
+    #[test]
+    fn what_was_asked_of_a_link_besides_is_kept() {
+        let (target, origin, version) = ("http://a/".to_owned(), Origin::Issued, Version::default());
+        let (code, policy) = (Code::parse(b"abc").unwrap(), Policy::default());
+        let mut link = Link { code, policy, target, created_ms: 1, origin, version, labels: Labels::default() };
+        link.labels.idempotency = Some(Idempotency::from_bytes([7; 24]));
+        link.labels.delete_at_ms = Some(9);
+        let (key, value) = stored(&link);
+        let Ok(RecordRef::Link(read)) = decode(key.as_bytes(), &value) else { panic!("no link") };
+        assert!(read.is_same(&link) && read.to_link(link.code) == link);
     }
 
     #[test]

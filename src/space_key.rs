@@ -32,7 +32,7 @@ pub fn generate() -> Result<SpaceKey, Exit> {
     let mut bytes = [0; 32];
     match getrandom::fill(&mut bytes) {
         Ok(()) => Ok(SpaceKey::from_bytes(bytes)),
-        Err(error) => Err(Exit::new(Reason::Incomplete, format!("the system gives no random bytes: {error}"))),
+        Err(error) => Err(Exit::new(Reason::Incomplete, format!("the system has no random bytes: {error}"))),
     }
 }
 
@@ -76,11 +76,14 @@ pub fn read(path: &Path) -> Result<Option<SpaceKey>, Exit> {
     // The opened file is examined, not the name, which may lead elsewhere a moment later.
     let meta = file.metadata().map_err(|error| refused(path, &format!("cannot be examined: {error}")))?;
     if !meta.is_file() {
-        return Err(refused(path, "is no ordinary file"));
+        return Err(refused(path, "is not a regular file"));
     }
     if meta.mode() & 0o077 != 0 {
-        let what = format!("can be read or written by others than its owner (mode {:04o})", meta.mode() & 0o7777);
-        let remedy = format!("run `chmod 600 {}`; if others may have read the key, take it for known", path.display());
+        let what = format!("can be read or written by other users than its owner (mode {:04o})", meta.mode() & 0o7777);
+        let remedy = format!(
+            "run `chmod 600 {}`; if other users may have read the code secret, treat it as known",
+            path.display()
+        );
         return Err(refused(path, &what).with_remedy(remedy));
     }
     let mut text = String::new();
@@ -89,7 +92,7 @@ pub fn read(path: &Path) -> Result<Option<SpaceKey>, Exit> {
     }
     match SpaceKey::from_hex(&text) {
         Ok(key) => Ok(Some(key)),
-        Err(error) => Err(refused(path, &format!("holds no key: {error}"))),
+        Err(error) => Err(refused(path, &format!("contains no code secret: {error}"))),
     }
 }
 
@@ -103,10 +106,9 @@ pub fn check_fingerprint(key: &SpaceKey, of_the_data: &str) -> Result<(), Exit> 
         return Ok(());
     }
     let what = format!(
-        "the data was made with the key of fingerprint {of_the_data}, but the key at hand has the fingerprint {ours}"
+        "the data was created with the code secret of fingerprint {of_the_data}, but the configured one has the fingerprint {ours}"
     );
-    let remedy = "put back the key that belongs to this data (`carom key show-fingerprint` tells keys apart), or choose the \
-                  data directory that belongs to this key";
+    let remedy = "restore the code secret of this data (`carom key show-fingerprint` identifies it), or choose the data directory of this code secret";
     Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
 }
 
@@ -126,12 +128,12 @@ fn keep(key: &SpaceKey, data_dir: &Path) -> io::Result<()> {
 }
 
 fn refused(path: &Path, what: &str) -> Exit {
-    Exit::new(Reason::SpaceKey, format!("the key file {} {what}", path.display()))
+    Exit::new(Reason::SpaceKey, format!("the code secret file {} {what}", path.display()))
 }
 
 fn absent(path: &Path) -> Exit {
     let remedy = format!(
-        "correct space_key_file; or make a key with `(umask 077; carom key new > {})`, if there are no links yet",
+        "correct space_key_file; if there are no links yet, generate a code secret with `(umask 077; carom key new > {})`",
         path.display()
     );
     refused(path, "does not exist").with_remedy(remedy)
@@ -139,11 +141,10 @@ fn absent(path: &Path) -> Exit {
 
 fn lost(path: &Path) -> Exit {
     let remedy = format!(
-        "copy {FILE_NAME} from a backup of the data directory to {} with mode 0600, or name the key's file with \
-         space_key_file",
+        "copy {FILE_NAME} from a backup of the data directory to {} with mode 0600, or set space_key_file",
         path.display()
     );
-    refused(path, "is missing, but the data directory holds links that were made with it").with_remedy(remedy)
+    refused(path, "is missing, but the data directory contains links created with it").with_remedy(remedy)
 }
 
 fn not_kept(path: &Path, error: &io::Error) -> Exit {
@@ -151,7 +152,7 @@ fn not_kept(path: &Path, error: &io::Error) -> Exit {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Reason::DiskFull,
         _ => Reason::DataNotWritable,
     };
-    Exit::new(reason, format!("a new key cannot be kept as {}: {error}", path.display()))
+    Exit::new(reason, format!("a new code secret cannot be stored as {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -57,6 +57,12 @@ pub struct CoreStats {
     pub redirects: Counter,
     /// Requests for codes that do not exist or are gone.
     pub misses: Counter,
+    /// 1 where it is not known which codes exist nowhere.
+    pub in_doubt: Counter,
+    /// 1 where the codes of the store should be sent again, because most of those that are known are of removed links.
+    pub wants_codes: Counter,
+    /// Codes that are remembered because their links were removed while links are loaded.
+    pub removed_while_loading: Counter,
     /// Requests for links that could not be read, or not in time: neither a redirect nor a miss.
     pub unavailable: Counter,
     /// Requests that were told nothing, because too much was asked for from there that does not exist.
@@ -97,6 +103,8 @@ pub struct CoreStats {
     pub handed_over: Counter,
     /// Turns of the core's loop.
     pub turns: Counter,
+    /// The longest time that a task (a request that is not a redirect) kept the core at once, microseconds.
+    pub task_micros_max: Counter,
     /// Codes left in the queue.
     pub codes_remaining: Counter,
     /// Times that a create had to wait for a fresh code.
@@ -128,6 +136,8 @@ pub struct NodeStats {
     pub memory_limit: Counter,
     /// Visits that could not be counted: told by cores that found no room, or not to be kept.
     pub visits_dropped: Counter,
+    /// Visits that were counted without the host that sent them, because there was no memory for it.
+    pub referrers_dropped: Counter,
     /// What became of the access log.
     pub access_log: AccessLogStats,
     /// What group commits took, from the first decision to the word that they are durable. Written by the writer.

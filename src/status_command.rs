@@ -1,4 +1,4 @@
-//! `carom status`: the status of a node in a terminal, asked for again each second.
+//! `carom status`, `carom top` and `carom health`: the state of a node, asked over its admin listener.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::cli::StatusArgs;
+use crate::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs, TopArgs};
 use crate::config::{Flags, Settings, environment};
 use crate::exit::{Exit, Reason};
 use crate::store::http::HttpText;
@@ -23,70 +23,122 @@ const LEN_MAX: u64 = 16 << 20;
 /// Alarms that are shown; the newest.
 const ALARMS: usize = 8;
 
-/// What a node has said, and when.
+/// The status of a node, and when it arrived.
 struct Sample {
     status: Value,
     at: Instant,
 }
 
-/// Shows the status of a node until somebody interrupts, or once.
+/// A node that is asked for its status.
+struct Node {
+    url: String,
+    http: HttpText,
+}
+
+/// Shows the status of a node: once, or live if standard output is a terminal and `--once` is absent.
 ///
 /// # Errors
-/// Where the node cannot be asked, and is asked once.
-pub fn run(arguments: &StatusArgs) -> Result<(), Exit> {
-    let url = url_of(arguments)?;
-    let mut node = HttpText::new(&url, PATIENCE, LEN_MAX).with_key(key_of(arguments)?);
-    let mut ask = || -> Result<Sample, Exit> {
-        let text = node.read().map_err(|why| no_answer(&url, &why))?;
-        let status = serde_json::from_slice(&text).map_err(|error| no_answer(&url, &error))?;
-        Ok(Sample { status, at: Instant::now() })
-    };
-    if arguments.json && arguments.once {
-        print(&format!("{:#}\n", ask()?.status));
+/// [`Reason::Incomplete`] if the node does not answer, [`Reason::Usage`] for wrong settings or key files.
+pub fn status(arguments: &StatusArgs) -> Result<(), Exit> {
+    let mut node = Node::new(&arguments.node)?;
+    if !arguments.once && io::stdout().is_terminal() {
+        return node.follow(arguments.json);
+    }
+    if arguments.json {
+        print(&format!("{:#}\n", node.ask()?.status));
         return Ok(());
     }
-    let is_terminal = io::stdout().is_terminal() && !arguments.once;
-    let mut before: Option<Sample> = None;
-    let mut has_answered = false;
-    loop {
-        let begun = Instant::now();
-        let asked = ask();
-        has_answered |= asked.is_ok();
-        match asked {
-            Ok(now) if arguments.json => print(&format!("{}\n", now.status)),
-            // Rates need two looks.
-            Ok(now) => {
-                if let Some(before) = &before {
-                    let text = render(&before.status, &now.status, now.at - before.at, &url);
-                    print(&if is_terminal { format!("\x1b[H\x1b[J{text}") } else { text + "\n" });
-                    if arguments.once {
-                        return Ok(());
-                    }
-                }
-                before = Some(now);
-            }
-            Err(exit) if arguments.once || !has_answered => return Err(exit),
-            // A node that is restarted comes back.
-            Err(exit) => _ = writeln!(io::stderr(), "{}", exit.what),
+    // Rates need two samples.
+    let before = node.ask()?;
+    std::thread::sleep(EVERY.saturating_sub(before.at.elapsed()));
+    let now = node.ask()?;
+    print(&(render(&before.status, &now.status, now.at - before.at, &node.url) + "\n"));
+    Ok(())
+}
+
+/// Shows the status of a node every second until the process is interrupted.
+///
+/// # Errors
+/// As [`status`], if the node does not answer the first time.
+pub fn top(arguments: &TopArgs) -> Result<(), Exit> {
+    Node::new(&arguments.node)?.follow(arguments.json)
+}
+
+/// Asks a node for /healthz or /readyz, which need no API key, and prints what it answered.
+///
+/// # Errors
+/// [`Reason::Incomplete`] if the node does not answer 200, [`Reason::Usage`] for wrong settings.
+pub fn health(arguments: &HealthArgs) -> Result<(), Exit> {
+    let path = if arguments.ready { "readyz" } else { "healthz" };
+    let url = format!("{}/{path}", admin_url(&arguments.place)?);
+    match HttpText::new(&url, PATIENCE, LEN_MAX).read() {
+        Ok(text) => print(&format!("{}\n", plain(String::from_utf8_lossy(&text).trim()))),
+        Err(why) => {
+            let remedy = if arguments.ready {
+                "a node answers 503 while it starts or drains; otherwise check that it runs, and its address (--admin)"
+            } else {
+                "check that the node runs, and its address (--admin)"
+            };
+            return Err(Exit::new(Reason::Incomplete, format!("{url}: {why}")).with_remedy(remedy));
         }
-        std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
+    }
+    Ok(())
+}
+
+impl Node {
+    fn new(arguments: &NodeArgs) -> Result<Node, Exit> {
+        let url = format!("{}/status", admin_url(&arguments.place)?);
+        let http = HttpText::new(&url, PATIENCE, LEN_MAX).with_key(key_of(arguments)?);
+        Ok(Node { url, http })
+    }
+
+    fn ask(&mut self) -> Result<Sample, Exit> {
+        let text = self.http.read().map_err(|why| no_answer(&self.url, &why))?;
+        let status = serde_json::from_slice(&text).map_err(|error| no_answer(&self.url, &error))?;
+        Ok(Sample { status, at: Instant::now() })
+    }
+
+    /// Shows the status every second. In a terminal, each page replaces the one before.
+    fn follow(&mut self, json: bool) -> Result<(), Exit> {
+        let is_terminal = io::stdout().is_terminal();
+        let mut before: Option<Sample> = None;
+        let mut has_answered = false;
+        loop {
+            let begun = Instant::now();
+            match self.ask() {
+                Ok(now) => {
+                    has_answered = true;
+                    if json {
+                        print(&format!("{}\n", now.status));
+                    } else if let Some(before) = &before {
+                        let page = render(&before.status, &now.status, now.at - before.at, &self.url);
+                        print(&if is_terminal { format!("\x1b[H\x1b[J{page}") } else { page + "\n" });
+                    }
+                    before = Some(now);
+                }
+                Err(exit) if !has_answered => return Err(exit),
+                // A node that restarts comes back.
+                Err(exit) => _ = writeln!(io::stderr(), "{}", exit.what),
+            }
+            std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
+        }
     }
 }
 
 fn print(text: &str) {
     let mut out = io::stdout().lock();
-    // Whoever reads it may have enough; then there is nobody to tell.
+    // The reader of a pipe may have gone, as `head` does.
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
         std::process::exit(0);
     }
 }
 
-/// Where the node tells of itself.
-fn url_of(arguments: &StatusArgs) -> Result<String, Exit> {
-    let address = match &arguments.admin {
+/// The URL of the admin listener, without a slash at its end.
+fn admin_url(place: &AdminPlace) -> Result<String, Exit> {
+    let address = match &place.admin {
         Some(address) => address.clone(),
         None => {
-            let (settings, _) = Settings::load(arguments.config.as_deref(), environment(), Flags::default())?;
+            let (settings, _) = Settings::load(place.config.as_deref(), environment(), Flags::default())?;
             let mut address = settings.admin_listen;
             if address.ip().is_unspecified() {
                 let own = if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
@@ -96,27 +148,27 @@ fn url_of(arguments: &StatusArgs) -> Result<String, Exit> {
         }
     };
     let address = if address.contains("://") { address } else { format!("http://{address}") };
-    Ok(format!("{}/status", address.trim_end_matches('/')))
+    Ok(address.trim_end_matches('/').to_owned())
 }
 
-/// The key that is shown to the node.
-fn key_of(arguments: &StatusArgs) -> Result<Option<String>, Exit> {
+/// The API key from `--key-file`.
+fn key_of(arguments: &NodeArgs) -> Result<Option<String>, Exit> {
     let Some(file) = &arguments.key_file else { return Ok(None) };
     let wrong = |what: &str| Exit::new(Reason::Usage, format!("{}: {what}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
     match text.trim() {
         key if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Some(key.to_owned())),
-        _ => Err(wrong("no key is in it; `carom app add NAME --role admin` makes one")),
+        _ => Err(wrong("the file contains no API key; create one with `carom app add NAME --role admin`")),
     }
 }
 
 fn no_answer(url: &str, why: &dyn std::fmt::Display) -> Exit {
     Exit::new(Reason::Incomplete, format!("{url}: {why}")).with_remedy(
-        "see whether a node runs there; --admin names another address, and --key-file a key where one is asked for (401, 403)",
+        "check that the node runs; --admin sets its address, and --key-file the API key if it answers 401 or 403",
     )
 }
 
-/// A page for the terminal. Rates are those of the time between two looks.
+/// A page for the terminal. Rates are averages over `time`, between the two samples.
 fn render(before: &Value, now: &Value, time: Duration, url: &str) -> String {
     let mut page = String::new();
     let state = match (now["draining"].as_bool(), now["ready"].as_bool()) {
@@ -158,7 +210,7 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
         "connections",
         "redirects/s",
         "misses/s",
-        "mesh/s",
+        "forwarded/s",
         "codes ready",
         "p50 µs",
         "p99 µs",
@@ -200,29 +252,25 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
 }
 
 fn render_node(page: &mut String, now: &Value, changes: f64) {
-    let writable = if now["store"]["writable"] == true { "writable" } else { "TAKES NO WRITES" };
+    let writable = if now["store"]["writable"] == true { "writable" } else { "NOT WRITABLE" };
     let _ = writeln!(
         page,
-        "store   {writable}, {} commits, {:.2} ms each, of which the sync {:.2} ms; {} waiting",
+        "store   {writable}, {} commits, {:.2} ms on average ({:.2} ms of it for the sync), {} writes queued",
         grouped(number(now, "/store/commits")),
         number(now, "/store/commitMicrosMean") / 1_000.0,
         number(now, "/store/syncMicrosMean") / 1_000.0,
         grouped(number(now, "/store/queue")),
     );
     let left = number(now, "/issuer/remaining");
-    let lasts = if changes > 0.0 { format!("; at this rate for {}", span(left / changes)) } else { String::new() };
-    let _ = writeln!(
-        page,
-        "codes   {} of {} characters never given out{lasts}",
-        grouped(left),
-        number(now, "/issuer/codeLength")
-    );
+    let lasts =
+        if changes > 0.0 { format!("; run out in {} at this rate", span(left / changes)) } else { String::new() };
+    let _ = writeln!(page, "codes   {} of {} characters left{lasts}", grouped(left), number(now, "/issuer/codeLength"));
     if now["redis"]["configured"] == true {
-        let state = if now["redis"]["connected"] == true { "connected" } else { "AWAY" };
+        let state = if now["redis"]["connected"] == true { "connected" } else { "UNAVAILABLE" };
         let nodes = now["fleet"]["nodes"].as_array().map_or(0, Vec::len);
         let _ = writeln!(
             page,
-            "fleet   Redis {state}, {nodes} nodes, {} to bring there, {} ms behind",
+            "fleet   Redis {state}, {nodes} nodes, {} unsynced changes, lag {} ms",
             grouped(number(now, "/fleet/outbox")),
             grouped(number(now, "/fleet/lagMillis")),
         );
@@ -230,7 +278,12 @@ fn render_node(page: &mut String, now: &Value, changes: f64) {
     for (name, list) in [("allow", "allowList"), ("block", "blockList")] {
         if now[list].is_object() {
             let (fixed, dynamic) = (number(&now[list], "/static"), number(&now[list], "/dynamic"));
-            let _ = writeln!(page, "{name}   {} hosts of the settings, {} others", grouped(fixed), grouped(dynamic));
+            let _ = writeln!(
+                page,
+                "{name}   {} hosts from the settings, {} from the source",
+                grouped(fixed),
+                grouped(dynamic)
+            );
         }
     }
 }
@@ -238,7 +291,7 @@ fn render_node(page: &mut String, now: &Value, changes: f64) {
 fn render_alarms(page: &mut String, now: &Value) {
     let alarms = now["alarms"].as_array().map(Vec::as_slice).unwrap_or_default();
     let on = alarms.iter().filter(|alarm| alarm["cleared"].is_null()).count();
-    let _ = writeln!(page, "alarms  {}", if on == 0 { "none".to_owned() } else { format!("{on} ON") });
+    let _ = writeln!(page, "alarms  {}", if on == 0 { "none".to_owned() } else { format!("{on} ACTIVE") });
     for alarm in alarms.iter().rev().take(ALARMS) {
         let text = |name: &str| plain(alarm[name].as_str().unwrap_or_default());
         let until = if alarm["cleared"].is_null() { String::new() } else { format!(" until {}", text("cleared")) };
@@ -246,7 +299,7 @@ fn render_alarms(page: &mut String, now: &Value) {
     }
 }
 
-/// A text without what a terminal would take for an order.
+/// The text without control characters, which a terminal would interpret.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
@@ -259,12 +312,12 @@ fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// What came a second; nothing where the node was restarted in between.
+/// The increase per second; 0 if the node restarted in between.
 fn rate(before: f64, now: f64, time: Duration) -> f64 {
     ((now - before) / time.as_secs_f64().max(1e-3)).max(0.0)
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with separators between thousands.
 fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();
@@ -328,9 +381,9 @@ mod tests {
             "carom 9.9.9   ready   up 1 min 1 s",
             "links 1,500   redirects 10,000/s",
             "changes 10/s   connections 7",
-            "TAKES NO WRITES",
-            "864,000 of 7 characters never given out; at this rate for 1 day 0 h",
-            "alarms  1 ON",
+            "NOT WRITABLE",
+            "864,000 of 7 characters left; run out in 1 day 0 h at this rate",
+            "alarms  1 ACTIVE",
             "store_failed since 2026-01-01T00:00:00Z\n    the disk[31m is gone",
         ] {
             assert!(page.contains(part), "{part}: {page}");

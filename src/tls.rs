@@ -179,11 +179,11 @@ impl ResolvesServerCert for ByName {
 
 /// A pair as it is used, and what there is to know of it.
 fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(CertifiedKey, About), Wrong> {
-    let in_pem = |error: &dyn fmt::Display| Wrong::Certificates(format!("it is no PEM file: {error}"));
+    let in_pem = |error: &dyn fmt::Display| Wrong::Certificates(format!("it is not a PEM file: {error}"));
     let chain: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(&pair.certificates).collect::<Result<_, _>>().map_err(|error| in_pem(&error))?;
     let Some(first) = chain.first() else {
-        return Err(Wrong::Certificates("no certificate is in it (`-----BEGIN CERTIFICATE-----`)".to_owned()));
+        return Err(Wrong::Certificates("it contains no certificate (`-----BEGIN CERTIFICATE-----`)".to_owned()));
     };
     let about = about(first).map_err(Wrong::Certificates)?;
     let key = PrivateKeyDer::from_pem_slice(&pair.key).map_err(|_| Wrong::Key(no_key(&pair.key).to_owned()))?;
@@ -199,14 +199,14 @@ fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(CertifiedKey, Ab
 /// Why a file holds no key. Nothing of the file is repeated.
 fn no_key(pem: &[u8]) -> &'static str {
     match memchr::memmem::find(pem, b"ENCRYPTED") {
-        Some(_) => "it is encrypted, and nobody is there who could type the password; write it without one",
-        None => "no key is in it (`-----BEGIN PRIVATE KEY-----`)",
+        Some(_) => "it is encrypted; store the key without a password",
+        None => "it contains no private key (`-----BEGIN PRIVATE KEY-----`)",
     }
 }
 
 fn about(certificate: &CertificateDer<'_>) -> Result<About, String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
-        .map_err(|error| format!("the first certificate in it cannot be read: {error}"))?;
+        .map_err(|error| format!("its first certificate cannot be read: {error}"))?;
     let names = match parsed.subject_alternative_name() {
         Ok(Some(extension)) => {
             let names = extension.value.general_names.iter().filter_map(|name| match name {
@@ -270,8 +270,8 @@ mod tests {
         let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nc2VjcmV0\n-----END ENCRYPTED PRIVATE KEY-----\n";
         let garbled = [&good.key[..60], b"!", &good.key[61..]].concat();
         let wrong = [
-            (Pair { certificates: b"".to_vec(), ..good.clone() }, "no certificate is in it"),
-            (Pair { certificates: good.key.clone(), ..good.clone() }, "no certificate is in it"),
+            (Pair { certificates: b"".to_vec(), ..good.clone() }, "it contains no certificate"),
+            (Pair { certificates: good.key.clone(), ..good.clone() }, "it contains no certificate"),
             (
                 Pair {
                     certificates: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec(),
@@ -279,7 +279,7 @@ mod tests {
                 },
                 "cannot be read",
             ),
-            (Pair { key: b"".to_vec(), ..good.clone() }, "no key is in it"),
+            (Pair { key: b"".to_vec(), ..good.clone() }, "it contains no private key"),
             (Pair { key: encrypted.to_vec(), ..good.clone() }, "it is encrypted"),
             (Pair { key: other.key.clone(), ..good.clone() }, "the key of another certificate"),
             (Pair { key: garbled, ..good.clone() }, ""),

@@ -84,6 +84,17 @@ pub struct Visit {
     pub visitor: Visitor,
 }
 
+/// What became of a visit that a core told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// It is in the ring.
+    Whole,
+    /// It is in the ring without the host that sent it: visits with hosts fill their part of the ring.
+    WithoutReferrer,
+    /// The ring is full.
+    Nothing,
+}
+
 /// A core's end of its ring, and what it remembers of user agents.
 pub struct VisitSender {
     ring: ring::Sender,
@@ -118,9 +129,9 @@ impl VisitSender {
         visitor
     }
 
-    /// Tells of a visit. `false`: the ring is full.
+    /// Tells of a visit.
     #[inline]
-    pub fn tell(&mut self, visit: &Visit) -> bool {
+    pub fn tell(&mut self, visit: &Visit) -> Told {
         self.ring.tell(visit)
     }
 

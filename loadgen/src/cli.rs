@@ -16,127 +16,127 @@ use crate::traffic::{Kind, Mix};
 use crate::units;
 use crate::verdict::Objective;
 
-/// Sends requests to a redirect server at instants that are fixed before the run, checks every answer, and reports what
-/// clients would have felt.
+/// Measures a redirect server: sends requests at times fixed before the run, checks every answer, and reports the latency
+/// that clients would see.
 ///
-/// Latency counts from the instant at which a request was meant to be sent, so a stall of the server is charged to every
-/// request that it delayed. `--closed` finds the highest throughput instead, `--find-rate` the highest rate that keeps the
-/// objectives.
+/// Latency counts from the planned send time, so a stall of the server is charged to every request that it delayed (no
+/// coordinated omission). `--closed` measures the highest throughput instead, and `--find-rate` finds the highest rate that
+/// meets the objectives.
 #[derive(Parser, Debug)]
 #[command(name = "carom-loadgen", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// Whom to ask: HOST:PORT, http://HOST:PORT or https://HOST:PORT. Repeat it to spread connections over several.
+    /// Server: HOST:PORT, http://HOST:PORT or https://HOST:PORT. Repeat it to spread connections over several.
     #[arg(long, value_name = "ADDR", required = true)]
     target: Vec<String>,
-    /// Codes to ask for: what `carom export` writes, one JSON object with shortCode and longUrl a line.
+    /// Links to request: an export of `carom export`, one JSON object with shortCode and longUrl per line.
     #[arg(long, value_name = "FILE")]
     codes: Option<PathBuf>,
-    /// Make this many links through the API first, and ask for them.
+    /// Create this many links through the API first, and request them.
     #[arg(long, value_name = "N", conflicts_with = "codes")]
     create: Option<String>,
-    /// Requests a second, in all. The first rate that is tried with --find-rate.
+    /// Requests per second in total. With --find-rate, the first rate to try.
     #[arg(long, value_name = "N", default_value = "1000")]
     rate: String,
-    /// How requests are spread in time.
+    /// Distribution of requests in time.
     #[arg(long, value_enum, default_value = "poisson")]
     arrival: ArrivalName,
-    /// Ask again on each connection as soon as it was answered, instead of at the instants of a plan.
+    /// Send the next request of a connection as soon as the last one is answered, instead of at planned times.
     #[arg(long, conflicts_with_all = ["rate", "arrival", "find_rate"])]
     closed: bool,
-    /// Find the highest rate that keeps --slo, in runs of --duration each.
+    /// Find the highest rate that meets --slo, in runs of --duration each.
     #[arg(long, requires = "slo")]
     find_rate: bool,
     /// How long to measure.
     #[arg(long, value_name = "TIME", default_value = "20s")]
     duration: String,
-    /// How long to send before measuring.
+    /// How long to send requests before measuring.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     warmup: String,
-    /// How long an answer may take.
+    /// Time limit for an answer.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     timeout: String,
-    /// Connections, in all.
+    /// Connections in total.
     #[arg(long, value_name = "N", default_value = "64")]
     connections: String,
-    /// Requests under way on one connection.
+    /// Requests in flight on each connection.
     #[arg(long, value_name = "N", default_value = "1")]
     pipeline: String,
-    /// Requests after which a connection is closed and another opened; 1 is a connection for each.
+    /// Requests after which a connection is replaced; 1 opens a connection for each request.
     #[arg(long, value_name = "N")]
     renew: Option<String>,
-    /// Threads, each on a CPU of its own.
+    /// Threads, each pinned to its own CPU.
     #[arg(long, value_name = "N", default_value = "1")]
     threads: String,
-    /// CPUs of the threads, such as 1,3. By default the last ones that the process may use.
+    /// CPUs of the threads, such as 1,3 [default: the last ones available]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     /// Shares of the kinds of requests: redirect, head, miss, create.
     #[arg(long, value_name = "SHARES", default_value = "redirect=1")]
     mix: String,
-    /// Ask for popular links more often: the k-th in proportion to 1/k^S. All alike without it.
+    /// Request popular links more often: the k-th in proportion to 1/k^S [default: all links equally]
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     zipf: Option<String>,
-    /// Fields that go with each request: those of a browser, or Host alone.
+    /// Header fields of each request: those of a browser, or only Host.
     #[arg(long, value_enum, default_value = "browser")]
     headers: HeadersName,
-    /// One more field for each request.
+    /// Additional header field for each request; repeat it for several.
     #[arg(short = 'H', value_name = "NAME: VALUE")]
     header: Vec<String>,
-    /// What Host says, instead of the target.
+    /// Value of Host, instead of the target.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Key for creates, sent as X-Api-Key and shown nowhere.
+    /// API key for creates, sent as X-Api-Key. It is never printed.
     #[arg(long, value_name = "KEY", env = "CAROM_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
-    /// Speak TLS, as https:// does.
+    /// Use TLS, as with https://.
     #[arg(long)]
     tls: bool,
-    /// Certificates to trust, PEM.
+    /// Certificates to trust, in PEM.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// Trust any certificate.
     #[arg(long, conflicts_with = "tls_ca")]
     tls_insecure: bool,
-    /// The name that the server's certificate must have, instead of the target's.
+    /// Name that the server's certificate must have, instead of the target's.
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// The status of a right redirect. Any of 301, 302, 303, 307, 308 without it.
+    /// Expected status of redirects [default: any of 301, 302, 303, 307 and 308]
     #[arg(long, value_name = "STATUS")]
     expect_status: Option<u16>,
-    /// Do not compare Location: for servers that send everybody to the same place.
+    /// Do not compare Location, for servers with the same destination for all requests.
     #[arg(long)]
     no_check_location: bool,
-    /// Objectives such as p80=5ms,p99=20ms,mean=10ms,errors=0; also p50, p90, p99.9, p99.99, max, rate.
+    /// Objectives, such as p80=5ms,p99=20ms,mean=10ms,errors=0; also p50, p90, p99.9, p99.99, max and rate.
     #[arg(long, value_name = "OBJECTIVES")]
     slo: Option<String>,
-    /// Where all random numbers come from: the same seed sends the same requests at the same instants.
+    /// Seed of all random numbers: the same seed sends the same requests at the same times.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write all figures as JSON.
+    /// Write all results as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the percentile distribution as text that HdrHistogram's plotters read, in milliseconds.
+    /// Write the percentile distribution in milliseconds, in the text format of HdrHistogram's plotters.
     #[arg(long, value_name = "FILE")]
     hgrm: Option<PathBuf>,
-    /// Write a histogram for each second in HdrHistogram's log format.
+    /// Write a histogram for each second, in HdrHistogram's log format.
     #[arg(long, value_name = "FILE")]
     hlog: Option<PathBuf>,
-    /// Write a page with plots.
+    /// Write an HTML report with plots.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// No progress, no table.
+    /// Print neither progress nor results.
     #[arg(long, short)]
     quiet: bool,
 }
 
 /// What follows the options in the help.
 const EXIT_CODES: &str = "Exit codes:
-    0  ran, every answer was right, and every objective held
+    0  every answer was correct, and every objective was met
     1  an objective was missed, or an answer was wrong
-    2  wrong options or files
-    3  the generator itself was the bottleneck: the figures say nothing of the server
+    2  invalid options or files
+    3  the generator itself was the bottleneck, so the figures say nothing about the server
     4  the target cannot be reached
-  130  ended by a signal before its time";
+  130  interrupted by a signal; the results cover the time until then";
 
 /// Requests a second at most: ten times what one CPU has been seen to send.
 pub(crate) const RATE_MAX: f64 = 20e6;
@@ -202,7 +202,7 @@ pub(crate) struct Order {
     pub(crate) find_rate: bool,
     /// Files to write.
     pub(crate) files: Files,
-    /// No progress, no table.
+    /// Print neither progress nor results.
     pub(crate) quiet: bool,
 }
 
@@ -237,10 +237,10 @@ impl Arguments {
         if let (Some(rate), Some(duration), false) = (rate, duration, self.closed)
             && rate * duration.as_secs_f64() < 1.0
         {
-            wrong.0.push("--rate and --duration: not one request falls into that time".to_owned());
+            wrong.0.push("--rate and --duration: no request is due in that time".to_owned());
         }
         if self.expect_status.is_some_and(|status| !(300..400).contains(&status)) {
-            wrong.0.push("--expect-status: the status of a redirect is from 300 to 399".to_owned());
+            wrong.0.push("--expect-status: a redirect has a status from 300 to 399".to_owned());
         }
         let renew = self.renew.as_deref().map(|text| wrong.take("renew", units::count(text)));
         let zipf = self.zipf.as_deref().map(|text| wrong.take("zipf", exponent(text)));
@@ -277,7 +277,9 @@ impl Arguments {
             (None, None) => Source::None,
         };
         if source == Source::None && mix.is_some_and(|mix| mix.needs_links()) && self.create.is_none() {
-            wrong.0.push("--codes: redirects need links; give an export, or --create N to make some first".to_owned());
+            wrong
+                .0
+                .push("--codes: redirects need links; pass an export, or --create N to create links first".to_owned());
         }
         let pace = match self.closed {
             true => Loop::Closed,
@@ -314,12 +316,12 @@ impl Arguments {
         let (is_https, rest) = match text.split_once("://") {
             Some(("http", rest)) => (false, rest),
             Some(("https", rest)) => (true, rest),
-            Some((scheme, _)) => return Err(format!("`{scheme}` is not spoken here: http or https")),
+            Some((scheme, _)) => return Err(format!("`{scheme}` is not supported; expected http or https")),
             None => (false, text),
         };
         let place = rest.trim_end_matches('/');
         if place.contains('/') {
-            return Err(format!("`{text}` has a path; codes stand right behind the slash"));
+            return Err(format!("`{text}` has a path; codes follow the host directly"));
         }
         let is_tls = is_https || self.tls;
         // An IPv6 address without a port ends with its bracket.
@@ -338,7 +340,7 @@ impl Arguments {
         visible(&host)?;
         let tls = if is_tls {
             let name = with_port.rsplit_once(':').map_or(place, |(name, _)| name).trim_matches(['[', ']']);
-            let trust = trust.ok_or("TLS needs --tls-ca FILE, or --tls-insecure to trust anybody")?;
+            let trust = trust.ok_or("TLS needs --tls-ca FILE, or --tls-insecure to trust any certificate")?;
             Some(Tls::new(self.sni.as_deref().unwrap_or(name), trust)?)
         } else {
             None
@@ -352,7 +354,10 @@ impl Arguments {
         let allowed: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
         let Some(list) = &self.cpus else {
             if threads > allowed.len() {
-                return Err(format!("{threads} threads need as many CPUs; this process may use {}", allowed.len()));
+                return Err(format!(
+                    "{threads} threads need as many CPUs, but this process may use only {}",
+                    allowed.len()
+                ));
             }
             return Ok(allowed[allowed.len() - threads..].to_vec());
         };
@@ -363,7 +368,7 @@ impl Arguments {
                 return Err(format!("this process may not use CPU {cpu}, only {allowed:?}"));
             }
             if cpus.contains(&cpu) {
-                return Err(format!("CPU {cpu} is named twice; each thread needs its own"));
+                return Err(format!("CPU {cpu} is listed twice; each thread needs its own"));
             }
             cpus.push(cpu);
         }
@@ -375,7 +380,7 @@ impl Arguments {
 }
 
 fn some_time(time: Duration) -> Result<Duration, String> {
-    if time.is_zero() { Err("must be longer than nothing".to_owned()) } else { possible_time(time) }
+    if time.is_zero() { Err("must be longer than zero".to_owned()) } else { possible_time(time) }
 }
 
 fn possible_time(time: Duration) -> Result<Duration, String> {
@@ -383,11 +388,7 @@ fn possible_time(time: Duration) -> Result<Duration, String> {
 }
 
 fn possible_rate(rate: f64) -> Result<f64, String> {
-    if rate <= RATE_MAX {
-        Ok(rate)
-    } else {
-        Err(format!("is more than {} a second", units::show_count(RATE_MAX as u64)))
-    }
+    if rate <= RATE_MAX { Ok(rate) } else { Err(format!("is more than {}/s", units::show_count(RATE_MAX as u64))) }
 }
 
 fn at_most(count: u64, most: u64) -> Result<u64, String> {
@@ -407,7 +408,7 @@ fn open_files(connections: u64) -> Result<u64, String> {
         Err(_) => {
             let most = limits.maximum.unwrap_or(0);
             Err(format!(
-                "{connections} connections need {wanted} open files, and the limit is {most}: see `ulimit -Hn`"
+                "{connections} connections need {wanted} open files, but the limit is {most}; see `ulimit -Hn`"
             ))
         }
     }
@@ -415,13 +416,13 @@ fn open_files(connections: u64) -> Result<u64, String> {
 
 fn exponent(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|value| (0.0..=10.0).contains(value));
-    value.ok_or_else(|| format!("`{text}` is not an exponent from 0 to 10; the web's is about 1"))
+    value.ok_or_else(|| format!("`{text}` is not an exponent from 0 to 10; web traffic has about 1"))
 }
 
 fn header(field: &str) -> Result<(), String> {
     let (name, _) = field.split_once(':').ok_or_else(|| format!("`{field}` is not `Name: value`"))?;
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-        return Err(format!("`{name}` is not the name of a field"));
+        return Err(format!("`{name}` is not a header name"));
     }
     visible(field)
 }
@@ -431,7 +432,7 @@ fn visible(text: &str) -> Result<(), String> {
     if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
         Ok(())
     } else {
-        Err("holds other than visible ASCII characters".to_owned())
+        Err("contains characters other than visible ASCII".to_owned())
     }
 }
 
@@ -495,7 +496,7 @@ mod tests {
         assert!(check("--target https://127.0.0.1:1 --create 1").unwrap_err()[0].contains("--tls-ca"));
         for (arguments, words) in [
             ("--rate 1e30", "--rate"),
-            ("--rate 0.01 --duration 500ms", "not one request"),
+            ("--rate 0.01 --duration 500ms", "no request is due"),
             ("--duration 18446744074s", "--duration"),
             ("--timeout 1000000h", "--timeout"),
             ("--connections 1e15", "--connections"),

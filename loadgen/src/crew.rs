@@ -510,7 +510,7 @@ impl Crew {
     pub(crate) fn peer_ended(&mut self, slot: u32, now_ns: u64) {
         match self.clients[slot as usize].stage {
             Stage::Ending | Stage::Due { .. } => return,
-            Stage::Opening => return self.connect_failed(slot, "the server closed it", now_ns),
+            Stage::Opening => return self.connect_failed(slot, "the server closed the connection", now_ns),
             Stage::Open => self.take_from_inbox(slot, now_ns, true),
         }
         if self.clients[slot as usize].stage == Stage::Open {
@@ -552,7 +552,7 @@ impl Crew {
             if client.in_flight.front().is_some_and(|sent| is_over(sent.sent_ns)) {
                 self.fail(slot, Fault::Timeout, now_ns);
             } else if client.stage == Stage::Opening && is_over(client.opening_ns) {
-                self.connect_failed(slot, "it does not open in time", now_ns);
+                self.connect_failed(slot, "the connection did not open in time", now_ns);
             }
         }
         // Links that are to be made, and a server that makes none any more.

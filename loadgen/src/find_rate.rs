@@ -103,7 +103,8 @@ impl Search<'_> {
             {
                 let beyond = units::show_count(*beyond as u64);
                 run.report.verdict = Verdict::Bottleneck;
-                run.report.bottleneck = Some(format!("at {beyond}/s {why}. The server may do more than was found"));
+                run.report.bottleneck =
+                    Some(format!("at {beyond}/s, {why}. The highest rate of the server may be above the one found"));
             }
             if run.held || run.report.verdict == Verdict::Interrupted || self.steps.len() >= last || rate <= 1.0 {
                 return self.end(run);
@@ -135,7 +136,7 @@ impl Search<'_> {
             report.judged.iter().map(|judged| format!("{} ({})", judged.shown, judged.text)).collect();
         if !reached {
             let without = outcome.record.errors() + outcome.record.counts.unsent;
-            figures.push(format!("{} without an answer", units::show_count(without)));
+            figures.push(format!("{} unanswered", units::show_count(without)));
         }
         let word = if report.verdict == Verdict::Ok && !reached { "not reached" } else { report.verdict.text() };
         let step = Step { rate, held, text: format!("{word}: {}", figures.join(", ")) };

@@ -91,8 +91,8 @@ impl Links {
             ending += u64::from(!taken);
         }
         if links.is_empty() {
-            let why = if ending > 0 { format!(" without an end ({ending} with one)") } else { String::new() };
-            return Err(format!("{show} holds no links{why}; `carom export` writes such a file"));
+            let why = if ending > 0 { format!(" that do not expire ({ending} do)") } else { String::new() };
+            return Err(format!("{show} contains no links{why}; write one with `carom export`"));
         }
         Ok(links)
     }
@@ -116,17 +116,17 @@ impl Links {
     /// When the code cannot stand in a request line, or the target in a header, or the status is none of a redirect.
     pub(crate) fn push(&mut self, code: &[u8], target: &[u8], status: Option<u16>) -> Result<(), String> {
         if code.is_empty() || code.len() > CODE_LEN_MAX || !code.iter().all(u8::is_ascii_graphic) {
-            return Err("the code is empty, too long, or holds other than visible ASCII characters".to_owned());
+            return Err("the code is empty, too long, or has characters other than visible ASCII".to_owned());
         }
         if target.iter().any(|byte| byte.is_ascii_control()) {
-            return Err("the long URL holds control characters".to_owned());
+            return Err("the long URL has control characters".to_owned());
         }
         let status = match status {
             None => STATUSES.len(),
             Some(status) => STATUSES
                 .iter()
                 .position(|known| *known == status)
-                .ok_or_else(|| format!("redirectStatus {status} is none of {STATUSES:?}"))?,
+                .ok_or_else(|| format!("redirectStatus {status} is not one of {STATUSES:?}"))?,
         };
         self.places.push((self.texts.len() as u64) << 10 | (status as u64) << 7 | code.len() as u64);
         self.texts.extend_from_slice(code);

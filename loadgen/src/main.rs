@@ -127,7 +127,7 @@ fn measure(plan: &Plan, links: &Arc<Links>, stop: &Arc<AtomicBool>, console: &Co
             Failure { code: UNREACHABLE, text: format!("{} cannot be reached: {reason}", targets.join(", ")) }
         }
         RunError::Interrupted => Failure { code: INTERRUPTED, text: "interrupted".to_owned() },
-        RunError::Failed(error) => Failure::usage(format!("the generator cannot work here: {error}")),
+        RunError::Failed(error) => Failure::usage(format!("the generator cannot run here: {error}")),
     })
 }
 
@@ -166,25 +166,25 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) 
     let console = Console { making: Some(count), ..*console };
     let outcome = measure(&plan, &Arc::new(Links::default()), stop, &console)?;
     if outcome.interrupted {
-        return Err(Failure { code: INTERRUPTED, text: "interrupted while links were made".to_owned() });
+        return Err(Failure { code: INTERRUPTED, text: "interrupted while creating links".to_owned() });
     }
     let record = outcome.record;
     let distinct: HashSet<&str> = record.created.iter().map(|(code, _)| code.as_str()).collect();
     if distinct.len() != record.created.len() {
-        let text = format!("{} links were made with {} codes", record.created.len(), distinct.len());
-        return Err(Failure { code: 1, text: format!("{text}: the server gives codes more than once") });
+        let text = format!("{} links were created with {} codes", record.created.len(), distinct.len());
+        return Err(Failure { code: 1, text: format!("{text}: the server issued codes more than once") });
     }
     if record.created.len() as u64 != count {
         let answered = record.created.len();
         let faults = Fault::ALL.into_iter().filter(|&fault| record.fault(fault) > 0);
         let faults: Vec<String> = faults.map(|fault| format!("{} {}", fault.name(), record.fault(fault))).collect();
         let hint = match record.fault(Fault::Status) > 0 {
-            true => ". Does it have carom's API, and does it ask for an --api-key?",
+            true => ". Does the target serve carom's API, and does it require --api-key?",
             false => "",
         };
         return Err(Failure {
             code: 1,
-            text: format!("{answered} of {count} links were made; errors: {}{hint}", faults.join(", ")),
+            text: format!("created {answered} of {count} links; errors: {}{hint}", faults.join(", ")),
         });
     }
     let mut links = Links::default();
@@ -195,7 +195,7 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) 
         let rate = units::show_count((count as f64 / record.seconds.max(1e-9)) as u64);
         let latency = Summary::of(&record.kind(Kind::Create).actual);
         let p99 = units::show_micros(latency.quantiles[3]);
-        say(&format!("{} links made, {rate}/s, p99 {p99}", units::show_count(count)));
+        say(&format!("created {} links, {rate}/s, p99 {p99}", units::show_count(count)));
     }
     Ok(links)
 }
@@ -216,7 +216,7 @@ impl Console {
         }
         let summary = Summary::of(&interval.latency);
         let end = match self.making {
-            Some(count) => format!(", making {} links", units::show_count(count)),
+            Some(count) => format!(", creating {} links", units::show_count(count)),
             None => format!(" of {of:.0}"),
         };
         let text = format!(

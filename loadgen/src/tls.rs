@@ -67,7 +67,7 @@ fn roots(path: &Path) -> Result<RootCertStore, String> {
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
         roots.add(certificate.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
     }
-    if roots.is_empty() { Err(wrong(&"there is no certificate in it")) } else { Ok(roots) }
+    if roots.is_empty() { Err(wrong(&"it contains no certificate")) } else { Ok(roots) }
 }
 
 /// One connection's TLS.

@@ -57,9 +57,10 @@ impl Mix {
             let (name, share) =
                 part.split_once('=').ok_or_else(|| format!("`{part}` is not a share such as miss=5"))?;
             let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name.trim());
-            let kind = kind.ok_or_else(|| format!("`{name}` is none of redirect, head, miss, create"))?;
+            let kind = kind.ok_or_else(|| format!("`{name}` is not redirect, head, miss or create"))?;
             let value = share.trim().parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
-            shares[kind as usize] = value.ok_or_else(|| format!("`{share}` is not a share: a number from 0 on"))?;
+            shares[kind as usize] =
+                value.ok_or_else(|| format!("`{share}` is not a share, which is a number of at least 0"))?;
         }
         if shares.iter().sum::<f64>() <= 0.0 {
             return Err("at least one share must be above zero".to_owned());

@@ -79,7 +79,8 @@ impl Objective {
     }
 
     fn read(text: &str) -> Result<Objective, String> {
-        let (name, bound) = text.split_once('=').ok_or_else(|| format!("`{text}` is no objective such as p99=20ms"))?;
+        let (name, bound) =
+            text.split_once('=').ok_or_else(|| format!("invalid objective `{text}`; expected one such as p99=20ms"))?;
         let micros = || units::duration(bound).map(|time| time.as_secs_f64() * 1e6);
         let (figure, bound) = match name {
             "mean" => (Figure::Mean, micros()?),
@@ -90,7 +91,7 @@ impl Objective {
                 Some(index) => (Figure::Quantile(index), micros()?),
                 None => {
                     let known = "mean, p50, p80, p90, p99, p99.9, p99.99, max, errors, rate";
-                    return Err(format!("`{name}` is none of {known}"));
+                    return Err(format!("unknown figure `{name}`; expected one of {known}"));
                 }
             },
         };
@@ -163,9 +164,9 @@ impl Verdict {
         match self {
             Verdict::Ok => "ok",
             Verdict::WrongAnswers => "wrong answers",
-            Verdict::Bottleneck => "generator was the bottleneck",
+            Verdict::Bottleneck => "the generator was the bottleneck",
             Verdict::Missed => "objective missed",
-            Verdict::Interrupted => "interrupted: the figures are of what was done by then",
+            Verdict::Interrupted => "interrupted; the figures cover the time until then",
         }
     }
 
@@ -189,11 +190,11 @@ pub(crate) fn bottleneck(record: &Record, is_open: bool, judged: &[Judged]) -> O
         if record.displaced > DISPLACED_SHARE {
             let share = record.displaced * 100.0;
             return Some(format!(
-                "others had a thread's CPU for {share:.0} % of the time. Give it one of its own with --cpus"
+                "other processes used a thread's CPU for {share:.0} % of the time. Reserve CPUs with --cpus"
             ));
         }
         return (record.busiest > BUSY_SHARE)
-            .then(|| format!("{busy}: the server could do more. Give it more --threads, or a slower server"));
+            .then(|| format!("{busy}, so the server could do more. Use more --threads"));
     }
     let counts = &record.counts;
     if record.busiest > BUSY_SHARE && counts.late_for_generator + counts.late_for_server + counts.unsent > 0 {
@@ -207,7 +208,10 @@ pub(crate) fn bottleneck(record: &Record, is_open: bool, judged: &[Judged]) -> O
         Figure::Mean | Figure::Errors | Figure::Rate => None,
     });
     let (name, lag, _) = looked_at.find(|&(_, lag, latency)| is_doubtful(lag, latency))?;
-    Some(format!("its own lag at {name} was {}, too much of the latency there; {busy}", units::show_micros(lag)))
+    Some(format!(
+        "its scheduler lag at {name} was {}, too large compared with the latency; {busy}",
+        units::show_micros(lag)
+    ))
 }
 
 /// Whether a lag of the generator is too much of the latency that was measured, both in microseconds.

@@ -163,7 +163,7 @@ impl Worker {
             }
             if Instant::now() >= deadline {
                 let reason = self.crew.last_trouble.as_deref().unwrap_or("no answer").to_owned();
-                return Ok(Err(format!("{open} of {} connections stand: {reason}", self.crew.clients.len())));
+                return Ok(Err(format!("only {open} of {} connections opened: {reason}", self.crew.clients.len())));
             }
             self.ring.wait(Duration::from_millis(20))?;
             self.take_completions();

@@ -458,6 +458,30 @@ impl Ring {
     }
 }
 
+/// Bytes that the kernel keeps of a connection because the peer has not acknowledged them, sent or not; after a shutdown
+/// one more. 0 where the connection is closed, for example by a reset of the peer: the kernel has dropped its queue then,
+/// while the counters behind `TIOCOUTQ` stay (`tcp_reset` in Linux).
+pub fn unacknowledged_len(socket: &OwnedFd) -> usize {
+    let mut len: libc::c_int = 0;
+    // SAFETY: the request writes one `int`, to a place that outlives the call; the descriptor is open.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut len) };
+    match usize::try_from(len) {
+        Ok(len) if result == 0 && len > 0 && !is_closed(socket) => len,
+        _ => 0,
+    }
+}
+
+/// Whether the connection is closed on both sides: the kernel knows no peer of it any more.
+fn is_closed(socket: &OwnedFd) -> bool {
+    rustix::net::getpeername(socket) == Err(rustix::io::Errno::NOTCONN)
+}
+
+/// Makes the close of a connection a reset: the kernel drops what it still keeps for the peer instead of sending it.
+pub fn reset_on_close(socket: &OwnedFd) {
+    // A connection that is broken keeps nothing.
+    let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+}
+
 impl Drop for Ring {
     fn drop(&mut self) {
         // The kernel may still read from these. Rings end with their threads, which is seldom.
@@ -548,5 +572,45 @@ const fn layout(size: usize) -> Layout {
     match Layout::from_size_align(size, 4_096) {
         Ok(layout) => layout,
         Err(_) => panic!("a size and an alignment that fit"),
+    }
+}
+
+/// Gives free memory of the heap back to the kernel, that of all threads. Takes milliseconds for each 100 MiB of heap, and
+/// other threads may wait for their heap meanwhile: not for a core. Does nothing without glibc.
+pub fn return_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the function takes a number, touches free memory alone, and may be called by any thread at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_reset_leaves_nothing_unacknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (reader, _) = listener.accept().unwrap();
+        // More than the kernel takes for a peer that does not read.
+        sender.set_nonblocking(true).unwrap();
+        let full = loop {
+            if let Err(error) = sender.write(&[0; 65_536]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::WouldBlock);
+        let socket = OwnedFd::from(sender.try_clone().unwrap());
+        assert!(unacknowledged_len(&socket) > 0);
+        // Closing with bytes unread resets the connection.
+        drop(reader);
+        sender.set_nonblocking(false).unwrap();
+        assert_eq!(sender.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(unacknowledged_len(&socket), 0);
     }
 }

@@ -49,7 +49,7 @@ impl CodeFilter {
     /// When the kernel does not give 12 bits for each.
     pub fn for_about(codes: usize) -> CodeFilter {
         let layer = Layer::new(codes.max(CODES_MIN), BITS_PER_CODE);
-        CodeFilter { layers: vec![layer.expect("the kernel gives no memory for the codes")], len: 0 }
+        CodeFilter { layers: vec![layer.expect("the kernel refuses memory for the filter of codes")], len: 0 }
     }
 
     /// Bytes that an empty set for about so many codes takes.

@@ -58,7 +58,7 @@ pub struct MapFull;
 
 impl fmt::Display for MapFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the link map of this core is full, or the kernel gives no more memory")
+        f.write_str("the link map of this core is full, or the kernel refuses more memory")
     }
 }
 

@@ -45,9 +45,11 @@ impl fmt::Display for SpaceKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SpaceKeyError::WrongLength { len } => {
-                write!(f, "a space key has {} hex digits, not {len} characters", 2 * SPACE_KEY_BYTES)
+                write!(f, "a code secret has {} hexadecimal digits, not {len} characters", 2 * SPACE_KEY_BYTES)
             }
-            SpaceKeyError::BadDigit { at } => write!(f, "character {} of the space key is no hex digit", at + 1),
+            SpaceKeyError::BadDigit { at } => {
+                write!(f, "character {} of the code secret is not a hexadecimal digit", at + 1)
+            }
         }
     }
 }
@@ -317,7 +319,7 @@ mod tests {
         assert_eq!(SpaceKey::from_hex("é"), Err(SpaceKeyError::BadDigit { at: 0 }));
         assert_eq!(
             SpaceKeyError::WrongLength { len: 63 }.to_string(),
-            "a space key has 64 hex digits, not 63 characters"
+            "a code secret has 64 hexadecimal digits, not 63 characters"
         );
     }
 

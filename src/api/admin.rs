@@ -30,6 +30,9 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
             {
                 return problem.into_answer();
             }
+            if let Some(answer) = routes::without_path(request.method(), request.uri()) {
+                return answer;
+            }
             match path.split('/').skip(1).collect::<Vec<_>>()[..] {
                 ["admin", ref rest @ ..] => context.console(&console, rest, request).await,
                 ["rest", ref rest @ ..] => context.api_of_console(&console, &path, rest, request).await,
@@ -50,7 +53,7 @@ const FORWARDED: [&str; 6] = ["forwarded", "via", "x-real-ip", "x-client-ip", "t
 /// Begins the names of what proxies have said since before there was a standard.
 const X_FORWARDED: &str = "x-forwarded-";
 
-const FOREIGN: &str = "Pages of other origins may not ask here.";
+const FOREIGN: &str = "Cross-site browser requests are refused on the admin listener.";
 
 impl Context {
     /// Whether a browser that asks was led here by its user. A page of somebody else can make it ask, under a name of theirs that
@@ -58,7 +61,8 @@ impl Context {
     fn must_mean_us<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
         if !self.site.is_admin_host(host) {
-            let why = "The admin listener is not called that: ask for its address, or name the host in admin.hosts.";
+            let why =
+                "Unknown host name for the admin listener. Use its IP address, or add the host name to admin.hosts.";
             return Err(Problem::forbidden(why));
         }
         let origin = request.headers().get(header::ORIGIN).map(HeaderValue::as_bytes);
@@ -149,7 +153,10 @@ async fn route<B>(desk: &Desk, request: &Request<B>) -> Answer {
         "/status.css" => answer(StatusCode::OK, "text/css; charset=utf-8", status::STYLE),
         "/status.js" => answer(StatusCode::OK, "text/javascript; charset=utf-8", status::SCRIPT),
         "/" => with(text(StatusCode::SEE_OTHER, "The console is at /admin/.\n"), header::LOCATION, "/admin/"),
-        _ => text(StatusCode::NOT_FOUND, "Here are /admin/, /healthz, /readyz, /status, /metrics and /apps.\n"),
+        _ => text(
+            StatusCode::NOT_FOUND,
+            "Not found. The admin listener serves /admin/, /healthz, /readyz, /status, /metrics and /apps.\n",
+        ),
     }
 }
 

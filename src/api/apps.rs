@@ -53,20 +53,21 @@ async fn try_serve(
     let wanted = match (app, &names[names.len().min(1)..]) {
         (None, _) if is_read(&method) => return Ok((StatusCode::OK, list(context))),
         (None, _) => {
-            let fields = read_object(request).await?;
+            let fields = read_object(&context.desk, request).await?;
             AppsRequest::Add(read_grant(&fields, context.domains()).map_err(|it| Problem::invalid(&it))?)
         }
         (Some(app), []) => AppsRequest::Revoke { app, id: None },
         (Some(app), [_, id]) => AppsRequest::Revoke { app, id: Some(id.clone()) },
         (Some(app), [..]) => {
-            let (id, grace) = read_rotation(&read_object(request).await?).map_err(|it| Problem::invalid(&it))?;
+            let (id, grace) =
+                read_rotation(&read_object(&context.desk, request).await?).map_err(|it| Problem::invalid(&it))?;
             AppsRequest::Rotate { app, id, grace }
         }
     };
     debug_assert!(method == Method::POST || method == Method::DELETE);
     let asked = wanted.clone();
     let unavailable =
-        |why: &str| Problem::unavailable(format!("It is not known whether the keys were changed: {why}."));
+        |why: &str| Problem::unavailable(format!("The change of the API keys may or may not have been stored: {why}."));
     match context.desk.change_apps(wanted).await.map_err(unavailable)? {
         AppsAnswer::Key { key, id, follows } => {
             Ok((StatusCode::CREATED, told_once(&asked, &key, &id, follows.as_deref())))
@@ -85,8 +86,8 @@ fn refused(refusal: &Refusal) -> Problem {
     match refusal {
         Refusal::NoApp(app) => Problem::no_app(app.as_str()),
         Refusal::NoKey(app, _) => Problem::no_app(app.as_str()).because(refusal.to_string()),
-        Refusal::Which(..) => Problem::invalid(&[Invalid::new("id", format!("is needed: {refusal}"))]),
-        Refusal::Full | Refusal::NoRandom => Problem::unavailable(format!("No key was made: {refusal}.")),
+        Refusal::Which(..) => Problem::invalid(&[Invalid::new("id", format!("is missing: {refusal}"))]),
+        Refusal::Full | Refusal::NoRandom => Problem::unavailable(format!("No key was created: {refusal}.")),
     }
 }
 
@@ -147,7 +148,7 @@ fn read_grant(fields: &Map<String, Value>, served: &Domains) -> Result<Grant, Ve
                 None => take(name, format!("must be one of {}", Role::names())),
             },
             "expires" => match instant(value) {
-                Ok(ms) if ms <= unix_ms() => take(name, "is over already".to_owned()),
+                Ok(ms) if ms <= unix_ms() => take(name, "has already passed".to_owned()),
                 Ok(ms) => expires_ms = Some(ms),
                 Err(reason) => take(name, reason),
             },
@@ -166,11 +167,11 @@ fn read_grant(fields: &Map<String, Value>, served: &Domains) -> Result<Grant, Ve
                     None => take(name, "must be a list of strings".to_owned()),
                 }
             }
-            _ => take(name, "is not a field of this request".to_owned()),
+            _ => take(name, "is not a known field".to_owned()),
         }
     }
     if app.is_none() && !fields.contains_key("app") {
-        take("app", "is missing; give the name of the app".to_owned());
+        take("app", "is missing; expected the name of the app".to_owned());
     }
     match app {
         Some(app) if invalid.is_empty() => Ok(Grant { app, role, expires_ms, creates, domains }),
@@ -199,7 +200,7 @@ fn read_rotation(fields: &Map<String, Value>) -> Result<(Option<String>, Duratio
                 }
                 None => format!("must be a whole number from 0 to {}", KEY_GRACE_MAX.as_secs()),
             },
-            _ => "is not a field of this request".to_owned(),
+            _ => "is not a known field".to_owned(),
         };
         invalid.push(Invalid::new(name, reason));
     }

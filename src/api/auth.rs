@@ -33,8 +33,7 @@ const LIMIT_FIELDS: [HeaderName; 3] = [
 ];
 
 /// Told while a new node of a fleet has not heard of it yet.
-const UNSURE: &str =
-    "This node does not know yet whether its fleet has API keys: Redis, which knows, has not answered.";
+const UNSURE: &str = "This node has not yet read the API keys of its fleet from Redis. Try again in a moment.";
 
 /// Who asks, and what they may do.
 #[derive(Clone, Debug)]
@@ -115,7 +114,10 @@ impl Caller {
         self.needs(role)?;
         match &self.domains {
             None => Ok(()),
-            Some(_) => Err(self.forbid("This API key is limited to some domains; one for all of them is needed here.")),
+            Some(_) => {
+                Err(self
+                    .forbid("This API key is limited to some domains. This request requires a key for all domains."))
+            }
         }
     }
 
@@ -135,7 +137,7 @@ impl Caller {
         if self.role >= role {
             return Ok(());
         }
-        Err(self.forbid(format!("This API key has the role {}; {role} is needed here.", self.role)))
+        Err(self.forbid(format!("This API key has the role {}. This request requires {role}.", self.role)))
     }
 
     /// Takes leave to make a link. What is left of the rate, where there is one.
@@ -188,7 +190,7 @@ impl Context {
         if keys.is_unsure() {
             return Err(Problem::unavailable(UNSURE));
         }
-        if keys.is_empty() {
+        if !keys.had_keys() {
             return Ok(Context { caller: Rc::new(Caller { version, ..Caller::everybody() }), ..self.clone() });
         }
         let text = key.ok_or_else(Problem::no_key)?;
@@ -237,7 +239,7 @@ impl Context {
         }
         match self.caller.key {
             Some(hash) => keys.find_hash(hash, now_ms).is_some(),
-            None => keys.is_empty() && !keys.is_unsure(),
+            None => !keys.had_keys() && !keys.is_unsure(),
         }
     }
 }

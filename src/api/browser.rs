@@ -28,8 +28,7 @@ impl Context {
             return Ok(());
         }
         Err(Problem::forbidden(
-            "Pages of others may not ask here as long as no API key is asked for. Ask for the address of the node or the host of \
-             base_url, or make a key with `carom app add`.",
+            "Cross-site browser requests are refused while no API key exists. Use the address of the node or the host of base_url, or create a key with `carom app add`.",
         ))
     }
 
@@ -41,7 +40,7 @@ impl Context {
     pub(super) fn must_not_be_in_a_browser<B>(&self, request: &Request<B>) -> Result<(), Problem> {
         match self.is_open() && is_of_a_browser(request) {
             true => Err(Problem::forbidden(
-                "Browsers may not ask here as long as no API key is asked for. Make one with `carom app add`.",
+                "Browser requests are refused here while no API key exists. Create a key with `carom app add`.",
             )),
             false => Ok(()),
         }
@@ -56,7 +55,7 @@ impl Context {
 
     /// Whether nobody has a key, so that none is asked for.
     fn is_open(&self) -> bool {
-        self.desk.keys().is_empty() && !self.desk.keys().is_unsure()
+        !self.desk.keys().had_keys() && !self.desk.keys().is_unsure()
     }
 
     /// Whether a host, perhaps with a port, is one that nobody else can give a meaning: an address, a name of this machine or its

@@ -30,7 +30,7 @@ use super::problem::{Invalid, Problem};
 use super::short_urls::{Shown, Wanted, refused};
 use super::streaming::{Outlet, breathe, stream};
 use super::{Answer, Context, answer_with};
-use crate::desk::{Desk, Gathered, LongRequest};
+use crate::desk::{Desk, Gathered, LongKind, LongRequest};
 use crate::limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
     BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,
@@ -175,7 +175,8 @@ impl Context {
             return Err(Problem::not_lines());
         }
         let dry = is_dry(request.uri().query().unwrap_or_default()).map_err(|invalid| Problem::invalid(&[invalid]))?;
-        let long = self.desk.begin_long().ok_or_else(Problem::too_many_long)?;
+        let long = self.desk.begin_long(LongKind::Bulk, self.caller.name());
+        let long = long.map_err(|too_many| Problem::too_many_long("bulk requests", too_many))?;
         let waits = request.headers().contains_key(header::EXPECT);
         let mut bulk = Bulk {
             share: Share::take(&self.desk.counters().node),
@@ -244,7 +245,7 @@ impl Bulk {
                     }
                 }
                 Event::MustEnd => {
-                    let why = refused("the node is shutting down; nothing was looked at from this line on");
+                    let why = refused("the node is shutting down; this line and the following ones were not processed");
                     return self.break_off(&outlet, why).await;
                 }
             }
@@ -329,7 +330,7 @@ impl Bulk {
                 });
             }
             if is_refused {
-                return Err(refused("the store takes no writes at present"));
+                return Err(refused("the store does not accept writes at present"));
             }
             self.context.caller.take_create()?;
             let code = match (create.slug, create.private) {
@@ -346,7 +347,7 @@ impl Bulk {
             .filter_map(|(_, read)| if let Read::Asked(asked) = read { Some(asked) } else { None })
             .collect();
         let answers = desk.store_all(asked.len(), |at, ticket| match asked[at] {
-            Asked::Make(Wanted { link, reuse }) => {
+            Asked::Make(Wanted { link, reuse, .. }) => {
                 StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket }
             }
             Asked::IsFree(wanted) => StoreRequest::Read { code: wanted.link.code, ticket },
@@ -365,7 +366,7 @@ impl Bulk {
                 Read::Good => Ok(None),
                 Read::Bad(problem) => Err(problem),
                 Read::Asked(asked) => {
-                    let answer = answers.next().unwrap_or(StoreAnswer::Refused("the store gave no answer"));
+                    let answer = answers.next().unwrap_or(StoreAnswer::Refused("the store did not answer"));
                     match asked {
                         Asked::Make(wanted) => self.context.finish(wanted, answer).await.map(Some),
                         Asked::IsFree(wanted) => {

@@ -114,7 +114,7 @@ impl Create {
             }
         }
         if private && slug.is_some() {
-            take("private", Err("draws a code at random, so it cannot have a customSlug".to_owned()));
+            take("private", Err("generates a random code, so it cannot be combined with customSlug".to_owned()));
         }
         if is_contrary(&policy) {
             take("validSince", Err("must be before validUntil".to_owned()));
@@ -132,15 +132,13 @@ fn is_known(name: &str) -> bool {
 
 pub(super) fn long_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<LongUrl, String> {
     match value {
-        None | Some(Value::Null) => Err("is missing; give the URL to shorten".to_owned()),
+        None | Some(Value::Null) => Err("is missing; expected the URL to shorten".to_owned()),
         Some(Value::String(text)) => {
             let url = LongUrl::parse(text, bounds.own).map_err(|error| error.to_string())?;
             match (bounds.allowed, bounds.blocked) {
-                (_, Some(hosts)) if hosts.has(url.host()) => {
-                    Err("leads to a host that is on the block list".to_owned())
-                }
+                (_, Some(hosts)) if hosts.has(url.host()) => Err("points to a host on the block list".to_owned()),
                 (Some(hosts), _) if !hosts.has(url.host()) => {
-                    Err("leads to a host that is not on the allow list".to_owned())
+                    Err("points to a host that is not on the allow list".to_owned())
                 }
                 _ => Ok(url),
             }
@@ -160,7 +158,7 @@ fn domain(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Option<DomainNam
         let is_served = |name: &DomainName| bounds.domains.is_some_and(|domains| domains.label_of(name).is_some());
         return match bounds.meant {
             Some(meant) if !is_served(meant) => {
-                Err(format!("is meant to be {meant}, which this API key is limited to, and which is not served now"))
+                Err(format!("defaults to {meant}, the domain of this API key, which is not served now"))
             }
             meant => Ok(meant.cloned()),
         };
@@ -171,10 +169,10 @@ fn domain(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Option<DomainNam
             Err("is not served now".to_owned())
         }
         (Some(domain), _) if bounds.limited.is_none_or(|limited| limited.has(domain.as_ref())) => Ok(domain),
-        (_, Some(names)) => Err(format!("is none that this API key may use: {}", names.join(", "))),
+        (_, Some(names)) => Err(format!("is not a domain of this API key: {}", names.join(", "))),
         (_, None) => {
             let served = bounds.domains.map(Domains::names).unwrap_or_default();
-            Err(format!("is none of the domains of this service: {served}"))
+            Err(format!("is not a domain of this service: {served}"))
         }
     }
 }
@@ -183,7 +181,7 @@ fn custom_slug(value: &Value) -> Result<Code, String> {
     let text = value.as_str().ok_or("must be a string")?;
     let code = Code::parse(text.as_bytes()).map_err(|error| error.to_string())?;
     if code.is_reserved() {
-        return Err("is a name that the service keeps for itself; choose another".to_owned());
+        return Err("is reserved by the service; choose another".to_owned());
     }
     Ok(code)
 }
@@ -193,18 +191,24 @@ pub(super) fn instant(value: &Value) -> Result<u64, String> {
     dates::parse(text).map_err(|error| error.to_string())
 }
 
+/// The number of a JSON value that is a whole number, also as `3.0`: JSON has one kind of numbers.
+fn whole_number(value: &Value) -> Option<u64> {
+    let is_whole = |number: &f64| number.fract() == 0.0 && (0.0..=u32::MAX as f64).contains(number);
+    value.as_u64().or_else(|| value.as_f64().filter(is_whole).map(|number| number as u64))
+}
+
 pub(super) fn redirect_status(value: &Value) -> Result<RedirectStatus, String> {
-    let number = value.as_u64().and_then(RedirectStatus::from_number);
+    let number = whole_number(value).and_then(RedirectStatus::from_number);
     number.ok_or_else(|| "must be one of 301, 302, 303, 307, 308".to_owned())
 }
 
 pub(super) fn cache_seconds(value: &Value) -> Result<u32, String> {
-    let seconds = value.as_u64().filter(|&seconds| seconds <= CACHE_SECONDS_MAX).map(|seconds| seconds as u32);
+    let seconds = whole_number(value).filter(|&seconds| seconds <= CACHE_SECONDS_MAX).map(|seconds| seconds as u32);
     seconds.ok_or_else(|| format!("must be a whole number from 0 to {CACHE_SECONDS_MAX}"))
 }
 
 pub(super) fn max_visits(value: &Value) -> Result<NonZeroU32, String> {
-    let visits = value.as_u64().and_then(|visits| u32::try_from(visits).ok()).and_then(NonZeroU32::new);
+    let visits = whole_number(value).and_then(|visits| u32::try_from(visits).ok()).and_then(NonZeroU32::new);
     visits.ok_or_else(|| format!("must be a whole number from 1 to {}", u32::MAX))
 }
 
@@ -230,8 +234,8 @@ pub(super) fn flag(value: &Value) -> Result<bool, String> {
 pub(super) fn neutral(name: &str, value: &Value) -> Result<(), String> {
     match NEUTRAL.iter().find(|(known, _)| *known == name) {
         Some((_, values)) if values.contains(&value.to_string().as_str()) => Ok(()),
-        Some((_, values)) => Err(format!("is not supported yet; leave it out or send {}", values.join(" or "))),
-        None => Err("is not a field of this request".to_owned()),
+        Some((_, values)) => Err(format!("is not supported; omit it or send {}", values.join(" or "))),
+        None => Err("is not a known field".to_owned()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A link as the API shows it: the fields of Shlink's, with the values that stand for what carom does not have.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -8,6 +9,7 @@ use super::Context;
 use crate::apps::AppName;
 use crate::dates;
 use crate::domains::{DomainName, Domains};
+use crate::hosts::{Hosts, host_of};
 use crate::link::Link;
 use crate::visits::tally::Counts;
 
@@ -33,6 +35,9 @@ pub(super) struct ShortUrl<'a> {
     blocked: bool,
     app: Option<&'a str>,
     app_version: Option<&'a str>,
+    /// When it is deleted unless somebody restores it before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deletes_at: Option<String>,
 }
 
 #[derive(Default, Serialize)]
@@ -57,7 +62,26 @@ struct Meta {
     max_visits: Option<NonZeroU32>,
 }
 
+/// Describes links on whatever thread it is.
+pub(super) struct Describer {
+    domains: Arc<Domains>,
+    blocked: Option<Arc<Hosts>>,
+}
+
+impl Describer {
+    /// What there is to say of a link that was visited so often.
+    pub(super) fn describe<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
+        let blocked = self.blocked.as_ref().is_some_and(|hosts| hosts.has(host_of(link.target.as_bytes())));
+        describe(link, visits, &self.domains, blocked)
+    }
+}
+
 impl Context {
+    /// Describes links as this core would.
+    pub(super) fn describer(&self) -> Describer {
+        Describer { domains: Arc::clone(&self.desk.counters().domains), blocked: self.desk.blocked().clone() }
+    }
+
     /// What there is to say of a link that was followed so often.
     pub(super) fn described<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
         describe(link, visits, self.domains(), self.desk.blocks(link.target.as_bytes()))
@@ -90,5 +114,6 @@ fn describe<'a>(link: &'a Link, visits: Counts, domains: &Domains, blocked: bool
         blocked,
         app: link.labels.app.as_ref().map(AppName::as_str),
         app_version: link.labels.app_version.as_deref(),
+        deletes_at: link.labels.delete_at_ms.map(dates::format),
     }
 }

@@ -14,7 +14,7 @@ use super::problem::Problem;
 use super::query::Params;
 use super::streaming::{Outlet, stream};
 use super::{Answer, Context, answer, answer_with};
-use crate::desk::LongRequest;
+use crate::desk::{LongKind, LongRequest};
 use crate::limits::EXPORT_REPORTS_MAX;
 use crate::listing::Filter;
 use crate::mail::Page;
@@ -46,7 +46,10 @@ impl Context {
         if !has_any || *method == Method::HEAD {
             return answer(StatusCode::OK, NDJSON, "");
         }
-        let Some(request) = self.desk.begin_long() else { return Problem::too_many_long().into_answer() };
+        let request = match self.desk.begin_long(LongKind::Export, self.caller.name()) {
+            Ok(request) => request,
+            Err(too_many) => return Problem::too_many_long("exports", too_many).into_answer(),
+        };
         let filter = Arc::new(Filter { named, ..filter });
         let context = self.clone();
         answer_with(
@@ -82,7 +85,7 @@ impl Context {
                 send_problem(Problem::incomplete(missing.count, &missing.first), outlet).await;
             }
             if let Some(why) = early {
-                let detail = format!("The export ends before its end: {why}.");
+                let detail = format!("The export is incomplete: {why}.");
                 send_problem(Problem::unavailable(detail), outlet).await;
             }
             return;

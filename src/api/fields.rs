@@ -1,31 +1,38 @@
 //! The fields of a request: a JSON object, read strictly. What two programs could read in two ways is refused, and the field
 //! at which the text is no JSON is named.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
 
 use super::problem::{Invalid, Problem};
+use crate::limits::JSON_VALUES_MAX;
 
 /// Reads the object that the whole text is.
 ///
 /// # Errors
-/// 400 for a text that is no JSON object, or that has a field twice.
+/// 400 for a text that is no JSON object, or that has a field twice, or a field with more than [`JSON_VALUES_MAX`] values. Of that
+/// many fields no request has a use for those behind them.
 pub(super) fn parse(text: &[u8]) -> Result<Map<String, Value>, Problem> {
     let mut seen = Seen::default();
     let mut reader = serde_json::Deserializer::from_slice(text);
     let read = (&mut seen).deserialize(&mut reader).and_then(|fields| reader.end().map(|()| fields));
     match read {
+        Ok(_) if seen.long.is_some() => {
+            let reason = format!("has too many values; a request has at most {JSON_VALUES_MAX}");
+            Err(Problem::invalid(&[Invalid::new(seen.long.unwrap_or_default(), reason)]))
+        }
         Ok(fields) if seen.twice.is_empty() => Ok(fields),
         Ok(_) => {
-            let twice = seen.twice.into_iter().map(|name| Invalid::new(name, "is there twice"));
+            let twice = seen.twice.into_iter().map(|name| Invalid::new(name, "occurs twice"));
             Err(Problem::invalid(&twice.collect::<Vec<_>>()))
         }
         Err(error) if error.is_data() => Err(Problem::malformed("The body must be a JSON object.")),
         Err(error) => Err(match seen.at {
-            None => Problem::malformed(format!("The body is no JSON: {error}.")),
+            None => Problem::malformed(format!("The body is not valid JSON: {error}.")),
             Some(name) => Problem::malformed_field(&name, &error.to_string()),
         }),
     }
@@ -38,6 +45,8 @@ struct Seen {
     at: Option<String>,
     /// Fields that were there already.
     twice: BTreeSet<String>,
+    /// The first field with more values than are kept.
+    long: Option<String>,
 }
 
 impl<'de> DeserializeSeed<'de> for &mut Seen {
@@ -57,15 +66,104 @@ impl<'de> Visitor<'de> for &mut Seen {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut fields = Map::new();
+        let budget = Budget { left: Cell::new(JSON_VALUES_MAX), is_over: Cell::new(false) };
         while let Some(name) = map.next_key::<String>()? {
             self.at = Some(name.clone());
-            let value = map.next_value::<Value>()?;
+            if budget.left.get() == 0 {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value = map.next_value_seed(&budget)?;
+            if budget.is_over.get() && self.long.is_none() {
+                self.long = Some(name.clone());
+            }
             if fields.insert(name.clone(), value).is_some() {
                 self.twice.insert(name);
             }
         }
         self.at = None;
         Ok(fields)
+    }
+}
+
+/// How many values may still be kept. As a seed it reads one, and what it holds.
+struct Budget {
+    left: Cell<usize>,
+    /// Whether a value within another one was dropped.
+    is_over: Cell<bool>,
+}
+
+impl<'de> DeserializeSeed<'de> for &Budget {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        match self.left.get().checked_sub(1) {
+            Some(left) => {
+                self.left.set(left);
+                reader.deserialize_any(self)
+            }
+            None => {
+                self.is_over.set(true);
+                IgnoredAny::deserialize(reader).map(|_| Value::Null)
+            }
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for &Budget {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = seq.next_element_seed(self)? {
+            if !self.is_over.get() {
+                values.push(value);
+            }
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut values = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let value = map.next_value_seed(self)?;
+            if !self.is_over.get() {
+                values.insert(name, value);
+            }
+        }
+        Ok(Value::Object(values))
     }
 }
 
@@ -114,6 +212,18 @@ mod tests {
         for text in ["[]", "null", "\"x\"", "1", "[[[["] {
             assert!(problem(text.as_bytes())["detail"].as_str().unwrap().contains("must be a JSON object"), "{text}");
         }
+    }
+
+    #[test]
+    fn no_more_values_are_kept_than_a_request_may_have() {
+        let most = format!("{{\"tags\": [{}1]}}", "1, ".repeat(JSON_VALUES_MAX - 2));
+        assert_eq!(parse(most.as_bytes()).unwrap()["tags"].as_array().unwrap().len(), JSON_VALUES_MAX - 1);
+        for many in ["1, ", "[[]], ", "{\"a\": {}}, "] {
+            let text = format!("{{\"a\": 1, \"tags\": [{}1], \"title\": [1, 2]}}", many.repeat(JSON_VALUES_MAX));
+            assert_eq!(problem(text.as_bytes())["invalidElements"], json!(["tags"]), "{many}");
+        }
+        let fields: Vec<String> = (0..2 * JSON_VALUES_MAX).map(|number| format!("\"{number}\": 1")).collect();
+        assert_eq!(parse(format!("{{{}}}", fields.join(",")).as_bytes()).unwrap().len(), JSON_VALUES_MAX);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::visits::tally::Counts;
 const DAY_AND_TIME: &str = "%-d %B %Y, %H:%M UTC";
 
 /// Said to who sends the form of another site.
-const FOREIGN: &str = "This form was sent by a page of somebody else. Open this page and send it from here.";
+const FOREIGN: &str = "This form was sent from another site. Fill it in here and send it again.";
 
 /// Why the form is shown again.
 enum Refusal {
@@ -65,7 +65,7 @@ impl Context {
                 StatusCode::OK,
                 "text/plain; charset=utf-8",
                 format!(
-                    "{}: short links are served here. Follow one that you were given, or make one through the API.\n",
+                    "{}: a short link service. Open a short link, or create one through the API.\n",
                     self.pages().title()
                 ),
             ),
@@ -73,7 +73,7 @@ impl Context {
     }
 
     fn show_form(&self, status: StatusCode, home: Home) -> Answer {
-        let needs_key = !self.desk.keys().is_empty() || self.desk.keys().is_unsure();
+        let needs_key = self.desk.keys().had_keys() || self.desk.keys().is_unsure();
         let page = as_html(status, self.pages().home(&Home { needs_key, ..home }));
         // With `no-referrer` a browser would say that the form comes from nowhere; only over TLS it says more (`is_foreign`).
         with(page, header::REFERRER_POLICY, "same-origin")
@@ -175,7 +175,7 @@ impl Context {
             Ok(create) if invalid.is_empty() => {
                 // Programs bring links from elsewhere whose end is over; a person has mistyped it.
                 match create.policy.valid_until_ms.is_some_and(|ms| ms <= unix_ms()) {
-                    true => Err(Refusal::Fields(vec![Invalid::new("validUntil", "is over already")])),
+                    true => Err(Refusal::Fields(vec![Invalid::new("validUntil", "must be in the future")])),
                     false => Ok(context.make(create).await?),
                 }
             }
@@ -203,8 +203,8 @@ impl Context {
             }
             Refusal::Problem(of) => {
                 let about = match of.status() {
-                    StatusCode::UNAUTHORIZED => Some(("key", "This key does not exist, or holds no more.".to_owned())),
-                    _ if of.is_slug_taken() => Some(("customSlug", "Another link has this ending.".to_owned())),
+                    StatusCode::UNAUTHORIZED => Some(("key", "Invalid, expired or revoked key.".to_owned())),
+                    _ if of.is_slug_taken() => Some(("customSlug", "This slug is already in use.".to_owned())),
                     _ => None,
                 };
                 match about {

@@ -4,18 +4,19 @@ use carom_shards::Code;
 use hyper::{Request, StatusCode};
 use serde::Serialize;
 
-use super::describe::ShortUrl;
+use super::describe::{Describer, ShortUrl};
 use super::problem::{Invalid, Problem};
 use super::query::Params;
-use super::{Answer, Context, answer, json};
+use super::{Answer, Context, answer, json_text, to_json};
 use crate::apps::{AppName, Scope};
 use crate::labels::Tags;
 use crate::limits::{
-    LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX, SEARCH_TERM_MAX,
-    SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
+    LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,
+    SEARCH_TERM_MAX, SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
 };
 use crate::listing::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
 use crate::long_url::url_terms;
+use crate::mail::JobKind;
 use crate::pages::Notice;
 
 #[derive(Serialize)]
@@ -81,27 +82,23 @@ impl Context {
                 complete: true,
                 next: None,
             };
-            return self.show_page(&nothing, query.per_page, 0);
+            return self.show_page(nothing, query.per_page, 0).await;
         };
         let key = asked.key();
         match self.desk.list(ListRequest::Links(Box::new(asked))).await {
-            Ok(ListAnswer::Links(page)) => self.show_page(&page, query.per_page, key),
+            Ok(ListAnswer::Links(page)) => self.show_page(page, query.per_page, key).await,
             Ok(other) => failed(&other).into_answer(),
-            Err(reason) => Problem::unavailable(format!("There is no list now: {reason}.")).into_answer(),
+            Err(reason) => no_list(reason),
         }
     }
 
-    fn show_page(&self, page: &ListPage, per_page: usize, key: u64) -> Answer {
-        let data: Vec<ShortUrl<'_>> =
-            page.links.iter().zip(&page.visits).map(|(link, visits)| self.described(link, *visits)).collect();
-        let mut pagination = Pagination::of(page.page, per_page, data.len(), page.total);
-        let cursor = page.next.as_ref().map(|next| next.to_text(key));
-        if cursor.is_some() {
-            // Nobody is told that this is the last one.
-            pagination.pages_count = pagination.pages_count.max(page.page.saturating_add(1));
+    async fn show_page(&self, page: ListPage, per_page: usize, key: u64) -> Answer {
+        let describer = self.describer();
+        if page.links.len() <= LINKS_WRITTEN_AT_ONCE {
+            return json_text(StatusCode::OK, written(&page, &describer, per_page, key));
         }
-        (pagination.cursor, pagination.complete) = (Some(cursor), Some(page.complete));
-        json(StatusCode::OK, &ShortUrls { short_urls: Data { data, pagination } })
+        let write = move || written(&page, &describer, per_page, key);
+        self.desk.hand_off(JobKind::Document, write).await.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
     }
 
     /// `GET /robots.txt`
@@ -113,9 +110,28 @@ impl Context {
                 answer(StatusCode::OK, "text/plain; charset=utf-8", text)
             }
             Ok(other) => failed(&other).into_answer(),
-            Err(reason) => Problem::unavailable(format!("There is no list now: {reason}.")).into_answer(),
+            Err(reason) => no_list(reason),
         }
     }
+}
+
+/// The JSON of a page.
+fn written(page: &ListPage, describer: &Describer, per_page: usize, key: u64) -> Vec<u8> {
+    let data: Vec<ShortUrl<'_>> =
+        page.links.iter().zip(&page.visits).map(|(link, visits)| describer.describe(link, *visits)).collect();
+    let mut pagination = Pagination::of(page.page, per_page, data.len(), page.total);
+    let cursor = page.next.as_ref().map(|next| next.to_text(key));
+    if cursor.is_some() {
+        // A page that another one follows is never the last.
+        pagination.pages_count = pagination.pages_count.max(page.page.saturating_add(1));
+    }
+    (pagination.cursor, pagination.complete) = (Some(cursor), Some(page.complete));
+    to_json(&ShortUrls { short_urls: Data { data, pagination } })
+}
+
+/// The answer where a list cannot be made now.
+pub(super) fn no_list(reason: &str) -> Answer {
+    Problem::unavailable(format!("The list is unavailable: {reason}.")).into_answer()
 }
 
 /// For how long links are looked at.
@@ -131,25 +147,23 @@ pub(super) fn failed(answer: &ListAnswer) -> Problem {
         ListAnswer::TooManyToSort => invalid(
             "orderBy",
             format!(
-                "cannot sort that many links: at most {LIST_SORTED_MAX}, found within {}. Narrow the list \
-                 with tags[], startDate and endDate, or order it by dateCreated or shortCode",
+                "can sort at most {LIST_SORTED_MAX} links, found within {}. Narrow the list with tags[], startDate and endDate, or order it by dateCreated or shortCode",
                 times()
             ),
         ),
         ListAnswer::TooDeep => invalid(
             "page",
             format!(
-                "cannot be found: at most {LIST_LOOKED_MAX} links are looked at for one answer, for {}. Go on with the cursor \
-                 of the page before",
+                "is too far: a request examines at most {LIST_LOOKED_MAX} links, for {}. Continue with the cursor of the previous page",
                 times()
             ),
         ),
         ListAnswer::TooManyTags => Problem::too_many_tags(TAGS_COUNTED_MAX),
         ListAnswer::Counting => {
-            Problem::unavailable("Links are being counted since the start of the node; it takes a while.")
+            Problem::unavailable("The node is still counting links after its start. Try again in a moment.")
         }
         ListAnswer::Unreadable => {
-            Problem::unavailable("The list cannot be read from the store. The log of the node says more.")
+            Problem::unavailable("The list could not be read from the store. See the log of the node.")
         }
         ListAnswer::Links(_)
         | ListAnswer::Tags(_)
@@ -157,7 +171,7 @@ pub(super) fn failed(answer: &ListAnswer) -> Problem {
         | ListAnswer::Counts(_)
         | ListAnswer::Referrers(_)
         | ListAnswer::Domains(_)
-        | ListAnswer::Parts(_) => Problem::unavailable("The store gave no answer."),
+        | ListAnswer::Parts(_) => Problem::unavailable("The store did not answer."),
     }
 }
 
@@ -187,7 +201,7 @@ fn read(
     let mut asked = ListQuery { filter, order, page, per_page, cursor: None };
     let key = asked.key();
     asked.cursor = params.read("cursor", |text| {
-        let no_cursor = "is not one that was given for this list; leave it out to begin anew";
+        let no_cursor = "is not a cursor of this list; omit it to start from the first page";
         Cursor::from_text(text, key, order.field).ok_or_else(|| no_cursor.to_owned())
     });
     params.finish()?;
@@ -275,7 +289,7 @@ fn order(text: &str) -> Result<Order, String> {
         "nonBotVisits" => OrderField::NonBotVisits,
         _ => {
             let fields = "dateCreated, shortCode, longUrl, title, visits, nonBotVisits";
-            return Err(format!("must be one of {fields}, with -ASC or -DESC behind it"));
+            return Err(format!("must be one of {fields}, followed by -ASC or -DESC"));
         }
     };
     Ok(Order { field, descending })

@@ -6,6 +6,7 @@
 //! `domains` which domain a request means; `home` the form for people, `preview` where a link leads, `qr` its short URL as a picture; `shims` the interfaces of other shorteners; `status` what the admin listener tells, `metrics` the same for Prometheus; `problem` every error; `page` the pages for people. Handlers ask the
 //! [`crate::desk::Desk`] and know nothing of rings, maps or disks.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -38,7 +39,7 @@ mod fields;
 mod home;
 mod lines;
 mod list;
-mod metrics;
+pub mod metrics;
 mod openapi;
 mod page;
 mod patch;
@@ -84,12 +85,27 @@ pub struct Site {
     pub has_other_domains: bool,
     /// Whether there is a form at the root.
     pub has_form: bool,
+    /// The programming interfaces that the public listeners serve.
+    pub interfaces: Interfaces,
     /// Whether whoever reaches the admin listener may do everything there, without a key.
     pub trusts_admin: bool,
     /// Names by which people reach the admin listener, in small letters.
     pub admin_hosts: Vec<String>,
     /// The settings that hold, as they may be shown.
     pub settings: serde_json::Value,
+}
+
+/// The programming interfaces that the public listeners serve.
+#[derive(Clone, Copy, Debug)]
+pub struct Interfaces {
+    /// The REST API, which is that of Shlink.
+    pub shlink: bool,
+    /// That of Bitly.
+    pub bitly: bool,
+    /// That of YOURLS.
+    pub yourls: bool,
+    /// Whether YOURLS's answers JSONP.
+    pub yourls_jsonp: bool,
 }
 
 /// What a handler works with.
@@ -99,12 +115,14 @@ struct Context {
     site: Arc<Site>,
     /// Whose request it is.
     caller: Rc<Caller>,
+    /// QR codes that were drawn.
+    pictures: Rc<RefCell<qr::Pictures>>,
 }
 
 impl Context {
     /// That of a core. Whose requests it gets is not known yet.
     fn of(desk: Rc<Desk>, site: Arc<Site>) -> Context {
-        Context { desk, site, caller: Rc::new(Caller::everybody()) }
+        Context { desk, site, caller: Rc::new(Caller::everybody()), pictures: Rc::default() }
     }
 }
 
@@ -133,7 +151,17 @@ fn empty(status: StatusCode) -> Answer {
 
 /// A JSON answer.
 fn json(status: StatusCode, body: &impl serde::Serialize) -> Answer {
-    answer(status, "application/json", serde_json::to_vec(body).expect("keys are strings, and nothing else can fail"))
+    json_text(status, to_json(body))
+}
+
+/// A JSON answer that is written already.
+fn json_text(status: StatusCode, text: Vec<u8>) -> Answer {
+    answer(status, "application/json", text)
+}
+
+/// A value as JSON.
+fn to_json(body: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).expect("keys are strings, and nothing else can fail")
 }
 
 /// The same answer with one more field.

@@ -49,7 +49,7 @@ fn take(patch: &mut Patch, name: &str, value: &Value, bounds: &Bounds<'_>) -> Re
         "archived" => patch.archived = Some(flag(value)?),
         "domain" if is_empty => {}
         _ if LASTING.contains(&name) => {
-            return Err("cannot be changed; make another link".to_owned());
+            return Err("cannot be changed; create another link".to_owned());
         }
         _ => create::neutral(name, value)?,
     }

@@ -25,7 +25,7 @@ impl Context {
         }
     }
 
-    /// A link that anybody can follow now, without following it; or what is told instead.
+    /// A link that redirects now, without counting a visit; or the answer to give instead.
     pub(super) async fn find_followable<B>(&self, code: &str, request: &Request<B>) -> Result<Arc<Link>, Answer> {
         let place = self.place_of(request);
         if self.is_barred(place) {

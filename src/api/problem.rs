@@ -12,7 +12,9 @@ use super::auth::{seconds, with_quota};
 use super::{Answer, answer, with};
 use crate::apps::APP_VERSION_LEN_MAX;
 use crate::apps::usage::Quota;
-use crate::limits::{PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX};
+use crate::desk::TooMany;
+use crate::limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX};
+use crate::wire::head::TUNNEL;
 
 /// An error answer in the making.
 #[derive(Clone, Debug)]
@@ -77,7 +79,8 @@ impl Problem {
     /// 400: the body is no JSON at the value of this field.
     pub(super) fn malformed_field(field: &str, error: &str) -> Problem {
         let field = shown(field);
-        Problem::malformed(format!("The body is no JSON at {field}: {error}.")).and("invalidElements", vec![field])
+        Problem::malformed(format!("The body is not valid JSON at {field}: {error}."))
+            .and("invalidElements", vec![field])
     }
 
     /// 400: the slug belongs to another link.
@@ -96,17 +99,36 @@ impl Problem {
 
     /// 404: the API has no such path.
     pub(super) fn no_route() -> Problem {
-        Problem::shlink(StatusCode::NOT_FOUND, "not-found", "Not Found", "The API has no such path.")
+        Problem::shlink(StatusCode::NOT_FOUND, "not-found", "Not Found", "The API does not have this path.")
+    }
+
+    /// 404: the setting `api.compat` does not name this interface.
+    pub(super) fn interface_off(interface: &str, name: &str) -> Problem {
+        let detail = format!(
+            "{interface} is disabled on this service. To enable it, its operator adds \"{name}\" to the setting api.compat."
+        );
+        Problem::own(StatusCode::NOT_FOUND, "interface-off", "Interface is off", detail)
     }
 
     /// 405, with the methods that are allowed.
     pub(super) fn method(method: &Method, allow: impl Into<Cow<'static, str>>) -> Problem {
         let allow = allow.into();
-        let detail = format!("{method} is not allowed here; allowed: {allow}.");
+        let detail = format!("{method} is not allowed here. Allowed: {allow}.");
         let mut problem =
             Problem::shlink(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed", detail);
         problem.allow = Some(allow);
         problem
+    }
+
+    /// 400: the request target is not a path in ASCII.
+    pub(super) fn wrong_target() -> Problem {
+        let detail = "The request target must be a path. Characters outside ASCII must be percent-encoded.";
+        Problem::new(StatusCode::BAD_REQUEST, "about:blank", "Bad Request", detail)
+    }
+
+    /// 501: a tunnel was asked for.
+    pub(super) fn tunnel() -> Problem {
+        Problem::new(StatusCode::NOT_IMPLEMENTED, "about:blank", "Not Implemented", TUNNEL)
     }
 
     /// 401: there is no key.
@@ -136,7 +158,7 @@ impl Problem {
     /// 429: the app has made too many links.
     pub(super) fn too_many_creates(quota: Quota) -> Problem {
         let links = if quota.limit == 1 { "link" } else { "links" };
-        let detail = format!("This app may make {} {links} a second on this node.", quota.limit);
+        let detail = format!("This app may create {} {links} per second on this node.", quota.limit);
         let mut problem = Problem::too_many(detail, quota.wait);
         problem.quota = Some(quota);
         problem
@@ -144,7 +166,7 @@ impl Problem {
 
     /// 429: from there too many keys came that were none.
     pub(super) fn too_many_failed_keys(wait: Duration) -> Problem {
-        Problem::too_many("Too many API keys that are not valid came from this address.", wait)
+        Problem::too_many("Too many invalid API keys came from this address. Try again later.", wait)
     }
 
     fn too_many(detail: impl Into<String>, wait: Duration) -> Problem {
@@ -169,24 +191,24 @@ impl Problem {
 
     /// 400: the body did not arrive whole.
     pub(super) fn body_broken() -> Problem {
-        Problem::malformed("The request body did not arrive whole.")
+        Problem::malformed("The request body did not arrive completely.")
     }
 
     /// 413.
     pub(super) fn body_too_large() -> Problem {
-        let detail = "The request body is longer than is taken here.";
+        let detail = "The request body is longer than this service accepts.";
         Problem::own(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "Request body too large", detail)
     }
 
     /// 415.
     pub(super) fn not_json() -> Problem {
-        let detail = "The body must be JSON, announced as \"Content-Type: application/json\".";
+        let detail = "The body must be JSON, with \"Content-Type: application/json\".";
         Problem::own(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unsupported media type", detail)
     }
 
     /// 415, where many links come at once.
     pub(super) fn not_lines() -> Problem {
-        let detail = "The body must be one JSON object a line, announced as \"Content-Type: application/x-ndjson\".";
+        let detail = "The body must be one JSON object per line, with \"Content-Type: application/x-ndjson\".";
         Problem::own(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unsupported media type", detail)
     }
 
@@ -198,32 +220,39 @@ impl Problem {
 
     /// 500: so many records are missing from an export, among them these.
     pub(super) fn incomplete(count: u64, damaged: &[String]) -> Problem {
-        let detail = format!("{count} records or ranges of records are damaged and not in this export.");
+        let detail = format!("{count} damaged records or ranges of records are missing from this export.");
         Problem::own(StatusCode::INTERNAL_SERVER_ERROR, "damaged-record", "Damaged record", detail)
             .and("damaged", damaged)
     }
 
     /// 500: the stored record cannot be read.
     pub(super) fn damaged(code: &str) -> Problem {
-        let detail = format!("The record of \"{code}\" is damaged. The log of the node says more.");
+        let detail = format!("The record of \"{code}\" is damaged. See the log of the node.");
         Problem::own(StatusCode::INTERNAL_SERVER_ERROR, "damaged-record", "Damaged record", detail)
             .and("shortCode", code)
     }
 
     /// 503: the core is out of codes.
     pub(super) fn no_code() -> Problem {
-        Problem::unavailable("No fresh code is to be had right now. The status of the node says more.")
+        Problem::unavailable("No short code is available right now. See the status of the node.")
     }
 
-    /// 503: this core makes or tells many links for others.
-    pub(super) fn too_many_long() -> Problem {
-        Problem::unavailable("Too many requests for many links are under way. Try again when one of them has ended.")
+    /// 503: all slots that there are for exports, or for bulk requests, are taken.
+    pub(super) fn too_many_long(what: &str, too_many: TooMany) -> Problem {
+        let detail = match too_many {
+            TooMany::OfApp => format!(
+                "This app already has {LONG_REQUESTS_OF_APP_MAX} {what} in progress, the most that one app may have."
+            ),
+            TooMany::OfAll => {
+                format!("The maximum of {LONG_REQUESTS_MAX} {what} is already in progress.")
+            }
+        };
+        Problem::unavailable(format!("{detail} Try again when one of them has finished."))
     }
 
     /// 400: there are more tags than are listed.
     pub(super) fn too_many_tags(most: usize) -> Problem {
-        let detail =
-            format!("There are more than {most} tags; links are still found by them, but they cannot be listed.");
+        let detail = format!("There are more than {most} tags, too many to list. Filters by tag still work.");
         Problem::own(StatusCode::BAD_REQUEST, "too-many-tags", "Too many tags", detail)
     }
 
@@ -233,6 +262,36 @@ impl Problem {
             Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Temporarily unavailable", detail);
         problem.retry_after = Some(1);
         problem
+    }
+
+    /// 409: another create with the same idempotency key has not been answered yet.
+    pub(super) fn create_under_way() -> Problem {
+        let detail = "A request with this Idempotency-Key is in progress. Repeat this one when it has finished.";
+        let mut problem = Problem::own(StatusCode::CONFLICT, "request-under-way", "Request under way", detail);
+        problem.retry_after = Some(1);
+        problem
+    }
+
+    /// 422: the idempotency key belongs to a create with other fields.
+    pub(super) fn key_of_other_request() -> Problem {
+        let detail = "This Idempotency-Key was sent with another request within the last 24 hours. Send a new key with each new request.";
+        Problem::own(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", "Idempotency key reused", detail)
+    }
+
+    /// 410: the link that the idempotency key stands for was deleted.
+    pub(super) fn created_link_gone() -> Problem {
+        let detail =
+            "The link that was created with this Idempotency-Key is gone. Send a new key to create another one.";
+        Problem::own(StatusCode::GONE, "created-link-gone", "Created link is gone", detail)
+    }
+
+    /// 503: the request may have been carried out, or may yet be. Without `Retry-After`, because clients that repeat a create by
+    /// themselves would make a second link.
+    pub(super) fn unconfirmed(reason: &str) -> Problem {
+        let detail = format!(
+            "The request cannot be confirmed: {reason}. It may have been carried out, or may still be. Read the link before you try again, or repeat a create with its Idempotency-Key."
+        );
+        Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unconfirmed", "Cannot be confirmed", detail)
     }
 
     /// The status of its answer.

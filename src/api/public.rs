@@ -33,6 +33,9 @@ pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
 
 impl Context {
     async fn route(&self, request: Request<Incoming>) -> Answer {
+        if let Some(answer) = routes::without_path(request.method(), request.uri()) {
+            return answer;
+        }
         let path = request.uri().path().to_owned();
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         let method = request.method().clone();
@@ -49,11 +52,18 @@ impl Context {
             ["-", "logo"] => self.logo(&request),
             ["-", "links", code] => self.show_made(code, &request).await,
             ["robots.txt"] => self.robots(&request).await,
+            ["v4", ..] if !self.site.interfaces.bitly => Problem::interface_off("Bitly's API", "bitly").into_answer(),
+            ["yourls-api.php"] if !self.site.interfaces.yourls => {
+                Problem::interface_off("YOURLS's API", "yourls").into_answer()
+            }
             ["v4", "shorten"] => self.bitly_shorten(request).await,
             ["v4", "expand"] => self.bitly_expand(request).await,
             ["yourls-api.php"] => self.yourls(request).await,
             ["rest", "health"] | ["rest", "v3", "health"] => health(self.is_serving()),
             ["rest", "v3", "openapi.json"] => openapi::description(),
+            ["rest", ..] if !self.site.interfaces.shlink => {
+                Problem::interface_off("The REST API", "shlink").into_answer()
+            }
             ["rest", ref rest @ ..] => match self.admit_to_api(&request) {
                 Ok(context) => context.route_api(rest, request).await,
                 Err(problem) => problem.into_answer(),
@@ -85,9 +95,9 @@ impl Context {
             ["v3", "visits"] => self.all_visits().await,
             ["v3", "short-urls", code, "qr"] => self.qr(&percent_decoded(code), query).await,
             ["v3", "short-urls", code, "visits"] => self.visits_of(&percent_decoded(code), query).await,
-            ["v3", "short-urls", "bulk"] if method == Method::POST => self.create_bulk(request).await,
-            // A link with this slug is read under `%65xport`.
-            ["v3", "short-urls", "export"] if is_read(&method) => self.export(&method, query),
+            // Links with these slugs are reached under `%62ulk` and `%65xport`.
+            ["v3", "short-urls", "bulk"] => self.create_bulk(request).await,
+            ["v3", "short-urls", "export"] => self.export(&method, query),
             ["v3", "short-urls", code] => {
                 let code = percent_decoded(code);
                 match method {
@@ -110,9 +120,14 @@ impl Context {
         let Some(domain) = domain else { return (code, Some(Looked::Missing)) };
         let code = code.within(self.domains().id_at(domain));
         let looked = self.desk.look_up(code).await;
-        match (&looked, self.domains().fallback_of(&code)) {
-            (Some(Looked::Missing), Some(other)) => (other, self.desk.look_up(other).await),
-            _ => (code, looked),
+        match (looked, self.domains().fallback_of(&code)) {
+            (Some(first @ (Looked::Missing | Looked::Unconfirmed)), Some(other)) => {
+                match self.desk.look_up(other).await {
+                    Some(Looked::Missing) => (other, Some(first)),
+                    looked => (other, looked),
+                }
+            }
+            (looked, _) => (code, looked),
         }
     }
 
@@ -130,7 +145,7 @@ impl Context {
         let is_blocked = matches!(&looked, Some(Looked::Link { target, .. }) if self.desk.blocks(target));
         let is_too_much = match &looked {
             Some(Looked::Link { .. }) => !is_blocked && self.is_barred(place),
-            Some(Looked::Missing | Looked::Early) => self.misses_too_often(place),
+            Some(Looked::Missing | Looked::Early | Looked::Unconfirmed) => self.misses_too_often(place),
             _ => false,
         };
         if is_too_much {
@@ -157,7 +172,7 @@ impl Context {
             Some(Looked::Missing | Looked::Early) => self.lost(request, domain, Notice::NotFound),
             Some(Looked::Gone) => self.lost(request, domain, Notice::Gone),
             Some(Looked::Damaged) => self.notice(request, Notice::Damaged),
-            Some(Looked::Unavailable) | None => self.notice(request, Notice::Unavailable),
+            Some(Looked::Unavailable | Looked::Unconfirmed) | None => self.notice(request, Notice::Unavailable),
         }
     }
 }
@@ -195,7 +210,7 @@ impl Context {
             _ if request.method() != Method::GET => {}
             Some(Looked::Link { .. }) => self.desk.tell_visit(Some(code), visitor()),
             Some(Looked::Missing | Looked::Early) => self.desk.tell_visit(None, visitor()),
-            Some(Looked::Gone | Looked::Damaged | Looked::Unavailable) | None => {}
+            Some(Looked::Gone | Looked::Damaged | Looked::Unavailable | Looked::Unconfirmed) | None => {}
         }
     }
 }

@@ -1,11 +1,17 @@
 //! `GET /rest/v3/short-urls/{shortCode}/qr` and `GET /{shortCode}/qr-code`: the short URL of a link as a QR code.
 
+use std::collections::HashMap;
+
+use bytes::Bytes;
 use hyper::{Request, StatusCode, header};
 
 use super::problem::{Invalid, Problem};
 use super::query::{Params, percent_decoded};
 use super::{Answer, Context, answer, with};
+use crate::limits::PICTURES_KEPT_BYTES;
 use crate::link::Link;
+use crate::mail::JobKind;
+use crate::pages::Notice;
 use crate::qr::{self, Correction, Drawing};
 
 /// Sides that a code may have, in pixels, as in Shlink.
@@ -25,7 +31,7 @@ const KEPT: &str = "private, max-age=300";
 const FITS: &str = "a short URL fits into a QR code";
 
 /// A picture that is wanted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Wanted {
     is_svg: bool,
     drawing: Drawing,
@@ -57,7 +63,12 @@ impl Context {
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
         match self.find_in(code, query).await {
-            Ok((link, _)) => self.draw(&link, wanted),
+            Ok((link, _)) => match self.draw(&link, wanted).await {
+                Ok(picture) => picture,
+                Err(reason) => {
+                    Problem::unavailable(format!("The QR code could not be created: {reason}.")).into_answer()
+                }
+            },
             Err(problem) => problem.into_answer(),
         }
     }
@@ -69,27 +80,108 @@ impl Context {
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
         };
         match self.find_followable(&percent_decoded(code), request).await {
-            Ok(link) => self.draw(&link, wanted),
+            Ok(link) => match self.draw(&link, wanted).await {
+                Ok(picture) => picture,
+                Err(_) => self.notice(request, Notice::Unavailable),
+            },
             Err(answer) => answer,
         }
     }
 
-    fn draw(&self, link: &Link, Wanted { is_svg, drawing }: Wanted) -> Answer {
+    /// The picture, from those that are kept or from the thread that draws.
+    async fn draw(&self, link: &Link, wanted: Wanted) -> Result<Answer, &'static str> {
         let base_url = self.domains().base_url_of(link.labels.domain.as_ref());
         let url = format!("{base_url}/{}", link.code.as_slug());
-        let picture = match is_svg {
-            true => answer(StatusCode::OK, "image/svg+xml", qr::svg(&url, drawing).expect(FITS)),
-            false => answer(StatusCode::OK, "image/png", qr::png(&url, drawing).expect(FITS)),
+        let key = (url, wanted);
+        let kept = self.pictures.borrow_mut().get(&key);
+        let bytes = match kept {
+            Some(bytes) => bytes,
+            None => {
+                let (url, Wanted { is_svg, drawing }) = key.clone();
+                let draw = move || match is_svg {
+                    true => qr::svg(&url, drawing).expect(FITS).into(),
+                    false => qr::png(&url, drawing).expect(FITS).into(),
+                };
+                let bytes: Bytes = self.desk.hand_off(JobKind::Picture, draw).await?;
+                self.pictures.borrow_mut().keep(key, bytes.clone());
+                bytes
+            }
         };
+        let picture = answer(StatusCode::OK, if wanted.is_svg { "image/svg+xml" } else { "image/png" }, bytes);
         // An SVG that is opened by itself is a page.
         let picture = with(picture, header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'");
-        with(picture, header::CACHE_CONTROL, KEPT)
+        Ok(with(picture, header::CACHE_CONTROL, KEPT))
+    }
+}
+
+/// A short URL, and how it is drawn.
+type PictureKey = (String, Wanted);
+
+/// The pictures that a core keeps: those that were asked for last, up to a number of bytes.
+#[derive(Debug, Default)]
+pub(super) struct Pictures {
+    kept: HashMap<PictureKey, Kept>,
+    bytes: usize,
+    /// Counts the uses.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    bytes: Bytes,
+    last_used: u64,
+}
+
+/// Bytes that an entry takes beside its URL and its picture.
+const ENTRY_BYTES: usize = 128;
+
+impl Pictures {
+    fn get(&mut self, key: &PictureKey) -> Option<Bytes> {
+        self.clock += 1;
+        let kept = self.kept.get_mut(key)?;
+        kept.last_used = self.clock;
+        Some(kept.bytes.clone())
+    }
+
+    fn keep(&mut self, key: PictureKey, bytes: Bytes) {
+        let size = |key: &PictureKey, bytes: &Bytes| ENTRY_BYTES + key.0.len() + bytes.len();
+        self.clock += 1;
+        // Two requests for one picture may both have had it drawn.
+        self.bytes += size(&key, &bytes);
+        self.bytes -= self.kept.get(&key).map_or(0, |before| size(&key, &before.bytes));
+        self.kept.insert(key, Kept { bytes, last_used: self.clock });
+        if self.bytes > PICTURES_KEPT_BYTES {
+            // A quarter at once, so that most pictures find room without a look at all of them.
+            let mut uses: Vec<u64> = self.kept.values().map(|kept| kept.last_used).collect();
+            let place = uses.len() / 4;
+            let (_, oldest, _) = uses.select_nth_unstable(place);
+            let oldest = *oldest;
+            self.kept.retain(|_, kept| kept.last_used > oldest);
+            self.bytes = self.kept.iter().map(|(key, kept)| size(key, &kept.bytes)).sum();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pictures_that_were_used_last_are_kept_within_their_bytes() {
+        let mut pictures = Pictures::default();
+        let key = |number: usize| (format!("https://s.test/{number:06}"), read(None).unwrap());
+        let picture = Bytes::from(vec![0; 8 * 1024]);
+        for number in 0..1_000 {
+            pictures.keep(key(number), picture.clone());
+            assert_eq!(pictures.get(&key(0)), Some(picture.clone()), "it is asked for all the time");
+            assert!(pictures.bytes <= PICTURES_KEPT_BYTES, "{}", pictures.bytes);
+        }
+        assert!(pictures.get(&key(999)).is_some() && pictures.get(&key(1)).is_none());
+        assert!(pictures.kept.len() > PICTURES_KEPT_BYTES / (8 * 1024) / 2);
+        let before = pictures.bytes;
+        pictures.keep(key(999), picture);
+        assert_eq!(pictures.bytes, before);
+    }
 
     #[test]
     fn what_is_not_named_is_as_in_shlink_but_readable() {

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::problem::Invalid;
-use crate::dates::{self, INSTANT_MS_MAX};
+use crate::dates::{self, DateError, INSTANT_MS_MAX};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 86_400_000;
@@ -55,8 +55,8 @@ impl Params {
             // Without signs, which `parse` would take.
             let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
             number.filter(|number| (least..=most).contains(number)).ok_or_else(|| match most {
-                u64::MAX => format!("must be a whole number from {least} on"),
-                most => format!("must be a whole number from {least} to {most}; there is no -1 for all"),
+                u64::MAX => format!("must be a whole number of at least {least}"),
+                most => format!("must be a whole number from {least} to {most}; -1 for all links is not supported"),
             })
         })
     }
@@ -97,10 +97,12 @@ impl Params {
 
 /// A date and time, or a day: its first millisecond, or its last.
 fn instant(text: &str, is_end: bool) -> Result<u64, String> {
-    if text.len() == "2026-01-02".len()
-        && let Ok(ms) = dates::parse(&format!("{text}T00:00:00+00:00"))
-    {
-        return Ok(if is_end { ms.saturating_add(DAY_MS - 1).min(INSTANT_MS_MAX) } else { ms });
+    if text.len() == "2026-01-02".len() {
+        match dates::parse(&format!("{text}T00:00:00+00:00")) {
+            Ok(ms) => return Ok(if is_end { ms.saturating_add(DAY_MS - 1).min(INSTANT_MS_MAX) } else { ms }),
+            Err(DateError::OutOfRange) => return Err(DateError::OutOfRange.to_string()),
+            Err(DateError::Unreadable) => {}
+        }
     }
     // A plus that nobody has escaped is a space by now.
     dates::parse(&text.replace(' ', "+")).map_err(|error| error.to_string())
@@ -195,6 +197,13 @@ mod tests {
         assert_eq!((params.since_ms("e"), params.until_ms("f"), params.until_ms("g")), (None, None, None));
         let wrong: Vec<String> = params.finish().unwrap_err().into_iter().map(|one| one.field).collect();
         assert_eq!(wrong, ["e", "f"]);
+    }
+
+    #[test]
+    fn a_day_before_1970_is_called_out_of_range() {
+        let mut params = Params::of(Some("startDate=0381-12-12"));
+        assert_eq!(params.since_ms("startDate"), None);
+        assert_eq!(params.finish().unwrap_err()[0].reason, "is before 1970 or after 9999");
     }
 
     proptest! {

@@ -3,6 +3,12 @@
 //! The router asks here first, and what is not in this table goes no further. The tests compare the table with the
 //! description that clients read (`openapi.json`), so nothing is served that is not described.
 
+use hyper::header;
+use hyper::{Method, StatusCode, Uri};
+
+use super::problem::Problem;
+use super::{Answer, empty, with};
+
 /// Paths in the form of the description, and the methods that are answered there in the form of the field `Allow`.
 pub(super) const ROUTES: &[(&str, &str)] = &[
     ("/", "GET, HEAD, POST"),
@@ -33,10 +39,38 @@ pub(super) const ROUTES: &[(&str, &str)] = &[
     ("/rest/v3/domains", "GET, HEAD"),
 ];
 
-/// The methods that a path takes; none where there is no such path. A name that may be a parameter, too, has those of both.
+/// The methods that a path takes; none where there is no such path. A name of the API is not a short code as well: links with
+/// the slugs `bulk` and `export` are reached with an escape, as `%62ulk` and `%65xport`.
 pub(super) fn methods_at(path: &str) -> Vec<&'static str> {
     let mut methods = Vec::new();
-    for method in ROUTES.iter().filter(|(route, _)| is_at(route, path)).flat_map(|(_, allow)| allow.split(", ")) {
+    let is_name = ROUTES.iter().any(|(route, _)| *route == path);
+    let is_meant = |route: &str| if is_name { route == path } else { is_at(route, path) };
+    for method in ROUTES.iter().filter(|(route, _)| is_meant(route)).flat_map(|(_, allow)| allow.split(", ")) {
+        if !methods.contains(&method) {
+            methods.push(method);
+        }
+    }
+    methods
+}
+
+/// The answer to a request whose target is no path that could be routed: the asterisk, a tunnel, or bytes that belong
+/// percent-encoded. HTTP/1.1 refuses most of these before they get here; HTTP/2 has no such gate.
+pub(super) fn without_path(method: &Method, uri: &Uri) -> Option<Answer> {
+    match uri.path() {
+        _ if *method == Method::CONNECT => Some(Problem::tunnel().into_answer()),
+        "*" if *method == Method::OPTIONS => {
+            let answer = with(empty(StatusCode::OK), header::ALLOW, &all_methods().join(", "));
+            Some(with(answer, header::CONTENT_LENGTH, "0"))
+        }
+        path if path == "*" || !path.is_ascii() => Some(Problem::wrong_target().into_answer()),
+        _ => None,
+    }
+}
+
+/// Every method that some path takes, and `OPTIONS`, which the server as a whole takes.
+fn all_methods() -> Vec<&'static str> {
+    let mut methods = Vec::new();
+    for method in ROUTES.iter().flat_map(|(_, allow)| allow.split(", ")).chain(["OPTIONS"]) {
         if !methods.contains(&method) {
             methods.push(method);
         }
@@ -62,7 +96,23 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_the_methods_of_the_parameter_too() {
+    fn a_target_that_is_no_path_has_an_answer_of_its_own() {
+        let status = |method: Method, uri: &[u8]| {
+            without_path(&method, &Uri::try_from(uri).unwrap()).map(|answer| answer.status().as_u16())
+        };
+        assert_eq!(status(Method::OPTIONS, b"*"), Some(200));
+        assert_eq!((status(Method::GET, b"*"), status(Method::GET, "/\u{e9}".as_bytes())), (Some(400), Some(400)));
+        assert_eq!(status(Method::CONNECT, b"a.example:443"), Some(501));
+        assert_eq!((status(Method::GET, b"/%C3%A9"), status(Method::OPTIONS, b"/")), (None, None));
+        let answer = without_path(&Method::OPTIONS, &Uri::from_static("*")).unwrap();
+        assert_eq!(answer.headers()[header::ALLOW], "GET, HEAD, POST, PATCH, DELETE, OPTIONS");
+    }
+
+    #[test]
+    fn a_name_has_its_own_methods_only() {
+        assert_eq!(methods_at("/rest/v3/short-urls/bulk"), ["POST"]);
+        assert_eq!(methods_at("/rest/v3/short-urls/export"), ["GET", "HEAD"]);
+        assert_eq!(methods_at("/rest/v3/short-urls/%62ulk"), ["GET", "HEAD", "PATCH", "DELETE"]);
         assert_eq!(methods_at("/robots.txt"), ["GET", "HEAD"]);
         assert_eq!(methods_at("/rest/v3/short-urls/abc"), ["GET", "HEAD", "PATCH", "DELETE"]);
         assert!(methods_at("/rest/v3/none").is_empty() && methods_at("*").is_empty());

@@ -1,12 +1,13 @@
 //! The API of links: create, read, change, delete.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use carom_shards::{Code, DomainId};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header;
-use hyper::{Request, StatusCode};
+use hyper::header::{self, HeaderName};
+use hyper::{HeaderMap, Request, StatusCode};
 use serde_json::{Map, Value};
 
 use super::auth::with_quota;
@@ -15,14 +16,16 @@ use super::fields;
 use super::patch;
 use super::problem::{Invalid, Problem};
 use super::query::Params;
-use super::{Answer, Context, body_len_max, empty, json as json_answer};
+use super::{Answer, Context, body_len_max, empty, json as json_answer, with};
 use crate::apps::Scope;
 use crate::apps::usage::Quota;
 use crate::dates::INSTANT_MS_MAX;
+use crate::desk::Desk;
 use crate::domains::DomainName;
-use crate::limits::REUSES_TRIED_MAX;
+use crate::idempotency::{Idempotency, IdempotencyKey, PendingCreate};
+use crate::limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};
 use crate::link::{Link, Origin, Reuse, Version};
-use crate::mail::{StoreAnswer, StoreRequest};
+use crate::mail::{JobKind, StoreAnswer, StoreRequest};
 use crate::private_code;
 use crate::stats::unix_ms;
 use crate::visits::tally::Counts;
@@ -31,12 +34,18 @@ use crate::visits::tally::Counts;
 /// issued before a store was restored from an old copy.
 const CODES_TRIED_MAX: usize = 64;
 
+/// A key of the client, with which it may repeat a create.
+const KEY_FIELD: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Says that an earlier request with that key has made the link.
+const REPLAYED_FIELD: HeaderName = HeaderName::from_static("idempotent-replayed");
+
 /// Told to clients while Redis is away.
-const NEEDS_REDIS: &str = "Redis, which decides this among all nodes, does not answer";
+const NEEDS_REDIS: &str = "Redis, which coordinates this among all nodes, does not answer";
 
 /// Told to clients whose link does not fit into memory.
 const UNSERVED: &str =
-    "The link is stored, but this node has no memory left to serve it; it will after a restart with more cores.";
+    "The link is stored, but this node has no memory left to serve it. Restart the node with more cores.";
 
 /// A link that is to be shown, and how often it was followed where that is known.
 pub(super) type Shown = (Arc<Link>, Option<Counts>);
@@ -54,13 +63,18 @@ pub(super) struct Made {
 pub(super) struct Wanted {
     pub(super) link: Arc<Link>,
     pub(super) reuse: Reuse,
+    /// Marks its idempotency key as one that is in use, if it has one.
+    pub(super) pending: Option<Rc<PendingCreate>>,
 }
 
 impl Context {
     /// `POST /rest/v3/short-urls`
     pub(super) async fn create(&self, request: Request<Incoming>) -> Answer {
         match self.try_create(request).await {
-            Ok(Made { link, counts, quota }) => with_quota(self.show(&link, counts).await, quota),
+            Ok((Made { link, counts, quota }, is_repeated)) => {
+                let answer = with_quota(self.show(&link, counts).await, quota);
+                if is_repeated { with(answer, REPLAYED_FIELD, "true") } else { answer }
+            }
             Err(problem) => problem.into_answer(),
         }
     }
@@ -78,25 +92,40 @@ impl Context {
         })
     }
 
-    async fn try_create(&self, request: Request<Incoming>) -> Result<Made, Problem> {
-        let fields = read_object(request).await?;
+    /// The link, and whether an earlier request with the same idempotency key has made it.
+    async fn try_create(&self, request: Request<Incoming>) -> Result<(Made, bool), Problem> {
+        let key = idempotency_key(request.headers())?;
+        let fields = read_object(&self.desk, request).await?;
         let create = self.bounded(|bounds| Create::read(&fields, bounds));
-        self.make(create.map_err(|invalid| Problem::invalid(&invalid))?).await
+        let mut create = create.map_err(|invalid| Problem::invalid(&invalid))?;
+        let Some(key) = key else { return Ok((self.make(create).await?, false)) };
+        let idempotency = Idempotency::of(self.caller.name(), &key, &Value::Object(fields).to_string());
+        create.labels.idempotency = Some(idempotency);
+        let pending =
+            self.desk.counters().pending_creates.begin(idempotency.key).ok_or_else(Problem::create_under_way)?;
+        let made = self.make_pending(create, Some(Rc::new(pending))).await?;
+        // A new link is the one that this request has made; its visits are known to be none.
+        let is_repeated = made.counts.is_none() && made.link.labels.idempotency == Some(idempotency);
+        Ok((made, is_repeated))
     }
 
     /// Makes a link, or finds one that will do.
     pub(super) async fn make(&self, create: Create) -> Result<Made, Problem> {
+        self.make_pending(create, None).await
+    }
+
+    async fn make_pending(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<Made, Problem> {
         let quota = self.caller.take_create()?;
-        let made = self.make_one(create).await;
+        let made = self.make_one(create, pending).await;
         made.map(|(link, counts)| Made { link, counts, quota }).map_err(|problem| problem.with_quota(quota))
     }
 
-    async fn make_one(&self, create: Create) -> Result<Shown, Problem> {
+    async fn make_one(&self, create: Create, pending: Option<Rc<PendingCreate>>) -> Result<Shown, Problem> {
         let code = match create.slug {
             Some(slug) => slug,
             None => self.fresh_code(create.private).await?,
         };
-        let wanted = self.wanted(create, code);
+        let wanted = Wanted { pending, ..self.wanted(create, code) };
         let answer = self.insert(&wanted).await;
         self.finish(wanted, answer).await
     }
@@ -116,6 +145,7 @@ impl Context {
                     }
                     return Ok((existing, None));
                 }
+                StoreAnswer::Repeated { link } => return Ok((link, None)),
                 StoreAnswer::Taken if tried == CODES_TRIED_MAX => break,
                 StoreAnswer::Taken => {}
                 other => return Err(failed(&other, &wanted.link.code.as_slug().to_string())),
@@ -134,7 +164,7 @@ impl Context {
             }
             answer = self.insert(&wanted).await;
         }
-        Err(Problem::unavailable("Every fresh code that was tried is taken."))
+        Err(Problem::unavailable("Every generated code that was tried is taken. Try again."))
     }
 
     pub(super) async fn fresh_code(&self, private: bool) -> Result<Code, Problem> {
@@ -143,11 +173,14 @@ impl Context {
 
     pub(super) fn private_code() -> Result<Code, Problem> {
         private_code::draw()
-            .map_err(|_| Problem::unavailable("The system gives no random bytes, which a private code is made of."))
+            .map_err(|_| Problem::unavailable("The system has no random bytes to generate a private code from."))
     }
 
-    async fn insert(&self, Wanted { link, reuse }: &Wanted) -> StoreAnswer {
-        self.desk.store(|ticket| StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket }).await
+    async fn insert(&self, Wanted { link, reuse, pending }: &Wanted) -> StoreAnswer {
+        let request = |ticket| StoreRequest::Create { link: Arc::clone(link), reuse: *reuse, ticket };
+        let answer = self.desk.store_pending(pending.as_ref(), request).await;
+        self.desk.give_back_unused(link, &answer);
+        answer
     }
 
     /// `GET /rest/v3/short-urls/{shortCode}`
@@ -221,7 +254,7 @@ impl Context {
 
     async fn try_change(&self, code: &str, request: Request<Incoming>) -> Result<Arc<Link>, Problem> {
         let parsed = self.code_in(code, request.uri().query())?;
-        let fields = read_object(request).await?;
+        let fields = read_object(&self.desk, request).await?;
         let patch =
             self.bounded(|bounds| patch::read(&fields, bounds)).map_err(|invalid| Problem::invalid(&invalid))?;
         let patch = Box::new(patch);
@@ -229,12 +262,7 @@ impl Context {
         match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
             StoreAnswer::Contrary => Err(Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])),
-            StoreAnswer::Refused(reason) => Err(unsure(reason)),
-            StoreAnswer::Taken => Err(unsure("the code has another link by now")),
-            StoreAnswer::NeedsRedis => Err(Problem::unavailable(
-                "Redis, which keeps the changes of all nodes in order, does not answer. If the link was changed all the same, \
-                 that shows when it does.",
-            )),
+            StoreAnswer::Taken => Err(Problem::unconfirmed("the code belongs to another link now")),
             other => Err(failed(&other, code)),
         }
     }
@@ -262,7 +290,7 @@ impl Context {
             _ => Reuse::Recent,
         };
         let origin = if is_chosen { Origin::Custom } else { Origin::Issued };
-        Wanted { link: Arc::new(self.link_of(create, code, origin)), reuse }
+        Wanted { link: Arc::new(self.link_of(create, code, origin)), reuse, pending: None }
     }
 
     /// The link that was asked for, with that code.
@@ -302,23 +330,37 @@ pub(super) fn failed(answer: &StoreAnswer, code: &str) -> Problem {
         StoreAnswer::NotFound => Problem::no_link(code),
         StoreAnswer::Damaged => Problem::damaged(code),
         StoreAnswer::Refused(reason) => refused(reason),
-        StoreAnswer::NeedsRedis => refused(NEEDS_REDIS),
+        StoreAnswer::Unconfirmed(reason) => Problem::unconfirmed(reason),
+        StoreAnswer::NeedsRedis { asked: false } => refused(NEEDS_REDIS),
+        StoreAnswer::NeedsRedis { asked: true } => Problem::unconfirmed(NEEDS_REDIS),
+        StoreAnswer::OtherRequest => Problem::key_of_other_request(),
+        StoreAnswer::RepeatedGone => Problem::created_link_gone(),
         StoreAnswer::Unserved => Problem::unavailable(UNSERVED),
-        _ => refused("the store gave no answer"),
+        _ => refused("the store did not answer"),
     }
 }
 
-/// A change may have come to Redis, or be on its way to the disk, when something goes wrong.
-fn unsure(reason: &str) -> Problem {
-    Problem::unavailable(format!("The change cannot be confirmed: {reason}."))
-}
-
+/// A request that came to nothing, and why.
 pub(super) fn refused(reason: &str) -> Problem {
     Problem::unavailable(format!("Nothing was changed: {reason}."))
 }
 
-/// Reads the body as a JSON object.
-pub(super) async fn read_object(request: Request<Incoming>) -> Result<Map<String, Value>, Problem> {
+/// The idempotency key of a create, if it has one.
+///
+/// # Errors
+/// 400 where it is none, or there are two.
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
+    let mut values = headers.get_all(KEY_FIELD).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let key = match values.next() {
+        Some(_) => Err("occurs twice; send one".to_owned()),
+        None => IdempotencyKey::parse(value.as_bytes()),
+    };
+    key.map(Some).map_err(|reason| Problem::invalid(&[Invalid::new("Idempotency-Key", reason)]))
+}
+
+/// Reads the body as a JSON object. A long one is read by a thread.
+pub(super) async fn read_object(desk: &Desk, request: Request<Incoming>) -> Result<Map<String, Value>, Problem> {
     let kind = request.headers().get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes).unwrap_or_default();
     if !is_json(kind) {
         return Err(Problem::not_json());
@@ -327,7 +369,12 @@ pub(super) async fn read_object(request: Request<Incoming>) -> Result<Map<String
     let body = Limited::new(request.into_body(), most).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() { Problem::body_too_large() } else { Problem::body_broken() }
     })?;
-    fields::parse(&body.to_bytes())
+    let body = body.to_bytes();
+    if body.len() as u64 <= SHORT_BODY_LEN {
+        return fields::parse(&body);
+    }
+    let read = desk.hand_off(JobKind::Document, move || fields::parse(&body)).await;
+    read.unwrap_or_else(|reason| Err(Problem::unavailable(format!("The body could not be read: {reason}."))))
 }
 
 fn is_json(kind: &[u8]) -> bool {

@@ -4,19 +4,20 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
-use super::list::{Pagination, direction, failed, search_term};
+use super::list::{Pagination, direction, failed, no_list, search_term};
 use super::problem::{Invalid, Problem};
 use super::query::Params;
-use super::{Answer, Context, json as json_answer};
+use super::{Answer, Context, json_text, to_json};
 use crate::apps::Scope;
-use crate::limits::TAGS_PER_PAGE_MAX;
+use crate::limits::{TAGS_PER_PAGE_MAX, TAGS_WRITTEN_AT_ONCE};
 use crate::listing::{ListAnswer, ListRequest, TagField, TagQuery};
+use crate::mail::JobKind;
 
 impl Context {
     /// `GET /rest/v3/tags`
     pub(super) async fn tags(&self, query: Option<&str>) -> Answer {
         let with_stats = Params::of(query).flag("withStats");
-        self.tag_page(query, with_stats, |tags, stats| match with_stats {
+        self.tag_page(query, with_stats, move |tags, stats| match with_stats {
             true => json!({"data": tags, "stats": stats}),
             false => json!({"data": tags}),
         })
@@ -32,7 +33,7 @@ impl Context {
         &self,
         query: Option<&str>,
         with_visits: bool,
-        show: impl FnOnce(Vec<Value>, Vec<Value>) -> Value,
+        show: impl FnOnce(Vec<Value>, Vec<Value>) -> Value + Send + 'static,
     ) -> Answer {
         let asked = match read(query) {
             Ok(asked) => TagQuery { scope: self.caller.scope(), with_visits, ..asked },
@@ -41,17 +42,27 @@ impl Context {
         let (page, per_page) = (asked.page, asked.per_page);
         match self.desk.list(ListRequest::Tags(Box::new(asked))).await {
             Ok(ListAnswer::Tags(found)) => {
-                let tags: Vec<Value> = found.tags.iter().map(|(tag, _)| json!(**tag)).collect();
-                let stats = found.tags.iter().zip(&found.visits).map(|((tag, count), visits)| {
-                    let summary = visits.map(VisitsSummary::from);
-                    json!({"tag": **tag, "shortUrlsCount": count, "visitsSummary": summary})
-                });
-                let mut shown = show(tags, stats.collect());
-                shown["pagination"] = json!(Pagination::of(page, per_page, found.tags.len(), found.total));
-                json_answer(StatusCode::OK, &json!({"tags": shown}))
+                let count = found.tags.len();
+                let write = move || {
+                    let tags: Vec<Value> = found.tags.iter().map(|(tag, _)| json!(**tag)).collect();
+                    let stats = found.tags.iter().zip(&found.visits).map(|((tag, count), visits)| {
+                        let summary = visits.map(VisitsSummary::from);
+                        json!({"tag": **tag, "shortUrlsCount": count, "visitsSummary": summary})
+                    });
+                    let mut shown = show(tags, stats.collect());
+                    shown["pagination"] = json!(Pagination::of(page, per_page, found.tags.len(), found.total));
+                    to_json(&json!({"tags": shown}))
+                };
+                match count <= TAGS_WRITTEN_AT_ONCE {
+                    true => json_text(StatusCode::OK, write()),
+                    false => {
+                        let text = self.desk.hand_off(JobKind::Document, write).await;
+                        text.map_or_else(no_list, |text| json_text(StatusCode::OK, text))
+                    }
+                }
             }
             Ok(other) => failed(&other).into_answer(),
-            Err(reason) => Problem::unavailable(format!("There is no list now: {reason}.")).into_answer(),
+            Err(reason) => no_list(reason),
         }
     }
 }
@@ -79,7 +90,7 @@ fn order(text: &str) -> Result<(TagField, bool), String> {
     match field {
         "tag" => Ok((TagField::Tag, descending)),
         "shortUrlsCount" => Ok((TagField::Links, descending)),
-        _ => Err("must be tag or shortUrlsCount, with -ASC or -DESC behind it".to_owned()),
+        _ => Err("must be tag or shortUrlsCount, followed by -ASC or -DESC".to_owned()),
     }
 }
 

@@ -36,7 +36,10 @@ pub struct NameError;
 
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "is no name of an app: 1 to {APP_NAME_LEN_MAX} characters of a-z, 0-9, and . _ - after the first")
+        write!(
+            f,
+            "is not a valid app name: 1 to {APP_NAME_LEN_MAX} characters of a-z and 0-9, and . _ - after the first"
+        )
     }
 }
 
@@ -138,10 +141,10 @@ impl KeyDomains {
     pub fn read<'t>(texts: impl IntoIterator<Item = &'t str>, served: &Domains) -> Result<KeyDomains, String> {
         let read = |text: &str| match served.named(text) {
             Some(place) => Ok(served.label_at(place)),
-            None => Err(format!("{:?} is none of the domains that are served: {}", shown(text), served.names())),
+            None => Err(format!("{:?} is not one of the served domains: {}", shown(text), served.names())),
         };
         let domains = texts.into_iter().map(read).collect::<Result<Vec<_>, String>>()?;
-        KeyDomains::of(domains).ok_or_else(|| format!("must name 1 to {KEY_DOMAINS_MAX} domains"))
+        KeyDomains::of(domains).ok_or_else(|| format!("must list 1 to {KEY_DOMAINS_MAX} domains"))
     }
 
     /// What [`KeyDomains::names`] gave.
@@ -269,7 +272,7 @@ pub(crate) mod tests {
         assert_eq!(go.meant().map(DomainName::as_str), Some("go.test"));
         assert_eq!(KeyDomains::read(["s.test"], &served).unwrap().names(), ["DEFAULT"]);
         let unknown = KeyDomains::read(["other.test"], &served).unwrap_err();
-        assert!(unknown.contains("\"other.test\" is none") && unknown.contains("go.test"), "{unknown}");
+        assert!(unknown.contains("\"other.test\" is not one") && unknown.contains("go.test"), "{unknown}");
         assert!(KeyDomains::read([], &served).is_err());
         assert_eq!(KeyDomains::from_names(["Go.test"]), None);
         let code = Code::parse(b"a").unwrap();

@@ -3,6 +3,9 @@
 //! Keys are added; afterwards they only ever lose: an end comes nearer, or they are revoked. So whatever two writers have
 //! done apart from each other (the command line, nodes of a fleet that did not hear of each other, a Redis that has lost what
 //! it had), all of it holds in the end, in whatever order they meet. A key that is revoked stays as one that is.
+//!
+//! [`Registry::prune`] drops keys that ended long ago. The registry still records that it has had keys: an API that has asked
+//! for a key once never opens again because its last key aged out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -13,12 +16,7 @@ use serde_json::{Map, Value, json};
 use super::key::{Key, KeyHash};
 use super::{AppName, KeyDomains, Role};
 use crate::dates;
-
-/// Most keys that are kept, revoked ones too.
-pub const KEYS_MAX: usize = 10_000;
-
-/// For how long a key that has ended is still told of, in milliseconds: longer than any that another follows may hold.
-const KEPT_MS: u64 = 400 * 86_400_000;
+use crate::limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
 
 /// A key that was given out.
 #[derive(Clone, Debug)]
@@ -69,7 +67,7 @@ impl std::fmt::Display for Malformed {
 /// Why nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// There are [`KEYS_MAX`] keys.
+    /// There are [`VALID_KEYS_MAX`] valid keys.
     Full,
     /// No app has this name, or no key that is still one.
     NoApp(AppName),
@@ -84,13 +82,13 @@ pub enum Refusal {
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refusal::Full => write!(f, "there are {KEYS_MAX} keys already, which is as many as are kept"),
-            Refusal::NoApp(app) => write!(f, "no app {app} has a key that is still valid"),
+            Refusal::Full => write!(f, "the maximum of {VALID_KEYS_MAX} valid keys is reached; revoke one first"),
+            Refusal::NoApp(app) => write!(f, "the app {app} has no valid key"),
             Refusal::NoKey(app, id) => write!(f, "the app {app} has no valid key {id}"),
             Refusal::Which(app, ids) => {
-                write!(f, "the app {app} has {} valid keys; say which one is meant: {}", ids.len(), ids.join(", "))
+                write!(f, "the app {app} has {} valid keys; choose one of {}", ids.len(), ids.join(", "))
             }
-            Refusal::NoRandom => f.write_str("the system gives no random bytes, which keys are made of"),
+            Refusal::NoRandom => f.write_str("the system has no random bytes to generate a key from"),
         }
     }
 }
@@ -99,6 +97,11 @@ impl Entry {
     /// Whether it is a key at that time.
     pub fn is_valid(&self, now_ms: u64) -> bool {
         self.revoked_ms.is_none() && self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)
+    }
+
+    /// When it ended or will end, in milliseconds since 1970 UTC; `None`: never.
+    fn end_ms(&self) -> Option<u64> {
+        earliest(self.expires_ms, self.revoked_ms)
     }
 
     /// What it is called.
@@ -147,7 +150,7 @@ impl Entry {
     /// # Errors
     /// What is wrong with it.
     pub fn from_json(value: &Value) -> Result<Entry, Malformed> {
-        let wrong = |field: &str| Malformed(format!("a key's \"{field}\" is not as it should be"));
+        let wrong = |field: &str| Malformed(format!("the field \"{field}\" of a key is malformed"));
         let text = |field: &str| value.get(field).and_then(Value::as_str).ok_or_else(|| wrong(field));
         let number = |field: &str| match value.get(field) {
             None | Some(Value::Null) => Ok(None),
@@ -186,6 +189,8 @@ fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 pub struct Registry {
     /// By the hexadecimal form of their hashes.
     entries: BTreeMap<String, Entry>,
+    /// True once a key was given out, also if it has been pruned since.
+    had_keys: bool,
 }
 
 impl Registry {
@@ -196,9 +201,19 @@ impl Registry {
         entries
     }
 
-    /// Whether there has never been a key.
+    /// Whether a key has ever been given out. From then on the API asks for one, also if all of them have ended since.
+    pub fn had_keys(&self) -> bool {
+        self.had_keys
+    }
+
+    /// Whether it holds no key, valid or ended.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Whether it has the key of that hash, in its hexadecimal form.
+    pub fn has(&self, hash: &str) -> bool {
+        self.entries.contains_key(hash)
     }
 
     /// How many there are.
@@ -208,7 +223,8 @@ impl Registry {
 
     /// Takes over what another account has. Returns whether that was more.
     pub fn merge(&mut self, other: &Registry) -> bool {
-        let mut is_more = false;
+        let mut is_more = other.had_keys && !self.had_keys;
+        self.had_keys |= other.had_keys;
         for (hash, entry) in &other.entries {
             is_more |= match self.entries.get_mut(hash) {
                 Some(mine) => mine.merge(entry),
@@ -218,18 +234,39 @@ impl Registry {
         is_more
     }
 
-    /// Forgets the keys that ended long ago. An account that still has them may bring them back, as ended ones.
+    /// Drops the keys that ended more than [`ENDED_KEY_TIME_MAX_MS`] ago and, of more than [`ENDED_KEYS_MAX`] ended keys, those
+    /// that ended first. Valid keys stay. Returns whether it dropped any.
+    pub fn prune(&mut self, now_ms: u64) -> bool {
+        let mut ended: Vec<(u64, &String)> = self
+            .entries
+            .iter()
+            .filter_map(|(hash, entry)| Some((entry.end_ms().filter(|end| *end <= now_ms)?, hash)))
+            .collect();
+        // The hash decides between those of one time, so that every account of the keys keeps the same ones.
+        ended.sort_unstable_by(|one, other| other.cmp(one));
+        let is_dropped =
+            |at: usize, end_ms: u64| at >= ENDED_KEYS_MAX || end_ms.saturating_add(ENDED_KEY_TIME_MAX_MS) <= now_ms;
+        let dropped = ended.iter().enumerate().filter(|(at, (end_ms, _))| is_dropped(*at, *end_ms));
+        let dropped: Vec<String> = dropped.map(|(_, (_, hash))| (*hash).clone()).collect();
+        for hash in &dropped {
+            self.entries.remove(hash);
+        }
+        !dropped.is_empty()
+    }
+
+    /// This registry after [`Registry::prune`].
     #[must_use]
-    pub fn without_old(mut self, now_ms: u64) -> Registry {
-        let is_old = |end_ms: Option<u64>| end_ms.is_some_and(|end_ms| end_ms.saturating_add(KEPT_MS) <= now_ms);
-        self.entries.retain(|_, entry| !is_old(earliest(entry.expires_ms, entry.revoked_ms)));
+    pub fn pruned(mut self, now_ms: u64) -> Registry {
+        self.prune(now_ms);
         self
     }
 
-    /// What another account would have to hear to know all that both do: whole keys.
-    pub fn lacking(&self, other: &Registry) -> Vec<Entry> {
+    /// Whole keys that another account would have to hear to know all that both do. Keys that [`Registry::prune`] drops are
+    /// not among them.
+    pub fn lacking(&self, other: &Registry, now_ms: u64) -> Vec<Entry> {
         let mut both = self.clone();
         both.merge(other);
+        both.prune(now_ms);
         let knows = |hash: &String, entry: &Entry| {
             let known = self.entries.get(hash).map(|mine| (mine.expires_ms, mine.revoked_ms));
             known == Some((entry.expires_ms, entry.revoked_ms))
@@ -240,9 +277,14 @@ impl Registry {
     /// Makes a key.
     ///
     /// # Errors
-    /// Where there are too many, or the system gives no random bytes.
+    /// When there are [`VALID_KEYS_MAX`] valid keys (ended ones do not count), or the system gives no random bytes.
     pub fn add(&mut self, grant: Grant, now_ms: u64) -> Result<Key, Refusal> {
-        if self.entries.len() >= KEYS_MAX {
+        self.add_beside(grant, now_ms, 0)
+    }
+
+    /// Makes a key while `replaced` of the valid ones are about to be revoked.
+    fn add_beside(&mut self, grant: Grant, now_ms: u64, replaced: usize) -> Result<Key, Refusal> {
+        if self.valid(now_ms) - replaced >= VALID_KEYS_MAX {
             return Err(Refusal::Full);
         }
         let key = Key::draw().map_err(|_| Refusal::NoRandom)?;
@@ -250,6 +292,7 @@ impl Registry {
         let (hash, revoked_ms) = (key.hash(), None);
         let entry = Entry { app, role, hash, created_ms: now_ms, expires_ms, revoked_ms, creates, domains };
         self.entries.insert(hash.to_hex(), entry);
+        self.had_keys = true;
         Ok(key)
     }
 
@@ -270,6 +313,17 @@ impl Registry {
             (true, Some(id)) => Err(Refusal::NoKey(app.clone(), id.to_owned())),
             (true, None) => Err(Refusal::NoApp(app.clone())),
         }
+    }
+
+    /// Revokes all valid keys. Returns how many that were.
+    pub fn revoke_all(&mut self, now_ms: u64) -> usize {
+        let valid = self.entries.values_mut().filter(|entry| entry.is_valid(now_ms));
+        valid.map(|entry| entry.revoked_ms = Some(now_ms)).count()
+    }
+
+    /// How many keys are valid.
+    pub fn valid(&self, now_ms: u64) -> usize {
+        self.entries.values().filter(|entry| entry.is_valid(now_ms)).count()
     }
 
     /// Makes a key in the place of another one, which ends at `until_ms` if it does not before. Returns the new one and
@@ -304,7 +358,7 @@ impl Registry {
         let expires_ms = meant.expires_ms.map(|end_ms| now_ms.saturating_add(end_ms.saturating_sub(meant.created_ms)));
         let (role, creates, domains) = (meant.role, meant.creates, meant.domains.clone());
         let grant = Grant { app: app.clone(), role, expires_ms, creates, domains };
-        let key = self.add(grant, now_ms)?;
+        let key = self.add_beside(grant, now_ms, usize::from(until_ms <= now_ms))?;
         if let Some(entry) = self.entries.get_mut(&hash) {
             match until_ms <= now_ms {
                 // Whatever clocks say elsewhere.
@@ -318,7 +372,8 @@ impl Registry {
     /// The text of a file with all of them.
     pub fn to_text(&self) -> String {
         let keys: Vec<Value> = self.entries.values().map(Entry::to_json).collect();
-        let mut text = serde_json::to_string_pretty(&json!({"version": 1, "keys": keys})).expect("it is plain JSON");
+        let mut text = serde_json::to_string_pretty(&json!({"version": 1, "hadKeys": self.had_keys, "keys": keys}))
+            .expect("it is plain JSON");
         text.push('\n');
         text
     }
@@ -329,21 +384,26 @@ impl Registry {
     /// What is wrong with it.
     pub fn from_text(text: &[u8]) -> Result<Registry, Malformed> {
         let value: Map<String, Value> =
-            serde_json::from_slice(text).map_err(|error| Malformed(format!("it is no JSON object ({error})")))?;
+            serde_json::from_slice(text).map_err(|error| Malformed(format!("it is not a JSON object ({error})")))?;
         if value.get("version") != Some(&json!(1)) {
-            return Err(Malformed("its version is not 1, so a newer program wrote it".to_owned()));
+            return Err(Malformed("its version is not 1; a newer carom wrote it".to_owned()));
         }
         let keys = value.get("keys").and_then(Value::as_array);
         let keys = keys.ok_or_else(|| Malformed("it has no list \"keys\"".to_owned()))?;
         let entries = keys.iter().map(Entry::from_json).collect::<Result<Vec<Entry>, Malformed>>()?;
-        Ok(Registry::of(entries))
+        // Earlier versions do not write it.
+        let had_keys = match value.get("hadKeys") {
+            None => false,
+            Some(mark) => mark.as_bool().ok_or_else(|| Malformed("its \"hadKeys\" is not true or false".to_owned()))?,
+        };
+        Ok(Registry::of(entries, had_keys))
     }
 
-    /// That of these keys.
-    pub fn of(entries: Vec<Entry>) -> Registry {
-        let mut registry = Registry::default();
+    /// The registry of these keys; `had_keys` says whether it has had others.
+    pub fn of(entries: Vec<Entry>, had_keys: bool) -> Registry {
+        let mut registry = Registry { entries: BTreeMap::new(), had_keys };
         for entry in entries {
-            let one = Registry { entries: BTreeMap::from([(entry.hash.to_hex(), entry)]) };
+            let one = Registry { entries: BTreeMap::from([(entry.hash.to_hex(), entry)]), had_keys: true };
             registry.merge(&one);
         }
         registry
@@ -355,6 +415,8 @@ impl Registry {
 pub struct Keyring<A> {
     /// Whether there may be keys that nobody here has heard of: then nobody is let in.
     is_unsure: bool,
+    /// Whether a key has ever been given out: then one is asked for.
+    had_keys: bool,
     keys: HashMap<u64, Vec<(Entry, Arc<A>)>>,
     /// Compared with where nothing is found, so that it takes as long.
     nobody: Option<(Entry, Arc<A>)>,
@@ -362,7 +424,7 @@ pub struct Keyring<A> {
 
 impl<A> Default for Keyring<A> {
     fn default() -> Keyring<A> {
-        Keyring { is_unsure: false, keys: HashMap::new(), nobody: None }
+        Keyring { is_unsure: false, had_keys: false, keys: HashMap::new(), nobody: None }
     }
 }
 
@@ -383,7 +445,7 @@ impl<A> Keyring<A> {
             keys.entry(entry.hash.place()).or_default().push((entry.clone(), about(&entry.app)));
         }
         let nobody = keys.values().next().and_then(|some| some.first()).cloned();
-        Keyring { is_unsure: false, keys, nobody }
+        Keyring { is_unsure: false, had_keys: registry.had_keys, keys, nobody }
     }
 
     /// What holds while nobody knows whether there are keys.
@@ -404,9 +466,9 @@ impl<A> Keyring<A> {
         all
     }
 
-    /// Whether anybody has ever been given a key.
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+    /// Whether a key has ever been given out. From then on one is asked for, also if all of them have ended since.
+    pub fn had_keys(&self) -> bool {
+        self.had_keys
     }
 
     /// The key that this text is, if it is one now. It takes as long whatever the text is.
@@ -471,7 +533,7 @@ mod tests {
         assert!(!holds(&registry, &first, 6) && holds(&registry, &short, 6));
         assert_eq!(registry.revoke(&app("shop"), None, 7), Ok(vec![short.hash().id()]));
         assert_eq!(registry.revoke(&app("shop"), None, 8), Err(Refusal::NoApp(app("shop"))));
-        assert!(keyring(&registry).find(b"", 0).is_none() && !keyring(&registry).is_empty());
+        assert!(keyring(&registry).find(b"", 0).is_none() && keyring(&registry).had_keys());
         assert!(keyring(&Registry::default()).find(b"", 0).is_none());
     }
 
@@ -519,6 +581,66 @@ mod tests {
             let broken = text.replacen(from, to, 1);
             assert!(broken != text && Registry::from_text(broken.as_bytes()).is_err(), "{from}");
         }
+    }
+
+    /// A registry with `count` keys of the app `old`, of which the first ended at 1 ms, the next at 2 ms, and so on.
+    fn ended(count: usize) -> Registry {
+        let ended = |at: u64| Entry {
+            app: app("old"),
+            role: Role::Read,
+            hash: KeyHash::of(&at.to_le_bytes()),
+            created_ms: 0,
+            expires_ms: Some(at),
+            revoked_ms: None,
+            creates: None,
+            domains: None,
+        };
+        Registry::of((1..=count as u64).map(ended).collect(), false)
+    }
+
+    #[test]
+    fn ended_keys_never_stop_an_add_or_a_rotation() {
+        let mut registry = ended(VALID_KEYS_MAX - 1);
+        let now_ms = VALID_KEYS_MAX as u64;
+        registry.add(grant("shop"), now_ms).unwrap();
+        registry.add(grant("other"), now_ms).expect("only one key is valid");
+        for _ in 0..3 {
+            registry.rotate(&app("shop"), None, now_ms, now_ms).expect("a leaked key can be replaced");
+        }
+    }
+
+    #[test]
+    fn a_full_registry_still_replaces_a_key() {
+        let mut registry = ended(VALID_KEYS_MAX);
+        registry.entries.values_mut().for_each(|entry| (entry.app, entry.expires_ms) = (app("shop"), None));
+        assert_eq!(registry.add(grant("shop"), 1).map(|_| ()), Err(Refusal::Full));
+        let id = registry.entries()[0].id();
+        // With a grace period both would be valid for a while.
+        assert_eq!(registry.rotate(&app("shop"), Some(&id), 1, 2).map(|_| ()), Err(Refusal::Full));
+        assert_eq!(registry.rotate(&app("shop"), Some(&id), 1, 1).map(|(_, old)| old), Ok(id));
+    }
+
+    #[test]
+    fn pruning_keeps_valid_keys_the_latest_ended_ones_and_the_mark() {
+        let mut registry = ended(ENDED_KEYS_MAX + 5);
+        let now_ms = ENDED_KEYS_MAX as u64 + 5;
+        registry.add(grant("shop"), now_ms).unwrap();
+        registry.add(Grant { expires_ms: Some(now_ms + 1), ..grant("soon") }, now_ms).unwrap();
+        let before = registry.clone();
+        assert!(registry.prune(now_ms) && !registry.prune(now_ms));
+        assert_eq!(registry.len(), ENDED_KEYS_MAX + 2);
+        assert!(registry.entries().iter().all(|entry| entry.end_ms().is_none_or(|end_ms| end_ms > 5)));
+        assert_eq!(registry.lacking(&before, now_ms).len(), 0, "an account without the pruned keys lacks nothing");
+        // All end, and age.
+        registry.revoke(&app("shop"), None, now_ms).unwrap();
+        let last_ms = now_ms + ENDED_KEY_TIME_MAX_MS;
+        assert_eq!(registry.clone().pruned(last_ms - 1).len(), 3);
+        registry.prune(last_ms + 1);
+        assert!(registry.is_empty() && registry.had_keys() && keyring(&registry).had_keys());
+        let again = Registry::from_text(registry.to_text().as_bytes()).unwrap();
+        assert!(again.is_empty() && again.had_keys());
+        let mut other = Registry::default();
+        assert!(other.merge(&again) && other.had_keys() && !other.merge(&again));
     }
 
     proptest! {

@@ -201,7 +201,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         let mut title = [0; TITLE.len()];
         read_all(&mut input, &mut title, 0)?;
         if title != *TITLE {
-            return Err(damaged(0, "it does not begin as the store of a backup that this version knows"));
+            return Err(damaged(0, "it is not the store of a backup, or a newer version wrote it"));
         }
         copy.write_all(&title)?;
         let at = TITLE.len() as u64;
@@ -228,12 +228,12 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         for _ in 0..records {
             let record = take_bytes(&mut rest).and_then(|key| Some((key, take_bytes(&mut rest)?)));
             let Some((key, value)) = record else {
-                return Err(damaged(at, "a record of the frame is cut off").into());
+                return Err(damaged(at, "a record of the frame is truncated").into());
             };
             each(section, key, value)?;
         }
         if !rest.is_empty() {
-            return Err(damaged(at, "the frame has more than its records").into());
+            return Err(damaged(at, "the frame has data after its records").into());
         }
         self.counts.add(section, u64::from(records));
         Ok(true)
@@ -258,13 +258,10 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         self.payload.resize(len, 0);
         read_all(&mut self.input, &mut self.payload, at)?;
         if sum(&head[..24], &self.payload).to_le_bytes() != head[24..] {
-            return Err(damaged(
-                at,
-                format!("the frame of {len} bytes is not what was written: its checksum is another"),
-            ));
+            return Err(damaged(at, format!("the frame of {len} bytes is damaged: its checksum does not match")));
         }
         if number(8) != self.number {
-            return Err(damaged(at, format!("here is frame {}, and frame {} belongs here", number(8), self.number)));
+            return Err(damaged(at, format!("found frame {}, expected frame {}", number(8), self.number)));
         }
         self.number += 1;
         self.at += (HEAD_LEN + len) as u64;
@@ -275,9 +272,10 @@ impl<R: Read, C: Write> FrameReader<R, C> {
             BROKEN => Err(FrameError::Broken(String::from_utf8_lossy(&self.payload).into_owned())),
             section => match Section::ALL.get(usize::from(section)) {
                 Some(section) => Ok((Some(*section), number(12))),
-                None => {
-                    Err(damaged(at, format!("the frame is of section {section}, which this version does not know")))
-                }
+                None => Err(damaged(
+                    at,
+                    format!("the frame belongs to section {section}, which this version does not know"),
+                )),
             },
         }
     }
@@ -289,11 +287,11 @@ impl<R: Read, C: Write> FrameReader<R, C> {
             said.add(section, count.try_into().map_or(0, u64::from_le_bytes));
         }
         if said != self.counts {
-            return Err(damaged(at, "there are not as many records as the last frame says"));
+            return Err(damaged(at, "the number of records differs from the last frame"));
         }
         self.copy.flush()?;
         if self.input.read(&mut [0])? > 0 {
-            return Err(damaged(self.at, "there is more behind the last frame"));
+            return Err(damaged(self.at, "there is data after the last frame"));
         }
         Ok(())
     }
@@ -305,7 +303,7 @@ fn damaged(at: u64, what: impl Into<String>) -> FrameError {
 
 fn read_all(input: &mut impl Read, into: &mut [u8], at: u64) -> Result<(), FrameError> {
     input.read_exact(into).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => damaged(at, "it ends within what begins here"),
+        io::ErrorKind::UnexpectedEof => damaged(at, "it ends within the frame that begins here"),
         _ => FrameError::Io(error),
     })
 }

@@ -82,22 +82,22 @@ impl Manifest {
     /// What is wrong with it.
     pub fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
         let wrong = |what: &str| ManifestError(what.to_owned());
-        let text =
-            std::str::from_utf8(text).map_err(|error| wrong(&format!("at byte {}: no text", error.valid_up_to())))?;
-        let (list, sum) = text.split_once('\n').ok_or_else(|| wrong("it has no second line with its checksum"))?;
+        let text = std::str::from_utf8(text)
+            .map_err(|error| wrong(&format!("at byte {}: not UTF-8 text", error.valid_up_to())))?;
+        let (list, sum) = text.split_once('\n').ok_or_else(|| wrong("it lacks its second line, the checksum"))?;
         if sum != format!("xxh3 {:032x}\n", xxh3_128(list.as_bytes())) {
-            return Err(wrong("it is not what was written: its checksum, in the second line, is another"));
+            return Err(wrong("it is damaged: the checksum in its second line does not match"));
         }
         let list: Value = serde_json::from_str(list).map_err(|error| wrong(&error.to_string()))?;
         match list["format"].as_u64() {
             Some(FORMAT) => {}
             Some(other) => {
                 return Err(ManifestError(format!(
-                    "it has the form {other}, and this version knows {FORMAT}: take the version {} to read it",
+                    "its format is {other}, but this version reads {FORMAT}; read it with the version {}",
                     list["carom"].as_str().unwrap_or("that wrote it")
                 )));
             }
-            None => return Err(wrong("it says nothing of its form")),
+            None => return Err(wrong("it lacks its format")),
         }
         let read = || {
             let mut counts = Counts::default();
@@ -112,7 +112,7 @@ impl Manifest {
             let fingerprint = list["keyFingerprint"].as_str()?.to_owned();
             Some(Manifest { taken_ms: list["takenMillis"].as_u64()?, fingerprint, files, counts })
         };
-        read().ok_or_else(|| wrong("something is missing in it"))
+        read().ok_or_else(|| wrong("a field is missing"))
     }
 }
 

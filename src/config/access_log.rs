@@ -29,7 +29,7 @@ impl Checker<'_> {
                 continue;
             }
             let name = key.setting().name;
-            self.warnings.push(Warning(format!("{name} has no effect: access_log.file names no file")));
+            self.warnings.push(Warning(format!("{name} has no effect, because access_log.file is not set")));
         }
         let (format, one_in, addresses) = (format?, u32::try_from(one_in?).ok()?, addresses?);
         Some(AccessLog { place, format, one_in, addresses })
@@ -57,5 +57,5 @@ fn one_of<T: Copy>(
 ) -> Result<T, Wrong> {
     let name = value::text(written)?.trim();
     let known = all.iter().copied().find(|known| name_of(*known).eq_ignore_ascii_case(name));
-    known.ok_or_else(|| Wrong::new(format!("{} is none of these", quoted(name)), format!("write {right}")))
+    known.ok_or_else(|| Wrong::new(format!("{} is not one of these", quoted(name)), format!("write {right}")))
 }

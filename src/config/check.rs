@@ -15,7 +15,7 @@ use crate::domains::{DOMAINS_MAX, UnknownHost};
 use crate::exit::Reason;
 use crate::forwarded::{Field, Trust};
 use crate::hosts::host_of;
-use crate::limits::{APP_CREATES_MAX, ConnectionLimits};
+use crate::limits::{APP_CREATES_MAX, CONNECTIONS_PER_ADDRESS, ConnectionLimits};
 use crate::networks::{Network, Networks};
 
 /// The least memory for links that one core can work with, bytes.
@@ -64,16 +64,18 @@ impl<'a> Checker<'a> {
         let creates = self.one(Key::LimitsCreatesPerSecond, |written| value::integer(written, 0, most));
         let misses = self.one(Key::LimitsMissesPerSecond, |written| value::integer(written, 0, most));
         let drain_delay = self.one(Key::DrainDelay, value::delay);
-        let admin_hosts = self.list(Key::AdminHosts, "name at least one, or leave it out", value::host_name);
+        let admin_hosts = self.list(Key::AdminHosts, "write at least one, or remove the setting", value::host_name);
         let admin_requires_key = self.one(Key::AdminRequireKey, value::boolean);
         let log_level = self.one(Key::LogLevel, value::log_level);
         let log_format = self.one(Key::LogFormat, value::log_format);
         let access_log = self.access_log();
         let pages = self.pages();
+        let api = self.api();
         let mut exposed = Vec::new();
         if let (Some(listen), Some(admin)) = (&listen, admin_listen) {
             self.listeners_apart(listen, admin);
             exposed = self.listeners_exposed(listen, admin);
+            self.admin_in_clear(admin);
         }
         if !self.problems.is_empty() {
             return None;
@@ -111,6 +113,7 @@ impl<'a> Checker<'a> {
             log_format: log_format?,
             access_log: access_log?,
             pages: pages?,
+            api: api?,
             exposed,
             sources: self.sources.clone(),
         })
@@ -142,7 +145,12 @@ impl<'a> Checker<'a> {
 
     /// The values of a list that the strongest source gives, each with its place; `None` where no source gives one. `right`
     /// says what to write instead of an empty one.
-    fn list<T>(&mut self, key: Key, right: &str, read: impl Fn(&str) -> Result<T, Wrong>) -> Option<Vec<(T, Source)>> {
+    pub(super) fn list<T>(
+        &mut self,
+        key: Key,
+        right: &str,
+        read: impl Fn(&str) -> Result<T, Wrong>,
+    ) -> Option<Vec<(T, Source)>> {
         let mut best = None;
         for found in self.raw.of(key) {
             let items = value::items(found);
@@ -176,22 +184,21 @@ impl<'a> Checker<'a> {
 
     /// Which listeners require a PROXY header, and who is believed.
     fn proxies(&mut self, listen: &[(SocketAddr, Source)]) -> (Vec<bool>, Trust) {
-        let named = self.list(Key::ProxyProtocol, "write off, require or addresses of listen", value::proxied);
-        let trusted = self.list(Key::TrustedProxies, "name at least one, or leave it out", value::network);
+        let named = self.list(Key::ProxyProtocol, "write off, require, or addresses of listen", value::proxied);
+        let trusted = self.list(Key::TrustedProxies, "write at least one, or remove the setting", value::network);
         let trusted: Vec<Network> = trusted.unwrap_or_default().into_iter().map(|(network, _)| network).collect();
         let named = named.unwrap_or_default();
-        let alone = ("off and require stand alone", "keep one, or name addresses alone");
+        let alone = ("off and require cannot be combined with other values", "keep one, or write addresses only");
         let proxied = self.chosen(Key::ProxyProtocol, &named, listen, alone);
         let asks = named.iter().find(|(chosen, _)| *chosen != Chosen::Off);
         if let Some((_, source)) = asks.filter(|_| trusted.is_empty()) {
-            let right = "name your balancers in trusted_proxies, as 10.0.0.0/8";
-            let wrong = Wrong::new("needs to know who may say who the client is", right);
+            let right = "list your load balancers in trusted_proxies, as in 10.0.0.0/8";
+            let wrong = Wrong::new("requires trusted proxies", right);
             self.problems.push(Problem::of(source.clone(), Key::ProxyProtocol, wrong));
         }
         let field = self.one(Key::ForwardedField, value::forwarded_field).unwrap_or_default();
         if field != Field::Off && trusted.is_empty() {
-            let wrong =
-                Wrong::new("needs to know who may say who the client is", "name your proxies in trusted_proxies");
+            let wrong = Wrong::new("requires trusted proxies", "list your proxies in trusted_proxies");
             self.problems.push(Problem::of(
                 self.sources[Key::ForwardedField as usize].clone(),
                 Key::ForwardedField,
@@ -213,7 +220,7 @@ impl<'a> Checker<'a> {
         for (chosen, source) in named {
             let (reason, right) = match chosen {
                 Chosen::At(address) if !listen.iter().any(|(listener, _)| listener == address) => {
-                    (format!("{address} is no address of listen"), "write it as it stands there")
+                    (format!("{address} is not an address of listen"), "write it as in listen")
                 }
                 Chosen::Off | Chosen::All if named.len() > 1 => (alone.0.to_owned(), alone.1),
                 _ => continue,
@@ -226,7 +233,7 @@ impl<'a> Checker<'a> {
 
     /// How TLS is spoken, and where.
     fn tls(&mut self, listen: &[(SocketAddr, Source)]) -> Option<Tls> {
-        let right = "name at least one file, or leave it out";
+        let right = "write at least one file, or remove the setting";
         let certificates = self.list(Key::TlsCert, right, value::file).unwrap_or_default();
         let keys = self.list(Key::TlsKey, right, value::file).unwrap_or_default();
         let named = self.list(Key::TlsListen, "write all, or addresses of listen", value::secure);
@@ -240,22 +247,22 @@ impl<'a> Checker<'a> {
         match (certificates.len(), keys.len()) {
             // One of them may be missing because it was wrong.
             (certificates, keys) if certificates == keys || has_problems => {}
-            (_, 0) => wrong(Key::TlsCert, "leaves open where its key is", "name it in tls.key"),
-            (0, _) => wrong(Key::TlsKey, "leaves open which certificate it is of", "name it in tls.cert"),
+            (_, 0) => wrong(Key::TlsCert, "has no private key", "set tls.key"),
+            (0, _) => wrong(Key::TlsKey, "has no certificate", "set tls.cert"),
             (certificates, keys) => {
-                let reason = format!("names {keys} files for {certificates} certificates");
-                wrong(Key::TlsKey, &reason, "name one key for each certificate, in the same order");
+                let reason = format!("has {keys} keys for {certificates} certificates");
+                wrong(Key::TlsKey, &reason, "write one key per certificate, in the same order");
             }
         }
         let is_limited = named.as_ref().is_some_and(|named| named.iter().any(|(chosen, _)| *chosen != Chosen::All));
         for (key, is_set) in [(Key::TlsListen, is_limited), (Key::TlsHsts, hsts.flatten().is_some())] {
             if is_set && certificates.is_empty() && keys.is_empty() && !has_problems {
-                let right = "name one in tls.cert, and its key in tls.key";
+                let right = "set tls.cert and tls.key";
                 wrong(key, "has no effect without a certificate", right);
             }
         }
         let named = named.unwrap_or_else(|| vec![(Chosen::All, Source::Default)]);
-        let alone = ("all stands alone", "keep it, or name addresses alone");
+        let alone = ("all cannot be combined with addresses", "keep all, or write addresses only");
         let mut secure = self.chosen(Key::TlsListen, &named, listen, alone);
         let pairs: Vec<_> = certificates.into_iter().zip(keys).map(|((file, _), (key, _))| (file, key)).collect();
         secure.iter_mut().for_each(|is_secure| *is_secure &= !pairs.is_empty());
@@ -267,21 +274,23 @@ impl<'a> Checker<'a> {
         let mut number =
             |key: Key, least: u64, most: u64| self.one(key, |written| value::integer(written, least, most));
         let connections = number(Key::LimitsConnections, 1, 4_000_000);
-        let per_address = number(Key::LimitsConnectionsPerAddress, 0, 4_000_000);
         let handshakes = number(Key::LimitsHandshakes, 1, 1_000_000);
         let requests = number(Key::LimitsRequestsPerConnection, 0, 1_000_000_000);
         let idle = number(Key::LimitsIdleSeconds, 1, 86_400);
         let head = number(Key::LimitsHeadSeconds, 1, 600);
         let body = number(Key::LimitsBodySeconds, 1, 3_600);
         let body_rate = number(Key::LimitsBodyRate, 1, 1_000_000);
+        let per_address = self.one(Key::LimitsConnectionsPerAddress, per_address);
         let mut size =
             |key: Key, least: u64, most: u64| self.one(key, |written| value::size_within(written, least, most));
         let head_len = size(Key::LimitsHeadBytes, 4 << 10, 32 << 10);
         let body_len = size(Key::LimitsBodyBytes, 16 << 10, 64 << 20);
         let queued_len = size(Key::LimitsQueuedBytes, 64 << 10, 16 << 20);
+        let per_address = per_address?;
         Some(ConnectionLimits {
             connections: usize::try_from(connections?).ok()?,
-            per_address: usize::try_from(per_address?).ok()?,
+            per_address: per_address.map_or(Some(CONNECTIONS_PER_ADDRESS), |most| usize::try_from(most).ok())?,
+            counts_private: per_address.is_some(),
             handshakes: usize::try_from(handshakes?).ok()?,
             requests: u32::try_from(requests?).ok()?,
             idle_time: Duration::from_secs(idle?),
@@ -321,21 +330,21 @@ impl<'a> Checker<'a> {
                 if (least..=most).contains(&limit) {
                     return Some(Residency::Hot { memory_limit: limit });
                 }
-                let right = format!("allow at least {}, or run fewer cores", value::show_size(least));
-                let too_much = format!("allow at most {}, or run more cores", value::show_size(most));
+                let right = format!("set at least {}, or run fewer cores", value::show_size(least));
+                let too_much = format!("set at most {}, or run more cores", value::show_size(most));
                 match limit < least {
-                    true => (Key::LinksMemoryLimit, Wrong::new("is too little for so many cores", right)),
-                    false => (Key::LinksMemoryLimit, Wrong::new("is more than so many cores can use", too_much)),
+                    true => (Key::LinksMemoryLimit, Wrong::new("is too small for the number of cores", right)),
+                    false => (Key::LinksMemoryLimit, Wrong::new("is more than these cores can use", too_much)),
                 }
             }
             (true, None) if !self.raw.of(Key::LinksMemoryLimit).is_empty() => return None,
             (true, None) => {
                 let right = "set links.memory_limit to a size such as 8GiB";
-                (Key::LinksResidency, Wrong::new("hot needs a limit of the memory that links may take", right))
+                (Key::LinksResidency, Wrong::new("hot requires a memory limit", right))
             }
             (false, Some(_)) => {
-                let right = "set links.residency = \"hot\", or leave the limit out";
-                (Key::LinksMemoryLimit, Wrong::new("has no effect while every link is kept in memory", right))
+                let right = "set links.residency = \"hot\", or remove the limit";
+                (Key::LinksMemoryLimit, Wrong::new("has no effect while all links are kept in memory", right))
             }
         };
         self.problems.push(Problem::of(source(key), key, wrong));
@@ -348,11 +357,12 @@ impl<'a> Checker<'a> {
         let recycle_after = self.one(Key::LinksRecycleAfter, value::window);
         let (reason, right) = match (keep?, recycle_after?) {
             (_, Some(_)) if of_fleet => {
-                ("is not possible with redis: other nodes may still know the code", "leave one of the two out")
+                ("cannot be used with redis, because other nodes may still know the codes", "remove one of the two")
             }
-            (None, Some(_)) => {
-                ("has no effect while links.keep_expired is forever", "keep them for a time, or leave this out")
-            }
+            (None, Some(_)) => (
+                "has no effect while links.keep_expired is forever",
+                "set links.keep_expired to a time, or remove this setting",
+            ),
             (keep, recycle_after) => {
                 return Some(Expiry { keep, per_second: u32::try_from(per_second?).ok()?, recycle_after });
             }
@@ -366,17 +376,17 @@ impl<'a> Checker<'a> {
         let source = self.one(source_key, value::list_source);
         if source == Some(ListSource::Redis) && !has_redis {
             let place = self.sources[source_key as usize].clone();
-            let wrong = Wrong::new("is redis, and no redis is set", "set redis, or name a file or an address");
+            let wrong = Wrong::new("is redis, but the setting redis is missing", "set redis, or write a file or a URL");
             self.problems.push(Problem::of(place, source_key, wrong));
         }
-        let hosts = self.list(hosts, "name at least one host, or leave it out", value::host);
+        let hosts = self.list(hosts, "write at least one host, or remove the setting", value::host);
         Hosts { hosts: hosts.unwrap_or_default().into_iter().map(|(host, _)| host).collect(), source }
     }
 
     /// The domains besides the default one. None of their targets may be an address of the service: whoever finds nothing there
     /// would be led in circles.
     fn domains(&mut self, base_url: Option<&BaseUrl>) -> Option<Domains> {
-        let right = "name at least one domain, or leave it out";
+        let right = "write at least one domain, or remove the setting";
         let listed = self.list(Key::DomainsServe, right, value::domain).unwrap_or_default();
         let fallback = self.one(Key::DomainsFallback, value::boolean);
         let unknown_host = self.one(Key::DomainsUnknownHost, value::unknown_host);
@@ -386,16 +396,16 @@ impl<'a> Checker<'a> {
             self.problems.push(Problem::of(self.sources[key as usize].clone(), key, wrong));
         };
         if !listed.is_empty() && base_url.is_none() {
-            let right = "set base_url to what the short URLs of the default domain start with";
-            wrong(Key::DomainsServe, Wrong::new("leaves open which domain the other links are of", right));
+            let right = "set base_url to the start of short URLs of the default domain";
+            wrong(Key::DomainsServe, Wrong::new("requires base_url, the default domain", right));
         }
         if listed.is_empty() && fallback == Some(true) {
-            let right = "name the domains in domains.serve, or leave it out";
+            let right = "list the domains in domains.serve, or remove this setting";
             wrong(Key::DomainsFallback, Wrong::new("has no effect without other domains", right));
         }
         if listed.is_empty() && unknown_host == Some(UnknownHost::Misdirected) {
-            let right = "name the domains in domains.serve, or leave it out";
-            wrong(Key::DomainsUnknownHost, Wrong::new("has no effect while every host is the default domain's", right));
+            let right = "list the domains in domains.serve, or remove this setting";
+            wrong(Key::DomainsUnknownHost, Wrong::new("has no effect without other domains", right));
         }
         let mut by_id = HashMap::new();
         for (domain, source) in &listed {
@@ -405,8 +415,7 @@ impl<'a> Checker<'a> {
             }
         }
         if listed.len() > DOMAINS_MAX {
-            let wrong =
-                Wrong::new(format!("{} domains are too many", listed.len()), format!("name at most {DOMAINS_MAX}"));
+            let wrong = Wrong::new(format!("has {} domains", listed.len()), format!("list at most {DOMAINS_MAX}"));
             self.problems.push(Problem::of(self.sources[Key::DomainsServe as usize].clone(), Key::DomainsServe, wrong));
         }
         let serve = listed.into_iter().map(|(domain, _)| domain).collect();
@@ -416,11 +425,11 @@ impl<'a> Checker<'a> {
     fn fleet(&mut self) -> Option<Fleet> {
         let redis = self.one(Key::Redis, redis_url::url);
         let password = self.one(Key::FleetPassword, |written| {
-            let wrong = |_| super::problem::Wrong::new("is no text", "write the password of Redis");
+            let wrong = |_| super::problem::Wrong::new("is not text", "write the Redis password as text");
             value::text(written).map(str::to_owned).map_err(wrong)
         });
         if redis.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
-            let wrong = Wrong::new("the URL of Redis holds a password, too", "keep one of the two");
+            let wrong = Wrong::new("is set twice: the Redis URL contains a password, too", "keep one of the two");
             let source = self.sources[Key::FleetPassword as usize].clone();
             self.problems.push(Problem::of(source, Key::FleetPassword, wrong));
         }
@@ -453,7 +462,7 @@ impl<'a> Checker<'a> {
             (None, Some(secret)) => KeySource::Given(secret),
             (Some(_), Some(secret)) => {
                 let other = &self.sources[Key::SpaceKeyFile as usize];
-                let wrong = Wrong::new(format!("space_key_file is set too ({other})"), "keep one of the two");
+                let wrong = Wrong::new(format!("is set together with space_key_file ({other})"), "keep one of the two");
                 let source = self.sources[Key::SpaceKey as usize].clone();
                 self.problems.push(Problem::of(source, Key::SpaceKey, wrong));
                 KeySource::Given(secret)
@@ -466,7 +475,7 @@ impl<'a> Checker<'a> {
         for (place, (address, source)) in listen.iter().enumerate() {
             if let Some((first, _)) = listen[..place].iter().find(|(first, _)| overlap(*first, *address)) {
                 let reason = match first == address {
-                    true => format!("{address} is named twice"),
+                    true => format!("{address} is listed twice"),
                     false => format!("{address} and {first} overlap"),
                 };
                 self.problems.push(Problem::of(source.clone(), Key::Listen, Wrong::new(reason, "keep one of the two")));
@@ -474,8 +483,17 @@ impl<'a> Checker<'a> {
         }
         if let Some((public, _)) = listen.iter().find(|(public, _)| overlap(*public, admin)) {
             let source = self.sources[Key::AdminListen as usize].clone();
-            let wrong = Wrong::new(format!("{admin} is taken by listen ({public})"), "choose another port");
+            let wrong = Wrong::new(format!("{admin} conflicts with listen ({public})"), "choose another port");
             self.problems.push(Problem::of(source, Key::AdminListen, wrong));
+        }
+    }
+
+    /// Warns of an admin listener that other machines reach: it speaks no TLS.
+    fn admin_in_clear(&mut self, admin: SocketAddr) {
+        if !on_loopback(admin) {
+            self.warnings.push(Warning(format!(
+                "admin_listen {admin} is reachable from other machines without TLS: API keys and session cookies cross the network unencrypted; listen on 127.0.0.1 behind a TLS proxy, or use a private network"
+            )));
         }
     }
 
@@ -486,14 +504,13 @@ impl<'a> Checker<'a> {
         let all = listen.iter().map(|listener| (Key::Listen, listener)).chain([(Key::AdminListen, &admin)]);
         let exposed = all.filter(|(_, (address, _))| !on_loopback(*address)).map(|(key, (address, source))| {
             let (who, instead) = match key {
-                Key::AdminListen => ("read the status of this server", "127.0.0.1:8081"),
+                Key::AdminListen => ("read the status of this node", "127.0.0.1:8081"),
                 _ => ("create, change and delete links", "127.0.0.1:8080"),
             };
             let wrong = Wrong::new(
-                format!("{address} is reachable from other machines, where anybody could {who}"),
+                format!("{address} is reachable from other machines, so anyone could {who}"),
                 format!(
-                    "make an API key with `carom app add NAME`, listen on {instead}, or allow it with --open, CAROM_OPEN=true \
-                     or open = true"
+                    "create an API key with `carom app add NAME`, listen on {instead}, or allow it with --open, CAROM_OPEN=true or open = true"
                 ),
             );
             let problem = Problem::of(source.clone(), key, wrong);
@@ -514,4 +531,15 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
         a.ip() == b.ip() || a.is_ipv4() == b.is_ipv4() && (a.ip().is_unspecified() || b.ip().is_unspecified());
     // Port 0 becomes a free port of its own for each listener.
     a.port() == b.port() && a.port() != 0 && same_ip
+}
+
+/// How many connections an address may have: `None` where that is left to carom.
+fn per_address(written: &Written) -> Result<Option<u64>, Wrong> {
+    match written {
+        Written::Text(text) | Written::Word(text) if text.trim() == "auto" => Ok(None),
+        other => {
+            let or_auto = |wrong: Wrong| Wrong { right: format!("{}, or \"auto\"", wrong.right), ..wrong };
+            value::integer(other, 0, 4_000_000).map(Some).map_err(or_auto)
+        }
+    }
 }

@@ -43,6 +43,14 @@ impl fmt::Display for CpuChoice {
 
 /// A list as it is written in settings: runs as `4-7`, and never a bare number, which would be a count.
 pub(super) fn ranges(cpus: &[usize]) -> String {
+    match cpus {
+        [cpu] => format!("{cpu}-{cpu}"),
+        cpus => runs(cpus),
+    }
+}
+
+/// A list for people: `0`, `0-3` or `0-3,6`.
+fn runs(cpus: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &cpu in cpus {
         match runs.last_mut() {
@@ -50,12 +58,21 @@ pub(super) fn ranges(cpus: &[usize]) -> String {
             _ => runs.push((cpu, cpu)),
         }
     }
-    let single = runs.len() == 1;
-    let run = |&(first, last): &(usize, usize)| match first == last && !single {
+    let run = |&(first, last): &(usize, usize)| match first == last {
         true => first.to_string(),
         false => format!("{first}-{last}"),
     };
     runs.iter().map(run).collect::<Vec<_>>().join(",")
+}
+
+/// The cores for people, such as `1 core on CPU 0` or `4 cores on CPUs 0-3`.
+pub(super) fn on_cpus(cpus: &[usize]) -> String {
+    let cores = if cpus.len() == 1 { "core" } else { "cores" };
+    let several = if cpus.iter().all(|cpu| Some(cpu) == cpus.first()) { "CPU" } else { "CPUs" };
+    let mut distinct = cpus.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    format!("{} {cores} on {several} {}", cpus.len(), runs(&distinct))
 }
 
 /// Reads a count, a list or `all`.
@@ -63,7 +80,7 @@ pub(super) fn parse(written: &Written) -> Result<CpuChoice, Wrong> {
     let text = match written {
         Written::Integer(digits) => digits,
         Written::List(_) => {
-            return Err(Wrong::new("is a list where a number or a text belongs", "write \"0,2,4-7\" in quotes"));
+            return Err(Wrong::new("is a list", "write \"0,2,4-7\" in quotes"));
         }
         other => value::text(other)?.trim(),
     };
@@ -78,7 +95,7 @@ pub(super) fn parse(written: &Written) -> Result<CpuChoice, Wrong> {
     for part in text.split(',') {
         for cpu in run(part.trim())? {
             if cpus.contains(&cpu) {
-                return Err(Wrong::new(format!("names CPU {cpu} twice"), "name each CPU once"));
+                return Err(Wrong::new(format!("lists CPU {cpu} twice"), "list each CPU once"));
             }
             cpus.push(cpu);
         }
@@ -96,15 +113,15 @@ fn run(part: &str) -> Result<std::ops::RangeInclusive<usize>, Wrong> {
     match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last && last < CORES_MAX => Ok(first..=last),
         (Some(first), Some(last)) if first > last => {
-            Err(Wrong::new(format!("{} runs backwards", quoted(part)), right()))
+            Err(Wrong::new(format!("{} has its end before its start", quoted(part)), right()))
         }
-        (Some(_), Some(last)) => Err(Wrong::new(format!("CPU {last} is beyond {}", CORES_MAX - 1), right())),
-        _ => Err(Wrong::new(format!("{} is neither a CPU nor a run of CPUs", quoted(part)), right())),
+        (Some(_), Some(last)) => Err(Wrong::new(format!("CPU {last} is above {}", CORES_MAX - 1), right())),
+        _ => Err(Wrong::new(format!("{} is neither a CPU nor a range of CPUs", quoted(part)), right())),
     }
 }
 
 fn right() -> String {
-    format!("write a count from 1 to {CORES_MAX}, or CPUs as 0,2,4-7, one CPU as 3-3")
+    format!("write a number of cores from 1 to {CORES_MAX}, or CPUs such as 0,2,4-7; for one CPU, 3-3")
 }
 
 /// The CPU of each core, given the CPUs that the process may use (at least one).
@@ -114,7 +131,7 @@ pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Op
         CpuChoice::Count(count) => {
             let cpus: Vec<usize> = allowed.iter().copied().cycle().take(*count).collect();
             let crowded = format!(
-                "cores: {count} cores share {} CPUs; more cores than CPUs make redirects slower, not faster",
+                "cores: {count} cores share {} CPUs, which slows redirects down; use one core per CPU",
                 allowed.len()
             );
             (cpus, (*count > allowed.len()).then_some(Warning(crowded)))
@@ -123,7 +140,7 @@ pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Op
             let denied: Vec<usize> = list.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
             if !denied.is_empty() {
                 let plural = if denied.len() == 1 { "CPU" } else { "CPUs" };
-                let reason = format!("this process may not use {plural} {}", join(&denied));
+                let reason = format!("this process is not allowed to use {plural} {}", join(&denied));
                 return Err(Wrong::new(reason, format!("choose among {}", join(allowed))));
             }
             (list.clone(), None)
@@ -188,6 +205,21 @@ mod tests {
     }
 
     #[test]
+    fn cores_are_described_in_words_that_fit_their_number() {
+        let described = [&[0][..], &[3, 3], &[0, 1], &[0, 1, 0], &[5, 2, 3, 4, 9]].map(on_cpus);
+        assert_eq!(
+            described,
+            [
+                "1 core on CPU 0",
+                "2 cores on CPU 3",
+                "2 cores on CPUs 0-1",
+                "3 cores on CPUs 0-1",
+                "5 cores on CPUs 2-5,9"
+            ]
+        );
+    }
+
+    #[test]
     fn a_count_above_the_cpus_wraps_with_a_warning() {
         let (cores, warning) = resolve(CpuChoice::Count(5), &[1, 3]).unwrap();
         assert_eq!(cores.cpus, [1, 3, 1, 3, 1]);
@@ -200,7 +232,7 @@ mod tests {
     fn a_list_is_taken_whole_or_refused() {
         assert_eq!(resolve(CpuChoice::List(vec![3, 1]), &[1, 3]).unwrap().0.cpus, [3, 1]);
         let wrong = resolve(CpuChoice::List(vec![0, 1, 2]), &[1, 3]).unwrap_err();
-        assert_eq!(wrong.reason, "this process may not use CPUs 0, 2");
+        assert_eq!(wrong.reason, "this process is not allowed to use CPUs 0, 2");
         assert_eq!(wrong.right, "choose among 1, 3");
     }
 

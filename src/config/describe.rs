@@ -46,7 +46,7 @@ pub(super) fn shown(settings: &Settings) -> Vec<ShownSetting> {
 }
 
 pub(super) fn describe(settings: &Settings) -> String {
-    let mut text = String::from("# The settings that hold, and where each comes from.\n");
+    let mut text = String::from("# Effective settings, each with its source.\n");
     let mut table = None;
     for setting in shown(settings) {
         if table_of(setting.name) != table {
@@ -64,7 +64,7 @@ fn describe_one(setting: &ShownSetting, text: &mut String) {
     let line = match (value, note) {
         (Some(value), None) => format!("{key} = {value}  # {source}"),
         (Some(value), Some(note)) => format!("{key} = {value}  # {source}; {note}"),
-        (None, _) if *hidden => format!("# {key} is hidden  # {source}"),
+        (None, _) if *hidden => format!("# {key} is set, and hidden  # {source}"),
         (None, _) => format!("# {key} is not set"),
     };
     text.push_str(&format!("\n# {doc} ({kind})\n{line}\n"));
@@ -95,7 +95,7 @@ fn value(settings: &Settings, key: Key) -> Shown {
         Key::AdminListen => quote(&settings.admin_listen.to_string()),
         Key::Cores => {
             let cpus = &settings.cores.cpus;
-            let note = format!("{} cores on CPUs {}", cpus.len(), cpus::ranges(cpus));
+            let note = cpus::on_cpus(cpus);
             let choice = match &settings.cores.choice {
                 CpuChoice::Count(count) => count.to_string(),
                 other => quote(&other.to_string()),
@@ -104,7 +104,7 @@ fn value(settings: &Settings, key: Key) -> Shown {
         }
         Key::Redis => match &settings.fleet.redis {
             Some(url) if url.password.is_some() => {
-                return Shown::Note(quote(&url.to_string()), "its password is hidden".to_owned());
+                return Shown::Note(quote(&url.to_string()), "password hidden".to_owned());
             }
             Some(url) => quote(&url.to_string()),
             None => return Shown::Unset,
@@ -213,6 +213,8 @@ fn value(settings: &Settings, key: Key) -> Shown {
         Key::AccessLogFormat => quote(settings.access_log.format.as_str()),
         Key::AccessLogOneIn => settings.access_log.one_in.to_string(),
         Key::AccessLogAddresses => quote(settings.access_log.addresses.as_str()),
+        Key::ApiCompat => list_of(settings.api.names().into_iter().map(str::to_owned)),
+        Key::ApiYourlsJsonp => settings.api.yourls_jsonp.to_string(),
     };
     Shown::Value(value)
 }
@@ -220,7 +222,8 @@ fn value(settings: &Settings, key: Key) -> Shown {
 fn connection_limit(limits: &ConnectionLimits, key: Key) -> String {
     match key {
         Key::LimitsConnections => limits.connections.to_string(),
-        Key::LimitsConnectionsPerAddress => limits.per_address.to_string(),
+        Key::LimitsConnectionsPerAddress if limits.counts_private => limits.per_address.to_string(),
+        Key::LimitsConnectionsPerAddress => quote("auto"),
         Key::LimitsHandshakes => limits.handshakes.to_string(),
         Key::LimitsRequestsPerConnection => limits.requests.to_string(),
         Key::LimitsIdleSeconds => limits.idle_time.as_secs().to_string(),

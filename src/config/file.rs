@@ -23,12 +23,12 @@ const SYNTAX_ERRORS_SHOWN: usize = 5;
 pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Vec<(Key, Found)> {
     let mut bytes = Vec::new();
     if let Err(error) = File::open(path).and_then(|file| file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)) {
-        let right = "name a file that can be read with --config";
+        let right = "pass a readable file";
         problems.push(problem(path, 1, None, format!("cannot be read: {error}"), right));
         return Vec::new();
     }
     if bytes.len() as u64 > FILE_LEN_MAX {
-        problems.push(problem(path, 1, None, "is larger than 1 MiB".into(), "name the settings file"));
+        problems.push(problem(path, 1, None, "is larger than 1 MiB".into(), "pass the settings file"));
         return Vec::new();
     }
     match std::str::from_utf8(&bytes) {
@@ -79,7 +79,7 @@ impl Reader<'_> {
                     }
                 }
                 _ if is_table => {
-                    let right = format!("write [{name}] and its keys on lines of their own");
+                    let right = format!("write [{name}] and its keys on separate lines");
                     self.refuse(key.span().start, name, "is a table, not a value".into(), right);
                 }
                 _ => self.setting(name, key.span().start, value),
@@ -92,12 +92,15 @@ impl Reader<'_> {
             Some(setting) if setting.secret => {
                 let file = format!("{name}_file");
                 let right = match keys::by_name(&file) {
-                    Some(_) => format!("keep it in a file that only its owner can read, and name that as {file}"),
+                    Some(_) => format!("store it in a file that only its owner can read, and set {file} to that file"),
                     None => {
-                        format!("give it to the process as {}, from a file that only its owner can read", setting.env)
+                        format!(
+                            "pass it in the environment variable {}, from a file that only its owner can read",
+                            setting.env
+                        )
                     }
                 };
-                self.refuse(place, name, "is a secret and does not belong in the settings file".into(), right);
+                self.refuse(place, name, "is a secret and must not be in the settings file".into(), right);
             }
             Some(setting) => {
                 let written = self.written(value);
@@ -108,9 +111,9 @@ impl Reader<'_> {
                 let known = SETTINGS.iter().filter(|setting| !setting.secret).map(|setting| setting.name);
                 let right = match suggest::nearest(name, known).or_else(|| moved(name)) {
                     Some(near) => format!("did you mean {near}?"),
-                    None => "`carom check-config` prints every key".to_owned(),
+                    None => "`carom check-config` prints all settings".to_owned(),
                 };
-                self.refuse(place, name, "is not a known key".into(), right);
+                self.refuse(place, name, "is not a known setting".into(), right);
             }
         }
     }
@@ -130,7 +133,7 @@ impl Reader<'_> {
                 };
                 Written::List(array.iter().map(element).collect())
             }
-            DeValue::Float(_) => Written::Other("a number with a fraction"),
+            DeValue::Float(_) => Written::Other("a fractional number"),
             DeValue::Datetime(_) => Written::Other("a date"),
             DeValue::Table(_) => Written::Other("a table"),
         }
@@ -205,12 +208,12 @@ mod tests {
         assert_eq!(
             messages(text),
             [
-                "c.toml:1: kangaroo: is not a known key (`carom check-config` prints every key)",
-                "c.toml:2: lisen: is not a known key (did you mean listen?)",
-                "c.toml:3: code_length: is not a known key (did you mean links.code_length?)",
-                "c.toml:4: limits: is a table, not a value (write [limits] and its keys on lines of their own)",
-                "c.toml:6: links.code_lenght: is not a known key (did you mean links.code_length?)",
-                "c.toml:7: links.more: is not a known key (`carom check-config` prints every key)",
+                "c.toml:1: kangaroo: is not a known setting (`carom check-config` prints all settings)",
+                "c.toml:2: lisen: is not a known setting (did you mean listen?)",
+                "c.toml:3: code_length: is not a known setting (did you mean links.code_length?)",
+                "c.toml:4: limits: is a table, not a value (write [limits] and its keys on separate lines)",
+                "c.toml:6: links.code_lenght: is not a known setting (did you mean links.code_length?)",
+                "c.toml:7: links.more: is not a known setting (`carom check-config` prints all settings)",
             ]
         );
     }

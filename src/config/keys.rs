@@ -77,6 +77,8 @@ pub enum Key {
     AccessLogFormat,
     AccessLogOneIn,
     AccessLogAddresses,
+    ApiCompat,
+    ApiYourlsJsonp,
 }
 
 /// What a user can know of a setting.

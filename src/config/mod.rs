@@ -5,6 +5,7 @@
 //! socket, or reads the secret key: what is returned is only what was asked for.
 
 mod access_log;
+mod api;
 pub(crate) mod check;
 mod cpus;
 mod describe;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use carom_shards::{CodeLength, SpaceKey};
 
+pub use api::Api;
 pub use cpus::{Cores, CpuChoice};
 pub use describe::ShownSetting;
 pub use pages::Pages;
@@ -104,6 +106,8 @@ pub struct Settings {
     pub pages: Pages,
     /// How requests are written down.
     pub access_log: AccessLog,
+    /// Which programming interfaces are served.
+    pub api: Api,
     /// Listeners that others than this machine can reach.
     exposed: Vec<Problem>,
     sources: [Source; SETTINGS.len()],

@@ -45,15 +45,16 @@ fn title(written: &Written) -> Result<String, Wrong> {
         return Ok(text.to_owned());
     }
     Err(Wrong::new(
-        format!("{} is no name of a service", quoted(text)),
+        format!("{} is not a valid title", quoted(text)),
         format!("write 1 to {TITLE_CHARS_MAX} characters"),
     ))
 }
 
 fn accent(written: &Written) -> Result<Colour, Wrong> {
     let text = value::text(written)?.trim();
-    let wrong =
-        || Wrong::new(format!("{} is no colour", quoted(text)), "write # and six hexadecimal digits, as #2f6fed");
+    let wrong = || {
+        Wrong::new(format!("{} is not a colour", quoted(text)), "write # and six hexadecimal digits, such as #2f6fed")
+    };
     Colour::parse(text).ok_or_else(wrong)
 }
 
@@ -62,7 +63,7 @@ fn home(written: &Written) -> Result<bool, Wrong> {
         "form" => Ok(true),
         "off" => Ok(false),
         other => {
-            let right = "write one of the two; a redirect for the root of a domain is home=URL in domains.serve";
+            let right = "write one of the two; to redirect / of a domain, use home=URL in domains.serve";
             Err(Wrong::new(format!("{} is neither form nor off", quoted(other)), right))
         }
     }

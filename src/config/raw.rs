@@ -93,7 +93,7 @@ impl Raw {
                 warnings.push(unknown(&name));
             } else if word.is_empty() {
                 // `CAROM_BASE_URL=` in a compose file means "not set"; but it may also be a variable that went missing.
-                warnings.push(Warning(format!("environment {name} is empty and counts as not set")));
+                warnings.push(Warning(format!("environment variable {name} is empty and is ignored")));
             } else if let Some(setting) = setting {
                 let source = Source::Env(name);
                 self.found[setting.key as usize].push(Found { written: Written::Word(word), source });
@@ -113,7 +113,7 @@ fn unknown(name: &str) -> Warning {
     let known = SETTINGS.iter().map(|setting| setting.env).chain([CONFIG_ENV]);
     let hint = match suggest::nearest(name, known) {
         Some(near) => format!("did you mean {near}?"),
-        None => "`carom serve --help` lists those that do".to_owned(),
+        None => "`carom serve --help` lists all variables".to_owned(),
     };
-    Warning(format!("environment {name} has no meaning ({hint})"))
+    Warning(format!("environment variable {name} is not a setting ({hint})"))
 }

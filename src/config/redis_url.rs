@@ -44,8 +44,8 @@ impl fmt::Debug for RedisUrl {
 
 /// Reads the place of Redis. The messages never hold what was written: it may be a password.
 pub(super) fn url(written: &Written) -> Result<RedisUrl, Wrong> {
-    const RIGHT: &str = "write it as redis://127.0.0.1:6379, or redis://HOST:PORT,HOST:PORT for some servers of a cluster; \
-                         rediss:// speaks TLS";
+    const RIGHT: &str =
+        "write redis://127.0.0.1:6379, or redis://HOST:PORT,HOST:PORT for servers of a cluster; rediss:// uses TLS";
     let written = value::text(written)?.trim();
     let wrong = |reason: &str| Wrong::new(reason, RIGHT);
     let (scheme, rest) = written.split_once("://").ok_or_else(|| wrong("does not start with redis:// or rediss://"))?;
@@ -57,20 +57,20 @@ pub(super) fn url(written: &Written) -> Result<RedisUrl, Wrong> {
     let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
     let (servers, path) = rest.split_once('/').unwrap_or((rest, ""));
     let database =
-        if path.is_empty() { 0 } else { path.parse().map_err(|_| wrong("names a database that is no number"))? };
+        if path.is_empty() { 0 } else { path.parse().map_err(|_| wrong("has a database that is not a number"))? };
     let mut found = Vec::new();
     for server in servers.split(',').map(str::trim).filter(|server| !server.is_empty()) {
         // The `url` crate knows what a host is.
         let parsed =
-            url::Url::parse(&format!("{scheme}://{server}")).map_err(|_| wrong("names a server that is none"))?;
-        let host = parsed.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("names no host"))?;
+            url::Url::parse(&format!("{scheme}://{server}")).map_err(|_| wrong("contains an invalid server"))?;
+        let host = parsed.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("has no host"))?;
         if parsed.query().is_some() || parsed.fragment().is_some() {
             return Err(wrong("has a query or fragment"));
         }
         found.push((host.trim_start_matches('[').trim_end_matches(']').to_owned(), parsed.port().unwrap_or(PORT)));
     }
     if found.is_empty() {
-        return Err(wrong("names no server"));
+        return Err(wrong("has no server"));
     }
     let (username, password) = match login {
         None => (None, None),
@@ -110,7 +110,7 @@ pub(super) fn name(written: &Written) -> Result<String, Wrong> {
         return Ok(name.to_owned());
     }
     Err(Wrong::new(
-        format!("{} is no name", quoted(name)),
+        format!("{} is not a valid name", quoted(name)),
         "write at most 64 letters, digits, dots, dashes or underscores",
     ))
 }

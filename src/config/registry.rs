@@ -1,9 +1,11 @@
 //! The registry: every setting once, with its names, its default and its meaning.
 
+mod api;
+
 use super::keys::{Key, Setting};
 
 /// The settings that stand at the top of the file come first, then those of tables, table by table.
-pub static SETTINGS: [Setting; 68] = [
+pub static SETTINGS: [Setting; 70] = [
     Setting {
         key: Key::DataDir,
         name: "data_dir",
@@ -12,7 +14,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a directory",
         default: Some("./carom-data"),
         secret: false,
-        doc: "Where the links and the secret key are kept; made on first start.",
+        doc: "Directory for links, code secret and all other data. Created on first start.",
     },
     Setting {
         key: Key::Listen,
@@ -22,7 +24,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "one or more of IP:PORT",
         default: Some("127.0.0.1:8080"),
         secret: false,
-        doc: "Where redirects and the REST API are served; port 0 takes any free port.",
+        doc: "Public listeners: redirects, pages and the REST API. Port 0 takes any free port.",
     },
     Setting {
         key: Key::AdminListen,
@@ -32,17 +34,17 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "one IP:PORT",
         default: Some("127.0.0.1:8081"),
         secret: false,
-        doc: "Where health and status are served; not for the public.",
+        doc: "Admin listener: console, metrics, status, key management and the REST API. Never expose it publicly.",
     },
     Setting {
         key: Key::ProxyProtocol,
         name: "proxy_protocol",
         env: "CAROM_PROXY_PROTOCOL",
         flag: None,
-        kind: "off, require, or those addresses of listen that require it",
+        kind: "off, require, or the addresses of listen that require it",
         default: Some("off"),
         secret: false,
-        doc: "Whether each connection begins with a PROXY header, version 1 or 2, in which a balancer says who the client is.",
+        doc: "Listeners whose connections begin with a PROXY header, version 1 or 2, by which a load balancer reports the client.",
     },
     Setting {
         key: Key::TrustedProxies,
@@ -52,7 +54,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "one or more of an address, or a network such as 10.0.0.0/8",
         default: None,
         secret: false,
-        doc: "Who is believed about clients; a listener that requires PROXY headers closes connections from elsewhere.",
+        doc: "Proxies allowed to report client addresses. Listeners that require PROXY headers close connections from elsewhere.",
     },
     Setting {
         key: Key::ForwardedField,
@@ -62,7 +64,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "off, x-forwarded-for or forwarded",
         default: Some("off"),
         secret: false,
-        doc: "The field of requests in which trusted proxies that speak HTTP say who the client is; they must write it themselves.",
+        doc: "Header in which trusted HTTP proxies report the client. They must write it themselves, not pass it on.",
     },
     Setting {
         key: Key::Cores,
@@ -72,7 +74,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a count such as 4, CPUs such as 0,2,4-7 (one CPU: 3-3), or all",
         default: Some("all"),
         secret: false,
-        doc: "How many cores to run, or on which CPUs; each core owns a share of the links.",
+        doc: "Number of cores, or the CPUs to run them on. Each core owns a share of the links.",
     },
     Setting {
         key: Key::Redis,
@@ -82,7 +84,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "redis:// or rediss:// and one or more of HOST:PORT",
         default: None,
         secret: false,
-        doc: "The Redis, or some servers of the Redis Cluster, that all nodes of a fleet share; if not set, the node is alone.",
+        doc: "Redis, or some servers of a Redis Cluster, shared by all nodes of a fleet. If not set, the node runs alone.",
     },
     Setting {
         key: Key::BaseUrl,
@@ -92,7 +94,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "http:// or https:// and a host",
         default: None,
         secret: false,
-        doc: "What short URLs start with; if not set, http:// or https:// and the first listen address.",
+        doc: "Start of short URLs, and the default domain. If not set, http:// or https:// and the first listen address.",
     },
     Setting {
         key: Key::Open,
@@ -102,7 +104,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "true or false",
         default: Some("false"),
         secret: false,
-        doc: "Lets listeners be reachable from other machines although anybody there may create, change and delete links.",
+        doc: "Allows listeners that other machines can reach although no API key exists. Anyone can then create, change and delete links.",
     },
     Setting {
         key: Key::SpaceKeyFile,
@@ -112,7 +114,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a file",
         default: None,
         secret: false,
-        doc: "The file with the secret key that short codes are made with; if not set, space.key in the data directory.",
+        doc: "File with the code secret, from which short codes are generated. If not set, space.key in the data directory.",
     },
     Setting {
         key: Key::SpaceKey,
@@ -122,7 +124,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "64 hexadecimal digits",
         default: None,
         secret: true,
-        doc: "The secret key itself, for systems that hand out secrets in the environment; `carom key new` prints one.",
+        doc: "The code secret itself, for platforms that pass secrets in the environment. `carom key new` prints one.",
     },
     Setting {
         key: Key::LinksCodeLength,
@@ -132,7 +134,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "6 to 10",
         default: Some("7"),
         secret: false,
-        doc: "How many characters a new short code has; fewer are easier to guess.",
+        doc: "Length of new short codes in characters. Shorter codes are easier to guess.",
     },
     Setting {
         key: Key::LinksResidency,
@@ -142,7 +144,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "all or hot",
         default: Some("all"),
         secret: false,
-        doc: "Whether every link is kept in memory, or those in use while the others are read from disk when they are asked for.",
+        doc: "all keeps every link in memory; hot keeps the links in use in memory and reads the others from disk on demand.",
     },
     Setting {
         key: Key::LinksMemoryLimit,
@@ -152,7 +154,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a size such as 512MiB or 8GiB",
         default: None,
         secret: false,
-        doc: "With links.residency = \"hot\": how much memory links may take, on all cores together.",
+        doc: "With links.residency = \"hot\": memory for links, on all cores together.",
     },
     Setting {
         key: Key::LinksSearchMemory,
@@ -162,7 +164,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "off, or a size such as 512MiB or 8GiB",
         default: Some("256MiB"),
         secret: false,
-        doc: "How much memory may be used for searching links quickly: some 10 bytes for each, the newest first, and 140 on disk; without it they read every link.",
+        doc: "Memory for the search index: about 10 bytes per link, newest first, plus 140 bytes per link on disk. Without it, searches read every link.",
     },
     Setting {
         key: Key::LinksDedupe,
@@ -172,7 +174,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "off, or a time such as 90s, 30m, 12h or 1d",
         default: Some("off"),
         secret: false,
-        doc: "For how long the same long URL gets the same code; each time begins that anew. The same on all nodes.",
+        doc: "Reuse the existing link when the same URL is shortened again within this time. Each reuse restarts the time. Set it alike on all nodes.",
     },
     Setting {
         key: Key::LinksDefaultTtl,
@@ -182,7 +184,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "off, or a time such as 90s, 30m, 12h or 730d",
         default: Some("730d"),
         secret: false,
-        doc: "When a link ends that was made through the API without validUntil, counted from its creation or its validSince; off: never.",
+        doc: "Expiry of links created through the API without validUntil, counted from creation or validSince; off: they never expire.",
     },
     Setting {
         key: Key::LinksKeepExpired,
@@ -192,7 +194,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "forever, or a time such as 90s, 30m, 12h or 1d",
         default: Some("1d"),
         secret: false,
-        doc: "How long after its end a link is kept, answered with 410 and open to a change of its end; then it is removed.",
+        doc: "How long an expired link is kept: it returns 410 and can be reactivated with a new validUntil. Then it is removed.",
     },
     Setting {
         key: Key::LinksExpirePerSecond,
@@ -202,7 +204,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "1 to 1000000",
         default: Some("10000"),
         secret: false,
-        doc: "How many such links are removed in a second at most, so that a million that end together disturb nobody.",
+        doc: "Highest number of expired links removed per second, so that mass expiry does not slow down other requests.",
     },
     Setting {
         key: Key::LinksRecycleAfter,
@@ -212,7 +214,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "off, or a time such as 90s, 30m, 12h or 1d",
         default: Some("off"),
         secret: false,
-        doc: "How long after the removal of an expired link its generated code may be given to another; not in a fleet.",
+        doc: "How long after the removal of an expired link its generated code may be reused. Not in a fleet.",
     },
     Setting {
         key: Key::AllowHosts,
@@ -222,7 +224,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "one or more of shop.example, or *.shop.example for all hosts below it",
         default: None,
         secret: false,
-        doc: "Hosts that new links may lead to; if neither this nor allow.source is set, all hosts.",
+        doc: "Hosts that new links may point to. If neither this nor allow.source is set, all hosts are allowed.",
     },
     Setting {
         key: Key::AllowSource,
@@ -232,7 +234,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a file, http:// or https:// and an address, or redis",
         default: None,
         secret: false,
-        doc: "Where more such hosts are read every two seconds, as a JSON object {\"id\": \"host\", ...}; in Redis the key {PREFIX}:allow.",
+        doc: "Source of further allowed hosts, read every two seconds: a JSON object {\"id\": \"host\", ...}; in Redis, the key {PREFIX}:allow.",
     },
     Setting {
         key: Key::BlockHosts,
@@ -242,7 +244,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "one or more of bad.example, or *.bad.example for all hosts below it",
         default: None,
         secret: false,
-        doc: "Hosts that no link leads to: new ones are refused, and those that there are answer 410.",
+        doc: "Hosts that no link may point to. New links are refused; existing ones return 410.",
     },
     Setting {
         key: Key::BlockSource,
@@ -252,17 +254,17 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a file, http:// or https:// and an address, or redis",
         default: None,
         secret: false,
-        doc: "Where more such hosts are read every two seconds, as a JSON object {\"id\": \"host\", ...}; in Redis the key {PREFIX}:block.",
+        doc: "Source of further blocked hosts, read every two seconds: a JSON object {\"id\": \"host\", ...}; in Redis, the key {PREFIX}:block.",
     },
     Setting {
         key: Key::DomainsServe,
         name: "domains.serve",
         env: "CAROM_DOMAINS_SERVE",
         flag: None,
-        kind: "one or more of https://go.example, each with any of home=URL, not_found=URL and expired=URL behind it",
+        kind: "one or more of https://go.example, each optionally followed by home=URL, not_found=URL and expired=URL",
         default: None,
         secret: false,
-        doc: "Short domains besides that of base_url, and where people are led who find nothing there; for base_url itself name it, too.",
+        doc: "Short domains besides that of base_url, with optional redirects for people who find nothing. List base_url itself to give it redirects.",
     },
     Setting {
         key: Key::DomainsFallback,
@@ -272,7 +274,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "true or false",
         default: Some("false"),
         secret: false,
-        doc: "Whether links of the default domain, that of base_url, answer on the other domains, too.",
+        doc: "Links of the default domain also answer on the other domains.",
     },
     Setting {
         key: Key::DomainsUnknownHost,
@@ -282,7 +284,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "not_found or misdirected",
         default: Some("not_found"),
         secret: false,
-        doc: "What a request for a host that is no domain is told once there are several: as for an unknown link (404), or why (421).",
+        doc: "Response for hosts that are not domains, once there are several: 404 as for an unknown link, or 421 with an explanation.",
     },
     Setting {
         key: Key::FleetNode,
@@ -292,17 +294,17 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a name",
         default: None,
         secret: false,
-        doc: "The name of this node, unique in its fleet; if not set, one is drawn and kept in the data directory.",
+        doc: "Name of this node, unique in its fleet. If not set, one is generated and kept in the data directory.",
     },
     Setting {
         key: Key::FleetPassword,
         name: "fleet.password",
         env: "CAROM_FLEET_PASSWORD",
         flag: None,
-        kind: "a text",
+        kind: "text",
         default: None,
         secret: true,
-        doc: "The password of Redis, if the URL holds none.",
+        doc: "Password for Redis, unless the URL contains one.",
     },
     Setting {
         key: Key::FleetCaFile,
@@ -312,7 +314,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a file",
         default: None,
         secret: false,
-        doc: "Certificates to trust with rediss://, in PEM; if not set, those that the system trusts.",
+        doc: "Certificates to trust for rediss://, in PEM. If not set, those that the system trusts.",
     },
     Setting {
         key: Key::FleetPrefix,
@@ -322,7 +324,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a name",
         default: Some("carom"),
         secret: false,
-        doc: "What all keys in Redis begin with; the same on all nodes of a fleet.",
+        doc: "Prefix of all keys in Redis. Set it alike on all nodes of a fleet.",
     },
     Setting {
         key: Key::FleetAnswerMillis,
@@ -332,7 +334,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "10 to 150",
         default: Some("100"),
         secret: false,
-        doc: "How long Redis may take to answer before it counts as away, in milliseconds.",
+        doc: "Time for Redis to answer before it counts as unavailable, in milliseconds.",
     },
     Setting {
         key: Key::FleetAcceptWithoutRedis,
@@ -342,7 +344,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "true or false",
         default: Some("true"),
         secret: false,
-        doc: "Whether links are made and deleted while Redis is away, and brought to it later; custom slugs never are.",
+        doc: "Create and delete links while Redis is unavailable, and sync them later. Custom slugs always need Redis.",
     },
     Setting {
         key: Key::FleetReclaimSeconds,
@@ -352,7 +354,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "10 to 31536000",
         default: Some("604800"),
         secret: false,
-        doc: "After how long of silence the unused codes of a node are taken over by another, in seconds.",
+        doc: "Time without contact after which the unused codes of a node are taken over by another, in seconds.",
     },
     Setting {
         key: Key::FleetStreamEntries,
@@ -362,7 +364,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "1024 to 1000000000",
         default: Some("1000000"),
         secret: false,
-        doc: "About how many changes Redis keeps for nodes that were away; one that missed more compares everything.",
+        doc: "Approximate number of changes that Redis keeps for nodes that were away. A node that missed more compares everything.",
     },
     Setting {
         key: Key::TlsCert,
@@ -372,7 +374,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "one or more files",
         default: None,
         secret: false,
-        doc: "Certificates in PEM, each with those that vouch for it; with several, the name that a client asks for chooses.",
+        doc: "PEM certificate chains. With several, the server name of the client (SNI) selects the certificate.",
     },
     Setting {
         key: Key::TlsKey,
@@ -382,17 +384,17 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "one or more files",
         default: None,
         secret: false,
-        doc: "Their keys in PEM, in the same order. Both are read again when they change, and on SIGHUP.",
+        doc: "PEM private keys, unencrypted, in the order of tls.cert. Certificates and keys are reloaded when they change, and on SIGHUP.",
     },
     Setting {
         key: Key::TlsListen,
         name: "tls.listen",
         env: "CAROM_TLS_LISTEN",
         flag: None,
-        kind: "all, or those addresses of listen that speak TLS",
+        kind: "all, or the addresses of listen that speak TLS",
         default: Some("all"),
         secret: false,
-        doc: "Which listeners speak TLS once there are certificates.",
+        doc: "Listeners that speak TLS once there are certificates.",
     },
     Setting {
         key: Key::TlsHttp2,
@@ -402,7 +404,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "true or false",
         default: Some("true"),
         secret: false,
-        doc: "Whether HTTP/2 is spoken with clients that ask for it.",
+        doc: "Speak HTTP/2 with clients that ask for it.",
     },
     Setting {
         key: Key::TlsHsts,
@@ -412,7 +414,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "off, or a time such as 365d",
         default: Some("off"),
         secret: false,
-        doc: "For how long browsers must not come without TLS once they were here with it (Strict-Transport-Security).",
+        doc: "Time for which browsers must use HTTPS after a visit (Strict-Transport-Security).",
     },
     Setting {
         key: Key::LimitsConnections,
@@ -422,17 +424,17 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "1 to 4000000",
         default: Some("100000"),
         secret: false,
-        doc: "How many connections one core keeps open; more are closed as they arrive.",
+        doc: "Open connections per core. Beyond this, new connections are closed.",
     },
     Setting {
         key: Key::LimitsConnectionsPerAddress,
         name: "limits.connections_per_address",
         env: "CAROM_LIMITS_CONNECTIONS_PER_ADDRESS",
         flag: None,
-        kind: "0 to 4000000",
-        default: Some("0"),
+        kind: "auto or 0 to 4000000",
+        default: Some("auto"),
         secret: false,
-        doc: "How many of them one address may have, for IPv6 one network of 64 bits; 0: any number, as behind a balancer that tells of no clients.",
+        doc: "Connections of one address per core; IPv6 counts by /64 network. auto: 1024 per public address. 0: no limit. Trusted proxies have no limit.",
     },
     Setting {
         key: Key::LimitsHandshakes,
@@ -442,7 +444,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "1 to 1000000",
         default: Some("1000"),
         secret: false,
-        doc: "How many TLS handshakes one core has under way; beyond that the one is closed that has waited for its client for longest, or else the new one.",
+        doc: "Concurrent TLS handshakes per core. Beyond this, the handshake that has waited longest for its client is dropped, or else the new one.",
     },
     Setting {
         key: Key::LimitsRequestsPerConnection,
@@ -452,7 +454,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "0 to 1000000000",
         default: Some("0"),
         secret: false,
-        doc: "After how many requests a connection is closed, so that clients spread anew over nodes and cores; 0: never.",
+        doc: "Requests after which a connection is closed, so that clients spread over nodes and cores. 0: no limit.",
     },
     Setting {
         key: Key::LimitsIdleSeconds,
@@ -462,7 +464,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "1 to 86400",
         default: Some("75"),
         secret: false,
-        doc: "How long a connection may be silent between two requests, in seconds.",
+        doc: "Time a connection may be idle between requests, in seconds.",
     },
     Setting {
         key: Key::LimitsHeadSeconds,
@@ -472,7 +474,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "1 to 600",
         default: Some("10"),
         secret: false,
-        doc: "How long a request head may take to arrive, from its first byte to its last, in seconds.",
+        doc: "Time for a request head to arrive, in seconds.",
     },
     Setting {
         key: Key::LimitsHeadBytes,
@@ -482,7 +484,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a size, 4KiB to 32KiB",
         default: Some("16KiB"),
         secret: false,
-        doc: "How long a request head may be.",
+        doc: "Largest request head.",
     },
     Setting {
         key: Key::LimitsBodySeconds,
@@ -492,7 +494,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "1 to 3600",
         default: Some("30"),
         secret: false,
-        doc: "How long a request body may take to arrive, in seconds. For one without end, in which many links are made: for how long it may come slower than limits.body_rate.",
+        doc: "Time for a request body to arrive, in seconds. For bulk requests: how long the body may stay below limits.body_rate.",
     },
     Setting {
         key: Key::LimitsBodyBytes,
@@ -502,7 +504,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a size, 16KiB to 64MiB",
         default: Some("1MiB"),
         secret: false,
-        doc: "How long a request body may be, where it is not one in which many links are made.",
+        doc: "Largest request body, except for bulk requests.",
     },
     Setting {
         key: Key::LimitsBodyRate,
@@ -512,7 +514,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "1 to 1000000",
         default: Some("32"),
         secret: false,
-        doc: "How many bytes a second of a body without end must come.",
+        doc: "Lowest rate of the body of a bulk request, in bytes per second.",
     },
     Setting {
         key: Key::LimitsQueuedBytes,
@@ -522,7 +524,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a size, 64KiB to 16MiB",
         default: Some("64KiB"),
         secret: false,
-        doc: "How much is kept for a client that does not read; above it nothing more is read from it or made for it.",
+        doc: "Data buffered for a client that does not read. Beyond this, carom stops reading from it.",
     },
     Setting {
         key: Key::LimitsCreatesPerSecond,
@@ -532,7 +534,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "0 to 1000000",
         default: Some("0"),
         secret: false,
-        doc: "How many links an app may make a second on this node, where its keys say nothing else; 0: any number.",
+        doc: "Links an app may create per second on this node, unless its keys set another rate. 0: no limit.",
     },
     Setting {
         key: Key::LimitsMissesPerSecond,
@@ -542,7 +544,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "0 to 1000000",
         default: Some("10"),
         secret: false,
-        doc: "How many links that do not exist an address may ask a core for a second, ten seconds' worth at once; 0: any number.",
+        doc: "Requests per second for links that do not exist, per address and core, with bursts of ten seconds. 0: no limit.",
     },
     Setting {
         key: Key::AdminHosts,
@@ -552,7 +554,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "one or more host names",
         default: None,
         secret: false,
-        doc: "Names by which people reach the admin listener, besides addresses, localhost and the name of the machine; requests for others are refused.",
+        doc: "Host names under which people reach the admin listener, besides IP addresses, localhost and the name of the machine. Others are refused.",
     },
     Setting {
         key: Key::AdminRequireKey,
@@ -562,7 +564,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "true or false",
         default: Some("false"),
         secret: false,
-        doc: "Whether the admin listener asks for a key with the role admin on loopback, too; elsewhere it always does.",
+        doc: "Require an admin key on the admin listener on loopback, too. On other addresses it is always required.",
     },
     Setting {
         key: Key::PagesTitle,
@@ -572,7 +574,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "1 to 60 characters",
         default: Some("carom"),
         secret: false,
-        doc: "What the service is called on its pages.",
+        doc: "Name of the service on its pages.",
     },
     Setting {
         key: Key::PagesAccent,
@@ -582,7 +584,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a colour such as #2f6fed",
         default: Some("#2f6fed"),
         secret: false,
-        doc: "The colour of buttons and numbers on its pages.",
+        doc: "Colour of buttons and numbers on pages.",
     },
     Setting {
         key: Key::PagesLogo,
@@ -592,7 +594,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a file that ends in .svg, .png, .webp or .jpg",
         default: None,
         secret: false,
-        doc: "The logo on its pages, 256 KiB at most.",
+        doc: "Logo on pages, at most 256 KiB.",
     },
     Setting {
         key: Key::PagesTemplates,
@@ -602,7 +604,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a directory",
         default: None,
         secret: false,
-        doc: "Templates that take the place of those that come with carom: base.html, home.html, 404.html and so on.",
+        doc: "Directory of templates that replace built-in pages: base.html, home.html, 404.html and so on.",
     },
     Setting {
         key: Key::PagesHome,
@@ -612,7 +614,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "form or off",
         default: Some("form"),
         secret: false,
-        doc: "Whether there is a form at the root by which people shorten links.",
+        doc: "Show a form at / for people to shorten links, or 404.",
     },
     Setting {
         key: Key::DrainDelay,
@@ -622,7 +624,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a time such as 0s or 10s",
         default: Some("0s"),
         secret: false,
-        doc: "How long after SIGTERM new connections are still taken, while /readyz says 503: as long as balancers take to notice.",
+        doc: "Time to keep accepting connections after SIGTERM while /readyz already returns 503. Set it longer than the balancer's health checks need.",
     },
     Setting {
         key: Key::LogLevel,
@@ -632,7 +634,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "error, warn, info, debug or trace",
         default: Some("info"),
         secret: false,
-        doc: "How much is logged to standard error.",
+        doc: "Verbosity of the log on standard error.",
     },
     Setting {
         key: Key::LogFormat,
@@ -642,7 +644,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "text or json",
         default: Some("text"),
         secret: false,
-        doc: "Whether lines of the log are for people or for programs, one JSON object each.",
+        doc: "Format of the log: text for people, or JSON with one object per line.",
     },
     Setting {
         key: Key::AccessLogFile,
@@ -652,7 +654,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "a file, or - for standard output",
         default: None,
         secret: false,
-        doc: "Where a line is written for each request that is answered; if not set, nowhere. Moved away, it is made anew within a second.",
+        doc: "File for one line per request. If not set, there is no access log. If it is moved away, a new one is created within a second.",
     },
     Setting {
         key: Key::AccessLogFormat,
@@ -662,7 +664,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "json or combined",
         default: Some("json"),
         secret: false,
-        doc: "How a line looks: a JSON object, or the combined form of Apache and nginx.",
+        doc: "Format of a line: a JSON object, or the combined format of Apache and nginx.",
     },
     Setting {
         key: Key::AccessLogOneIn,
@@ -672,7 +674,7 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "1 to 1000000",
         default: Some("1"),
         secret: false,
-        doc: "One request in so many is written down, chosen by chance.",
+        doc: "Log a random sample: 1 in N requests.",
     },
     Setting {
         key: Key::AccessLogAddresses,
@@ -682,6 +684,8 @@ pub static SETTINGS: [Setting; 68] = [
         kind: "shortened, full or off",
         default: Some("shortened"),
         secret: false,
-        doc: "What is written of the addresses of clients: their networks (/24 and /48), all, or nothing.",
+        doc: "Client addresses in the log: their networks (/24 and /48), in full, or none.",
     },
+    api::COMPAT,
+    api::YOURLS_JSONP,
 ];

@@ -79,19 +79,19 @@ fn all_mistakes_of_all_sources_come_at_once() {
     let env = [("CAROM_OPEN", "maybe"), ("CAROM_CORES", "2-1")];
     let flags = Flags { cores: Some("0-8".into()), base_url: Some("example.org".into()), ..Flags::default() };
     let found = problems(load_all(Some(file), &env, flags));
-    let cpu = "write a count from 1 to 1024, or CPUs as 0,2,4-7, one CPU as 3-3";
+    let cpu = "write a number of cores from 1 to 1024, or CPUs such as 0,2,4-7; for one CPU, 3-3";
     assert_eq!(
         found,
         [
-            "flag --cores: cores: this process may not use CPUs 2, 3, 4, 5, 6, 7, 8 (choose among 0, 1)".to_owned(),
-            "flag --base-url: base_url: `example.org` does not start with http:// or https:// (write it as https://example.org)".to_owned(),
-            format!("environment CAROM_CORES: cores: `2-1` runs backwards ({cpu})"),
+            "flag --cores: cores: this process is not allowed to use CPUs 2, 3, 4, 5, 6, 7, 8 (choose among 0, 1)".to_owned(),
+            "flag --base-url: base_url: `example.org` does not start with http:// or https:// (write a URL such as https://example.org)".to_owned(),
+            format!("environment CAROM_CORES: cores: `2-1` has its end before its start ({cpu})"),
             "environment CAROM_OPEN: open: `maybe` is neither true nor false (write true or false)".to_owned(),
-            "c.toml:2: listen: `x` is no address (write IP:PORT, as 127.0.0.1:8080 or [::1]:8080)".to_owned(),
-            "c.toml:2: listen: is a number where a text belongs (write a text in quotes)".to_owned(),
-            "c.toml:3: lisen: is not a known key (did you mean listen?)".to_owned(),
+            "c.toml:2: listen: `x` is not an address (write IP:PORT, such as 127.0.0.1:8080 or [::1]:8080)".to_owned(),
+            "c.toml:2: listen: is a number (write text in quotes)".to_owned(),
+            "c.toml:3: lisen: is not a known setting (did you mean listen?)".to_owned(),
             "c.toml:5: links.code_length: 11 is too large (write a whole number from 6 to 10)".to_owned(),
-            "c.toml:7: limits.idle_seconds: is a number with a fraction where a number belongs (write a whole number from 1 to 86400)".to_owned(),
+            "c.toml:7: limits.idle_seconds: is a fractional number (write a whole number from 1 to 86400)".to_owned(),
         ]
     );
 }
@@ -114,7 +114,7 @@ fn listeners_come_from_lists_commas_and_repeated_flags() {
 fn listeners_that_overlap_are_refused() {
     assert_eq!(
         problems(from_file("listen = [\n'127.0.0.1:1',\n'127.0.0.1:1']")),
-        ["c.toml:3: listen: 127.0.0.1:1 is named twice (keep one of the two)"]
+        ["c.toml:3: listen: 127.0.0.1:1 is listed twice (keep one of the two)"]
     );
     assert_eq!(
         problems(from_file("open = true\nlisten = ['0.0.0.0:1', '[::]:1',\n'127.0.0.1:1']")),
@@ -122,7 +122,7 @@ fn listeners_that_overlap_are_refused() {
     );
     assert_eq!(
         problems(from_file("listen = '127.0.0.1:8081'")),
-        ["default: admin_listen: 127.0.0.1:8081 is taken by listen (127.0.0.1:8081) (choose another port)"]
+        ["default: admin_listen: 127.0.0.1:8081 conflicts with listen (127.0.0.1:8081) (choose another port)"]
     );
 }
 
@@ -152,10 +152,13 @@ fn the_secret_key_comes_from_one_place_and_is_never_shown() {
     assert_eq!(secret.to_hex(), digits);
     assert!(!format!("{settings:?}").contains(&digits));
     assert!(!settings.describe().contains(&digits));
-    assert!(settings.describe().contains("# space_key is hidden  # environment CAROM_SPACE_KEY"));
+    assert!(settings.describe().contains("# space_key is set, and hidden  # environment CAROM_SPACE_KEY"));
 
     let both = problems(load_all(Some("space_key_file = 'k'"), &env, Flags::default()));
-    assert!(both.len() == 1 && both[0].contains("space_key_file is set too") && !both[0].contains(&digits), "{both:?}");
+    assert!(
+        both.len() == 1 && both[0].contains("is set together with space_key_file") && !both[0].contains(&digits),
+        "{both:?}"
+    );
     let bad = problems(load_all(None, &[("CAROM_SPACE_KEY", "geheim")], Flags::default()));
     assert!(bad.len() == 1 && !bad[0].contains("geheim"), "{bad:?}");
 }
@@ -169,9 +172,9 @@ fn unknown_and_empty_variables_are_warnings() {
     assert_eq!(
         warnings,
         [
-            "environment CAROM_LISEN has no meaning (did you mean CAROM_LISTEN?)",
-            "environment CAROM_BASE_URL is empty and counts as not set",
-            "environment CAROM_KANGAROO_COURT has no meaning (`carom serve --help` lists those that do)",
+            "environment variable CAROM_LISEN is not a setting (did you mean CAROM_LISTEN?)",
+            "environment variable CAROM_BASE_URL is empty and is ignored",
+            "environment variable CAROM_KANGAROO_COURT is not a setting (`carom serve --help` lists all variables)",
         ]
     );
 }
@@ -210,7 +213,7 @@ fn a_limit_of_memory_and_the_residency_that_needs_it_come_together() {
         ("residency = \"hot\"\nmemory_limit = \"4 KiB\"", "at least 512KiB"),
         ("residency = \"hot\"\nmemory_limit = \"many\"", "such as 512MiB"),
         ("residency = \"hot\"\nmemory_limit = \"99999999TiB\"", "too large"),
-        ("residency = \"hot\"\nmemory_limit = \"100TiB\"", "allow at most"),
+        ("residency = \"hot\"\nmemory_limit = \"100TiB\"", "set at most"),
     ] {
         let errors = from_file(&format!("[links]\n{text}\n")).unwrap_err();
         assert!(errors.to_string().contains(wrong), "{text}: {errors}");
@@ -242,16 +245,19 @@ fn proxies_are_trusted_by_name() {
     assert_eq!(proxied("proxy_protocol = 'require'\ntrusted_proxies = '10.0.0.0/8, ::1'"), [true, true]);
     assert_eq!(proxied("proxy_protocol = ['127.0.0.2:1']\ntrusted_proxies = ['10.0.0.0/8']"), [false, true]);
     for (text, wrong) in [
-        ("proxy_protocol = 'require'", "name your balancers in trusted_proxies"),
-        ("proxy_protocol = '127.0.0.2:1'", "name your balancers in trusted_proxies"),
-        ("proxy_protocol = 'maybe'", "neither off, require nor an address"),
-        ("proxy_protocol = '127.0.0.3:1'\ntrusted_proxies = '::1'", "is no address of listen"),
-        ("proxy_protocol = ['require', '127.0.0.1:1']\ntrusted_proxies = '::1'", "stand alone"),
-        ("trusted_proxies = '10.0.0.1/8'", "more of an address"),
-        ("trusted_proxies = 'balancer'", "is no address"),
+        ("proxy_protocol = 'require'", "list your load balancers in trusted_proxies"),
+        ("proxy_protocol = '127.0.0.2:1'", "list your load balancers in trusted_proxies"),
+        ("proxy_protocol = 'maybe'", "neither off, require, nor an address"),
+        ("proxy_protocol = '127.0.0.3:1'\ntrusted_proxies = '::1'", "is not an address of listen"),
+        (
+            "proxy_protocol = ['require', '127.0.0.1:1']\ntrusted_proxies = '::1'",
+            "cannot be combined with other values",
+        ),
+        ("trusted_proxies = '10.0.0.1/8'", "address bits beyond its prefix length"),
+        ("trusted_proxies = 'balancer'", "is neither an IP address nor a network"),
         ("trusted_proxies = []", "is an empty list"),
-        ("forwarded_field = 'forwarded'", "name your proxies in trusted_proxies"),
-        ("forwarded_field = 'via'\ntrusted_proxies = '::1'", "write the one that your proxies set"),
+        ("forwarded_field = 'forwarded'", "list your proxies in trusted_proxies"),
+        ("forwarded_field = 'via'\ntrusted_proxies = '::1'", "write the header that your proxies set"),
     ] {
         let errors = of(text).unwrap_err();
         assert!(errors.to_string().contains(wrong), "{text}: {errors}");
@@ -269,21 +275,21 @@ fn domains_are_told_apart_and_lead_elsewhere() {
     assert_eq!(settings.domains.serve[0].targets.not_found.as_deref(), Some("https://www.example/"));
     for (serve, wrong) in [
         ("''", "is empty"),
-        ("[]", "name at least one domain"),
-        ("'go.example'", "write it as https://"),
+        ("[]", "write at least one domain"),
+        ("'go.example'", "write a URL such as https://example.org"),
         ("'https://go.example/x'", "has a path"),
         ("'https://go.example elsewhere=https://www.example'", "is not home=, not_found= or expired="),
         ("'https://go.example https://www.example'", "is not home=, not_found= or expired="),
-        ("'https://go.example home=www.example'", "names a URL that"),
-        ("'https://go.example home=javascript:1'", "names a URL that"),
-        ("'https://go.example home=https://a.example home=https://b.example'", "is the second home="),
-        ("['https://go.example', 'http://GO.example:81']", "go.example is named twice"),
-        ("'http://s.example'", "write both alike"),
-        ("'https://go.example expired=https://s.example/ended'", "a host of this service itself"),
-        ("'https://go.example not_found=https://go.example'", "a host of this service itself"),
-        ("['https://go.example', 'https://x.example home=https://go.example']", "a host of this service itself"),
-        ("'https://go.example home=http://go.example:81/x'", "a host of this service itself"),
-        ("7", "a number where a text belongs"),
+        ("'https://go.example home=www.example'", "has a URL that"),
+        ("'https://go.example home=javascript:1'", "has a URL that"),
+        ("'https://go.example home=https://a.example home=https://b.example'", "contains home= twice"),
+        ("['https://go.example', 'http://GO.example:81']", "go.example is listed twice"),
+        ("'http://s.example'", "write the same scheme and port in both"),
+        ("'https://go.example expired=https://s.example/ended'", "is on a host of this service"),
+        ("'https://go.example not_found=https://go.example'", "is on a host of this service"),
+        ("['https://go.example', 'https://x.example home=https://go.example']", "is on a host of this service"),
+        ("'https://go.example home=http://go.example:81/x'", "is on a host of this service"),
+        ("7", "is a number"),
     ] {
         let errors = from_file(&format!("base_url = 'https://s.example'\n[domains]\nserve = {serve}\n")).unwrap_err();
         assert!(errors.to_string().contains(wrong), "{serve}: {errors}");
@@ -308,7 +314,7 @@ fn codes_are_given_again_by_a_node_alone_that_removes_links() {
         ("redis = \"redis://a:1\"\n[links]\nrecycle_after = \"90d\"", "other nodes may still know the code"),
         ("[links]\nkeep_expired = \"forever\"\nrecycle_after = \"90d\"", "no effect"),
         ("[links]\nkeep_expired = \"off\"", "write \"forever\""),
-        ("[links]\nkeep_expired = \"0s\"", "no time at all"),
+        ("[links]\nkeep_expired = \"0s\"", "is zero"),
         ("[links]\nexpire_per_second = 0", "from 1 to 1000000"),
     ] {
         let errors = from_file(text).unwrap_err();

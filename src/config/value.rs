@@ -87,8 +87,8 @@ pub(super) fn host_name(text: &str) -> Result<String, Wrong> {
     let name = text.trim().to_ascii_lowercase();
     let is_fit = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
     if name.is_empty() || name.len() > 253 || !name.bytes().all(is_fit) {
-        let wrong = format!("{} is no host name", quoted(text));
-        return Err(Wrong::new(wrong, "write it without a scheme and a port, as carom1.example"));
+        let wrong = format!("{} is not a host name", quoted(text));
+        return Err(Wrong::new(wrong, "write it without scheme and port, such as carom1.example"));
     }
     Ok(name)
 }
@@ -126,7 +126,7 @@ impl LogLevel {
 impl Written {
     fn type_name(&self) -> &'static str {
         match self {
-            Written::Word(_) | Written::Text(_) => "a text",
+            Written::Word(_) | Written::Text(_) => "text",
             Written::Integer(_) => "a number",
             Written::Bool(_) => "true or false",
             Written::List(_) => "a list",
@@ -137,11 +137,11 @@ impl Written {
 
 /// A text that is not empty.
 pub(super) fn text(written: &Written) -> Result<&str, Wrong> {
-    const RIGHT: &str = "write a text in quotes";
+    const RIGHT: &str = "write text in quotes";
     match written {
         Written::Word(text) | Written::Text(text) if text.is_empty() => Err(Wrong::new("is empty", RIGHT)),
         Written::Word(text) | Written::Text(text) => Ok(text),
-        other => Err(Wrong::new(format!("is {} where a text belongs", other.type_name()), RIGHT)),
+        other => Err(Wrong::new(format!("is {}", other.type_name()), RIGHT)),
     }
 }
 
@@ -149,7 +149,7 @@ pub(super) fn text(written: &Written) -> Result<&str, Wrong> {
 pub(super) fn path(written: &Written) -> Result<PathBuf, Wrong> {
     let name = text(written)?;
     if name.contains('\0') {
-        return Err(Wrong::new("holds a zero byte", "name a file or directory"));
+        return Err(Wrong::new("contains a zero byte", "write a file or directory"));
     }
     Ok(PathBuf::from(name))
 }
@@ -163,9 +163,7 @@ pub(super) fn boolean(written: &Written) -> Result<bool, Wrong> {
             "false" | "0" => Ok(false),
             _ => Err(Wrong::new(format!("{} is neither true nor false", quoted(word)), "write true or false")),
         },
-        other => {
-            Err(Wrong::new(format!("is {} where true or false belongs", other.type_name()), "write true or false"))
-        }
+        other => Err(Wrong::new(format!("is {}", other.type_name()), "write true or false")),
     }
 }
 
@@ -177,11 +175,11 @@ pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, W
         Written::Word(word) => word.trim(),
         Written::Text(text) => {
             return Err(Wrong::new(
-                format!("{} is a text where a number belongs", quoted(text)),
+                format!("{} is text; expected a number", quoted(text)),
                 right() + " without quotes",
             ));
         }
-        other => return Err(Wrong::new(format!("is {} where a number belongs", other.type_name()), right())),
+        other => return Err(Wrong::new(format!("is {}", other.type_name()), right())),
     };
     match digits.parse::<u64>() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
@@ -190,7 +188,7 @@ pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, W
         Err(_) if digits.parse::<i128>().is_ok() => {
             Err(Wrong::new(format!("{} is out of range", quoted(digits)), right()))
         }
-        Err(_) => Err(Wrong::new(format!("{} is no whole number", quoted(digits)), right())),
+        Err(_) => Err(Wrong::new(format!("{} is not a whole number", quoted(digits)), right())),
     }
 }
 
@@ -198,7 +196,7 @@ pub(super) fn integer(written: &Written, least: u64, most: u64) -> Result<u64, W
 pub(super) fn code_length(written: &Written) -> Result<CodeLength, Wrong> {
     let characters = integer(written, 6, CodeLength::MAX.get() as u64)?;
     CodeLength::new(characters as usize)
-        .ok_or_else(|| Wrong::new("is no length of a code", "write a number from 6 to 10"))
+        .ok_or_else(|| Wrong::new("is not a valid code length", "write a number from 6 to 10"))
 }
 
 /// Whether only the links in use are kept in memory.
@@ -239,7 +237,7 @@ pub(super) fn size(written: &Written, least: u64) -> Result<u64, Wrong> {
         unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, factor)| *factor),
     };
     let Some((number, factor)) = number.parse::<u64>().ok().zip(factor) else {
-        return Err(Wrong::new(format!("{} is no size", quoted(text)), right()));
+        return Err(Wrong::new(format!("{} is not a size", quoted(text)), right()));
     };
     match number.checked_mul(factor) {
         Some(bytes) if bytes >= least => Ok(bytes),
@@ -304,9 +302,7 @@ pub(super) fn delay(written: &Written) -> Result<Duration, Wrong> {
 
 /// A span of time, or a word that stands for no bound.
 fn span(written: &Written, word: &str) -> Result<Option<Duration>, Wrong> {
-    let right = format!(
-        "write \"{word}\", or a number of seconds, minutes, hours or days as \"90s\", \"30m\", \"12h\" or \"1d\""
-    );
+    let right = format!("write \"{word}\", or a time such as \"90s\", \"30m\", \"12h\" or \"1d\"");
     let text = match written {
         Written::Integer(digits) => return Err(Wrong::new(format!("{} has no unit", quoted(digits)), right)),
         written => text(written).map_err(|wrong| Wrong { right: right.clone(), ..wrong })?.trim(),
@@ -316,13 +312,13 @@ fn span(written: &Written, word: &str) -> Result<Option<Duration>, Wrong> {
     }
     let unit = |(unit, seconds)| text.strip_suffix(unit).map(|number| (number, seconds));
     let Some((number, unit)) = TIME_UNITS.into_iter().find_map(unit) else {
-        return Err(Wrong::new(format!("{} is no span of time", quoted(text)), right));
+        return Err(Wrong::new(format!("{} is not a time", quoted(text)), right));
     };
     match number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
         Some(seconds @ 1..=WINDOW_MAX) => Ok(Some(Duration::from_secs(seconds))),
-        Some(0) => Err(Wrong::new(format!("{} is no time at all", quoted(text)), right)),
+        Some(0) => Err(Wrong::new(format!("{} is zero", quoted(text)), right)),
         Some(_) => Err(Wrong::new(format!("{} is longer than ten years", quoted(text)), right)),
-        None => Err(Wrong::new(format!("{} is no span of time", quoted(text)), right)),
+        None => Err(Wrong::new(format!("{} is not a time", quoted(text)), right)),
     }
 }
 
@@ -339,41 +335,42 @@ pub(super) fn log_level(written: &Written) -> Result<LogLevel, Wrong> {
     let name = text(written)?.trim();
     let known = LogLevel::ALL.into_iter().find(|level| level.as_str().eq_ignore_ascii_case(name));
     known.ok_or_else(|| {
-        Wrong::new(format!("{} is no log level", quoted(name)), "write error, warn, info, debug or trace")
+        Wrong::new(format!("{} is not a log level", quoted(name)), "write error, warn, info, debug or trace")
     })
 }
 
 /// The secret key. The messages never hold what was written.
 pub(super) fn space_key(written: &Written) -> Result<SpaceKey, Wrong> {
-    let wrong = |reason: String| Wrong::new(reason, "give 64 hex digits, as `carom key new` prints them");
-    let digits = text(written).map_err(|_| wrong("is no text".into()))?;
+    let wrong = |reason: String| Wrong::new(reason, "write 64 hexadecimal digits, as printed by `carom key new`");
+    let digits = text(written).map_err(|_| wrong("is not text".into()))?;
     SpaceKey::from_hex(digits).map_err(|error| wrong(error.to_string()))
 }
 
 /// What short URLs start with.
 pub(super) fn base_url(written: &Written) -> Result<BaseUrl, Wrong> {
     let written = text(written)?.trim();
-    let wrong =
-        |reason: &str| Err(Wrong::new(format!("{} {reason}", quoted(written)), "write it as https://example.org"));
+    let wrong = |reason: &str| {
+        Err(Wrong::new(format!("{} {reason}", quoted(written)), "write a URL such as https://example.org"))
+    };
     let lower = written.to_ascii_lowercase();
     if !lower.starts_with("http://") && !lower.starts_with("https://") {
         return wrong("does not start with http:// or https://");
     }
     let url = match url::Url::parse(written) {
         Ok(url) => url,
-        Err(reason) => return wrong(&format!("is no URL: {reason}")),
+        Err(reason) => return wrong(&format!("is not a URL: {reason}")),
     };
     if url.host_str().is_none_or(str::is_empty) {
-        return wrong("names no host");
+        return wrong("has no host");
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return wrong("holds a user name or password, which every short URL would show");
+        return wrong("contains a user name or password, which every short URL would reveal");
     }
     if url.query().is_some() || url.fragment().is_some() {
         return wrong("has a query or fragment");
     }
     if url.path() != "/" {
-        return wrong("has a path; short codes follow the host at once");
+        return wrong("has a path; short codes follow the host directly");
     }
     Ok(BaseUrl(url.as_str().trim_end_matches('/').to_owned()))
 }
@@ -406,8 +403,8 @@ pub(super) fn proxied(text: &str) -> Result<Chosen, Wrong> {
         "off" => Ok(Chosen::Off),
         "require" => Ok(Chosen::All),
         text => text.parse().map(Chosen::At).map_err(|_| {
-            let reason = format!("{} is neither off, require nor an address", quoted(text));
-            Wrong::new(reason, "write \"off\", \"require\" or addresses of listen")
+            let reason = format!("{} is neither off, require, nor an address", quoted(text));
+            Wrong::new(reason, "write \"off\", \"require\", or addresses of listen")
         }),
     }
 }
@@ -435,20 +432,20 @@ pub(super) fn file(text: &str) -> Result<PathBuf, Wrong> {
 pub(super) fn forwarded_field(written: &Written) -> Result<Field, Wrong> {
     let text = text(written)?.trim();
     Field::ALL.into_iter().find(|field| field.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
-        let reason = format!("{} is neither off, x-forwarded-for nor forwarded", quoted(text));
-        Wrong::new(reason, "write the one that your proxies set")
+        let reason = format!("{} is not off, x-forwarded-for or forwarded", quoted(text));
+        Wrong::new(reason, "write the header that your proxies set")
     })
 }
 
 /// Some addresses.
 pub(super) fn network(text: &str) -> Result<Network, Wrong> {
-    let right = "write an address, or a network such as 10.0.0.0/8";
+    let right = "write an IP address, or a network such as 10.0.0.0/8";
     Network::parse(text).map_err(|error| Wrong::new(format!("{} {error}", quoted(text)), right))
 }
 
 /// A domain: its base URL, and behind it where people are led who find nothing.
 pub(super) fn domain(text: &str) -> Result<Domain, Wrong> {
-    const RIGHT: &str = "write https://go.example, and behind it any of home=URL, not_found=URL and expired=URL";
+    const RIGHT: &str = "write https://go.example, optionally followed by home=URL, not_found=URL and expired=URL";
     let mut words = text.split_ascii_whitespace();
     let base_url = base_url(&Written::Word(words.next().unwrap_or_default().to_owned()))?;
     let host = host_of(base_url.as_str().as_bytes());
@@ -463,9 +460,9 @@ pub(super) fn domain(text: &str) -> Result<Domain, Wrong> {
             "expired" => &mut targets.expired,
             _ => return Err(wrong("is not home=, not_found= or expired=".into())),
         };
-        let url = LongUrl::parse(url, &[]).map_err(|error| wrong(format!("names a URL that {error}")))?;
+        let url = LongUrl::parse(url, &[]).map_err(|error| wrong(format!("has a URL that {error}")))?;
         if target.replace(url.into()).is_some() {
-            return Err(wrong(format!("is the second {which}=")));
+            return Err(wrong(format!("contains {which}= twice")));
         }
     }
     Ok(Domain { name, base_url: base_url.as_str().to_owned(), targets })
@@ -490,26 +487,26 @@ pub(super) fn wrong_with_domain(
     let mut all = Vec::new();
     if let Some(other) = other {
         let reason = match other.name == domain.name {
-            true => format!("{} is named twice", domain.name),
+            true => format!("{} is listed twice", domain.name),
             false => format!(
-                "{} and {} have the same 48 bits of their hashes, which tell domains apart",
+                "{} and {} have the same 48-bit hash, by which carom distinguishes domains",
                 domain.name, other.name
             ),
         };
-        all.push(Wrong::new(reason, "leave one of the two out"));
+        all.push(Wrong::new(reason, "remove one of the two"));
     }
     if let Some(default) = default
         && host_of(default.as_str().as_bytes()) == domain.name.as_str()
         && default.as_str() != domain.base_url
     {
-        let reason = format!("{} is the host of base_url, which is {default}", domain.base_url);
-        all.push(Wrong::new(reason, "write both alike"));
+        let reason = format!("{} is the host of base_url, but base_url is {default}", domain.base_url);
+        all.push(Wrong::new(reason, "write the same scheme and port in both"));
     }
     let Targets { home, not_found, expired } = &domain.targets;
     for (which, url) in [("home", home), ("not_found", not_found), ("expired", expired)] {
         if let Some(url) = url.as_ref().filter(|url| own.contains(host_of(url.as_bytes()))) {
-            let reason = format!("{which}={url} is a host of this service itself, where nothing else would be found");
-            all.push(Wrong::new(reason, "name a page of another server"));
+            let reason = format!("{which}={url} is on a host of this service, so the redirect would loop");
+            all.push(Wrong::new(reason, "use a page on another server"));
         }
     }
     all
@@ -529,7 +526,7 @@ pub(super) fn unknown_host(written: &Written) -> Result<UnknownHost, Wrong> {
 
 /// A host, or all below it.
 pub(super) fn host(text: &str) -> Result<HostPattern, Wrong> {
-    let right = "write a host such as shop.example, or *.shop.example for all below it";
+    let right = "write a host such as shop.example, or *.shop.example for all its subdomains";
     HostPattern::parse(text).map_err(|error| Wrong::new(format!("{} {error}", quoted(text)), right))
 }
 
@@ -537,20 +534,20 @@ pub(super) fn host(text: &str) -> Result<HostPattern, Wrong> {
 pub(super) fn list_source(written: &Written) -> Result<ListSource, Wrong> {
     let text = text(written)?;
     let wrong = |reason: &str| {
-        Err(Wrong::new(format!("{} {reason}", quoted(text)), "name a file, an http:// or https:// address, or redis"))
+        Err(Wrong::new(format!("{} {reason}", quoted(text)), "write a file, an http:// or https:// URL, or redis"))
     };
     match text.split_once("://") {
         None if text == "redis" => Ok(ListSource::Redis),
         None => Ok(ListSource::File(path(written)?)),
         Some(("http" | "https", _)) => match url::Url::parse(text) {
-            Err(_) => wrong("is no address"),
+            Err(_) => wrong("is not a URL"),
             // It would be shown with the settings and in alarms.
             Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                Err(Wrong::new("holds a user name or password", "name an address that needs none"))
+                Err(Wrong::new("contains a user name or password", "use a URL without credentials"))
             }
             Ok(url) => Ok(ListSource::Http(url.into())),
         },
-        Some(_) => wrong("is neither http:// nor https://"),
+        Some(_) => wrong("starts with neither http:// nor https://"),
     }
 }
 
@@ -562,15 +559,21 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, Wrong> {
     }
     let port = text.strip_prefix(':').unwrap_or(text);
     let (reason, right) = if text.is_empty() {
-        ("is empty".to_owned(), "write IP:PORT, as 127.0.0.1:8080 or [::1]:8080".to_owned())
+        ("is empty".to_owned(), "write IP:PORT, such as 127.0.0.1:8080 or [::1]:8080".to_owned())
     } else if port.parse::<u16>().is_ok() {
-        (format!("{} has no IP address", quoted(text)), format!("write 127.0.0.1:{port}, or 0.0.0.0:{port} for all"))
+        (
+            format!("{} has no IP address", quoted(text)),
+            format!("write 127.0.0.1:{port}, or 0.0.0.0:{port} for all addresses"),
+        )
     } else if let Ok(ip) = text.trim_matches(['[', ']']).parse::<std::net::IpAddr>() {
         (format!("{} has no port", quoted(text)), format!("write {}", SocketAddr::new(ip, 8080)))
     } else if let Some(port) = text.strip_prefix("localhost:").filter(|port| port.parse::<u16>().is_ok()) {
         (format!("{} is a name", quoted(text)), format!("write 127.0.0.1:{port} or [::1]:{port}"))
     } else {
-        (format!("{} is no address", quoted(text)), "write IP:PORT, as 127.0.0.1:8080 or [::1]:8080".to_owned())
+        (
+            format!("{} is not an address", quoted(text)),
+            "write IP:PORT, such as 127.0.0.1:8080 or [::1]:8080".to_owned(),
+        )
     };
     Err(Wrong::new(reason, right))
 }
@@ -592,14 +595,14 @@ mod tests {
     #[test]
     fn a_wrong_address_is_answered_with_the_right_one() {
         for (wrong, right) in [
-            ("8080", "write 127.0.0.1:8080, or 0.0.0.0:8080 for all"),
-            (":80", "write 127.0.0.1:80, or 0.0.0.0:80 for all"),
+            ("8080", "write 127.0.0.1:8080, or 0.0.0.0:8080 for all addresses"),
+            (":80", "write 127.0.0.1:80, or 0.0.0.0:80 for all addresses"),
             ("10.0.0.1", "write 10.0.0.1:8080"),
             ("::1", "write [::1]:8080"),
             ("[::1]", "write [::1]:8080"),
             ("localhost:99", "write 127.0.0.1:99 or [::1]:99"),
-            ("localhost:99999", "write IP:PORT, as 127.0.0.1:8080 or [::1]:8080"),
-            ("", "write IP:PORT, as 127.0.0.1:8080 or [::1]:8080"),
+            ("localhost:99999", "write IP:PORT, such as 127.0.0.1:8080 or [::1]:8080"),
+            ("", "write IP:PORT, such as 127.0.0.1:8080 or [::1]:8080"),
         ] {
             assert_eq!(address(wrong).unwrap_err().right, right, "{wrong}");
         }

@@ -4,6 +4,7 @@ import { del, get, setSession } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { actionButton, badge, button, emptyState, fill, h, loadInto, outside, pageLink, regionTable, row } from "./dom.js";
 import { relative, time } from "./format.js";
+import { session as text } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 
 /** Takes up a session, and draws it in the corner of the header; while there is no key at all, that is said. */
@@ -12,17 +13,17 @@ export function showSession(session) {
   document.querySelector(".top .open-notice")?.remove();
   const host = document.getElementById("account");
   if (session.open) {
-    fill(host, badge("No keys: open to all", "warn"));
+    fill(host, badge(text.open, "warn"));
     document.querySelector(".top").append(openNotice());
     return;
   }
-  const who = button(outside(session.app), () => showSessions(), { kind: "quiet", "aria-haspopup": "dialog", title: `Signed in with the key ${session.keyId}` });
-  fill(host, who, actionButton("Sign out", signOut, { kind: "quiet" }));
+  const who = button(outside(session.app), () => showSessions(), { kind: "quiet", "data-action": "sessions", "aria-haspopup": "dialog", title: text.signedIn(session.keyId) });
+  fill(host, who, actionButton(text.signOut, signOut, { kind: "quiet", "data-action": "sign-out" }));
 }
 
 function openNotice() {
-  return h("aside", { class: "notice warn open-notice", "aria-label": "Nobody needs a key" }, "There are no API keys: whoever reaches this listener may do everything. ",
-    pageLink("/admin/apps", "Make a key under Apps and keys"), " to close it.");
+  return h("aside", { class: "notice warn open-notice", "aria-label": text.openLabel }, text.openNotice,
+    pageLink("/admin/apps", text.openLink), text.openEnd);
 }
 
 async function signOut() {
@@ -30,13 +31,13 @@ async function signOut() {
     await del("/admin/api/session");
     location.assign("/admin/sign-in");
   } catch (error) {
-    toastError(error, "You are still signed in.");
+    toastError(error, text.stillSignedIn);
   }
 }
 
 function showSessions() {
   const host = h("div", { class: "sessions" });
-  openDialog("Sessions", [h("p", { class: "soft" }, "Who is signed in to this console, and since when."), host], { wide: true });
+  openDialog(text.sessions, [h("p", { class: "soft" }, text.intro), host], { wide: true });
   const reload = () => loadInto(host, () => get("/admin/api/session"), ({ sessions, ends }) => sessionList(sessions, ends, reload), { lines: 5 });
   reload();
 }
@@ -48,7 +49,7 @@ function browserName(userAgent) {
   const called = (names) => names.find(([word]) => userAgent.includes(word))?.[1];
   const browser = called([["Edg/", "Edge"], ["OPR/", "Opera"], ["Firefox/", "Firefox"], ["Chrome/", "Chrome"], ["Safari/", "Safari"]]);
   const system = called([["Android", "Android"], ["iPhone", "iPhone"], ["iPad", "iPad"], ["Windows", "Windows"], ["Mac OS X", "macOS"], ["CrOS", "ChromeOS"], ["Linux", "Linux"]]);
-  return [browser ?? (userAgent.slice(0, 30) || "unnamed"), system].filter(Boolean).join(", ");
+  return [browser ?? (userAgent.slice(0, 30) || text.unknownBrowser), system].filter(Boolean).join(", ");
 }
 
 function sessionList(sessions, ends, reload) {
@@ -58,19 +59,19 @@ function sessionList(sessions, ends, reload) {
       toast(said);
       await reload();
     } catch (error) {
-      toastError(error, "Nothing was ended.");
+      toastError(error, text.notEnded);
     }
   };
   const rows = sessions.map((one) => row(
     nowrap([outside(one.app), " ", h("code", null, one.keyId)]),
-    nowrap([one.address ?? "unknown", " ", outside(browserName(one.userAgent), { class: "soft", title: one.userAgent })]), nowrap(time(one.since)), nowrap(relative(one.lastSeen)),
-    one.current ? badge("This one", "good") : actionButton("End", end(`/admin/api/sessions/${encodeURIComponent(one.id)}`, "The session is ended."), { "aria-label": `End the session of ${one.app} since ${one.since}` })));
-  const columns = [{ title: "App and key" }, { title: "From" }, { title: "Since" }, { title: "Last seen" }, { title: "End", hidden: true }];
+    nowrap([one.address ?? text.unknown, " ", outside(browserName(one.userAgent), { class: "soft", title: one.userAgent })]), nowrap(time(one.since)), nowrap(relative(one.lastSeen)),
+    one.current ? badge(text.current, "good") : actionButton(text.end, end(`/admin/api/sessions/${encodeURIComponent(one.id)}`, text.ended), { "data-action": "end", "aria-label": text.endOf(one.app, one.since) })));
+  const columns = text.columns.map((title, at) => ({ title, hidden: at === text.columns.length - 1 }));
   const others = sessions.length > 1;
   return [
-    regionTable("Sessions", columns, rows).element,
-    h("p", { class: "soft" }, "This session ends ", relative(ends), "."),
-    others ? h("p", null, actionButton("End all others", end("/admin/api/sessions", "All other sessions are ended."), { kind: "danger" }))
-      : emptyState("No other sessions", "Nobody else is signed in with a key."),
+    regionTable(text.sessions, columns, rows).element,
+    h("p", { class: "soft" }, text.expires, relative(ends), "."),
+    others ? h("p", null, actionButton(text.endOthers, end("/admin/api/sessions", text.endedOthers), { kind: "danger", "data-action": "end-others" }))
+      : emptyState(text.alone, text.aloneText),
   ];
 }

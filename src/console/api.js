@@ -1,5 +1,7 @@
 // Requests to the node, under the session of the console.
 
+import { errors } from "./strings-shell.js";
+
 const TIMEOUT_SECONDS = 30;
 /** Some paths are pages as well: who does not ask for HTML gets the data. */
 const ACCEPTED = "application/json, application/x-ndjson, application/problem+json";
@@ -24,10 +26,10 @@ function changeHeaders() {
 /** What the node, or the way to it, said no with. */
 export class ApiError extends Error {
   constructor(status, problem) {
-    super(problem.detail ?? problem.title ?? `The node answered ${status}.`);
+    super(problem.detail ?? problem.title ?? errors.status(status));
     this.name = "ApiError";
     this.status = status;
-    this.title = problem.title ?? "That did not work";
+    this.title = problem.title ?? errors.failed;
     this.detail = problem.detail ?? this.message;
     this.type = problem.type ?? "about:blank";
     this.fields = problem.invalidElements ?? [];
@@ -61,7 +63,7 @@ async function errorOf(response) {
   try {
     return new ApiError(response.status, JSON.parse(text));
   } catch {
-    return new ApiError(response.status, { title: "Unexpected answer", detail: `The node answered ${response.status} ${response.statusText}. Try again; if it stays, look at the log of the node.` });
+    return new ApiError(response.status, { title: errors.unexpected, detail: errors.unexpectedText(response.status, response.statusText) });
   }
 }
 
@@ -71,7 +73,7 @@ let renew = async () => {};
 
 /**
  * Sets what is done when the session is over, a function whose promise resolves when somebody is signed in again; and what
- * takes up the session anew, which another page of the browser may have replaced.
+ * reloads the session, which another page of the browser may have replaced.
  */
 export function whenSessionEnds({ over, replaced }) {
   [signIn, renew] = [over, replaced];
@@ -91,12 +93,15 @@ export function withQuery(path, query = {}) {
   return text === "" ? path : `${path}${path.includes("?") ? "&" : "?"}${text}`;
 }
 
-/** What stands for a link among others: two domains may have the same code. */
+/** The key of a link in maps: two domains may have the same code. */
 export const keyOf = ({ shortCode, domain }) => `${domain ?? ""}/${shortCode}`;
+
+/** A short code as a part of a path. `bulk` and `export` are names of the API there, unless their first letter is escaped. */
+const inPath = (code) => (code === "bulk" ? "%62ulk" : code === "export" ? "%65xport" : encodeURIComponent(code));
 
 /** The path of a link in the API. */
 export function linkPath(link, rest = "") {
-  return withQuery(`/rest/v3/short-urls/${encodeURIComponent(link.shortCode)}${rest}`, { domain: link.domain });
+  return withQuery(`/rest/v3/short-urls/${inPath(link.shortCode)}${rest}`, { domain: link.domain });
 }
 
 /**
@@ -141,14 +146,14 @@ function explained(error, isLate, timeout) {
     return error;
   }
   if (isLate) {
-    return new ApiError(0, { title: "No answer in time", detail: `The node did not answer within ${timeout} seconds. It may be busy, or the way to it is slow. Try again.` });
+    return new ApiError(0, { title: errors.timeout, detail: errors.timeoutText(timeout) });
   }
   return error.name === "AbortError" ? error : unreachable();
 }
 
 /** What is said where no answer came at all. */
 export function unreachable() {
-  return new ApiError(0, { title: "The node cannot be reached", detail: "Check that it runs and that you can reach its admin listener, then try again." });
+  return new ApiError(0, { title: errors.unreachable, detail: errors.unreachableText });
 }
 
 /** A JSON request: `options` are those of `send`, plus `query`, and `body` as a value. */

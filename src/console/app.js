@@ -4,11 +4,11 @@ import { showSession } from "./account.js";
 import { get, whenSessionEnds } from "./api.js";
 import { errorState, fill, h, pageHead, setText } from "./dom.js";
 import { onLive, startLive } from "./live.js";
-import { finishDeletes, offerUndoAgain } from "./deletes.js";
+import { offerUndoAgain } from "./deletes.js";
 import { navigation, startRouter } from "./router.js";
 import { renewSession, signIn } from "./sign-in.js";
-
-const STATES = { connecting: "Connecting…", live: "Live", lost: "Connection lost, trying again" };
+import { shell } from "./strings-shell.js";
+import { zoneName } from "./format.js";
 
 async function start() {
   whenSessionEnds({ over: signIn, replaced: renewSession });
@@ -18,11 +18,10 @@ async function start() {
     drawShell(session);
     startLive();
     onLive(showLive());
-    finishDeletes();
     offerUndoAgain();
     await startRouter();
   } catch (error) {
-    fill(main, pageHead("Console"), errorState(error, () => location.reload()));
+    fill(main, pageHead(shell.console), errorState(error, () => location.reload()));
   }
 }
 
@@ -32,7 +31,7 @@ function drawShell(session) {
   const links = navigation().map(([path, title]) => h("li", null, h("a", { href: path }, title)));
   fill(document.getElementById("nav"), links);
   links[0].firstChild.append(h("span", { class: "alarm-count", id: "alarm-count", hidden: true }));
-  document.querySelector(".side").append(h("p", { class: "version" }, `carom ${session.version}`));
+  fill(document.getElementById("foot"), h("span", null, shell.version(session.version)), h("span", null, shell.zone(zoneName())));
 }
 
 /** The state of the connection, and how many alarms stand. */
@@ -41,11 +40,11 @@ function showLive() {
   const alarms = document.getElementById("alarm-count");
   return ({ state, status }) => {
     live.dataset.state = state;
-    setText(live, STATES[state]);
+    setText(live, shell.live[state]);
     const standing = status?.alarms.filter((alarm) => alarm.cleared === null).length ?? 0;
     alarms.hidden = standing === 0;
     setText(alarms, standing);
-    alarms.setAttribute("aria-label", standing === 1 ? "1 alarm" : `${standing} alarms`);
+    alarms.setAttribute("aria-label", shell.alarms(standing));
   };
 }
 

@@ -1,5 +1,7 @@
 // CSV as of RFC 4180: cells in quotes may hold commas, quotes (doubled) and ends of lines. Lines end with LF, CRLF or CR.
 
+import { lines } from "./strings-import.js";
+
 /** Texts that a spreadsheet would take for a formula. They get an apostrophe in front, which reading takes away again. */
 const FORMULA = /^'*[=+\-@\t\r]/;
 const GUARDED = /^'(?='*[=+\-@\t\r])/;
@@ -74,7 +76,7 @@ export function csvReader(separator = ",") {
       line += 1;
       endRecord();
     } else {
-      error = state === "quote" ? "There is text behind a closing quote." : error;
+      error = state === "quote" ? lines.afterQuote : error;
       cell += char;
       state = "plain";
     }
@@ -104,7 +106,7 @@ export function csvReader(separator = ",") {
     end() {
       if (state === "quoted") {
         const swallowed = line - begins;
-        error = swallowed === 0 ? "A quote is not closed." : `A quote is not closed, so this line and all ${swallowed} after it were taken for one. Nothing of them is imported.`;
+        error = swallowed === 0 ? lines.unclosed : lines.unclosedLong(swallowed);
       }
       if (cell !== "" || cells.length > 0 || error) {
         endRecord();

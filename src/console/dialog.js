@@ -1,6 +1,7 @@
 // Dialogs: native <dialog> elements, which keep the focus, close with Escape and give the focus back.
 
 import { button, busyWhile, fill, h, outside, uniqueId } from "./dom.js";
+import { common, forms } from "./strings-shell.js";
 
 /** Dialogs that are open, the uppermost last, each with the address that it stands over. */
 const open = [];
@@ -27,7 +28,7 @@ export function openDialog(title, body, { actions = [], wide = false, mayLeave =
   const element = h("dialog", { class: wide ? "wide" : "", "aria-labelledby": heading },
     h("div", { class: "dialog-head" },
       h("h2", { id: heading }, title),
-      button("×", () => leave(), { kind: "icon", "aria-label": "Close" })),
+      button("×", () => leave(), { kind: "icon", "data-action": "close", "aria-label": common.close })),
     h("div", { class: "dialog-body" }, body), foot);
   let value;
   const close = (told) => {
@@ -58,21 +59,21 @@ export function openDialog(title, body, { actions = [], wide = false, mayLeave =
 }
 
 /** Asks a question; resolves to whether it was answered with the action. */
-export async function confirmDialog(title, text, { action = "Go on", kind = "danger" } = {}) {
-  const yes = button(action, () => dialog.close(true), { kind });
-  const no = button("Cancel", () => dialog.close(false));
+export async function confirmDialog(title, text, { action = common.confirm, kind = "danger" } = {}) {
+  const yes = button(action, () => dialog.close(true), { kind, "data-action": "confirm" });
+  const no = button(common.cancel, () => dialog.close(false), { "data-action": "cancel" });
   const dialog = openDialog(title, h("p", null, outside(text)), { actions: [no, yes] });
   no.focus();
   return (await dialog.closed) === true;
 }
 
 /** A form in a dialog. `fields` are of `field()`; `submit(values)` may throw an ApiError, whose fields are shown beside theirs. Resolves to what `submit` gave, or undefined. */
-export function formDialog(title, { fields, intro, action = "Save", submit, wide = false }) {
+export function formDialog(title, { fields, intro, action = common.save, submit, wide = false }) {
   const said = h("div", { class: "form-error", role: "alert" });
-  const send = button(action, null, { kind: "primary", type: "submit" });
+  const send = button(action, null, { kind: "primary", type: "submit", "data-action": "submit" });
   const form = h("form", { novalidate: true, method: "dialog" }, intro && h("p", { class: "soft" }, intro), said,
     h("div", { class: "fields" }, fields.map((one) => one.element ?? one)),
-    h("div", { class: "dialog-foot" }, button("Cancel", () => dialog.close()), send));
+    h("div", { class: "dialog-foot" }, button(common.cancel, () => dialog.close(), { "data-action": "cancel" }), send));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     busyWhile(send, async () => {
@@ -85,7 +86,7 @@ export function formDialog(title, { fields, intro, action = "Save", submit, wide
   const valuesNow = () => JSON.stringify(inputsOf(fields).map((one) => [one.name, one.value()]));
   const atFirst = valuesNow();
   const mayLeave = async () => valuesNow() === atFirst
-    || confirmDialog("Throw away what you have written?", "Nothing of it was sent.", { action: "Throw away" });
+    || confirmDialog(forms.discard, forms.discardText, { action: forms.discardAction });
   const dialog = openDialog(title, form, { wide, mayLeave });
   fields.find((one) => one.input)?.input.focus();
   return dialog.closed;
@@ -104,7 +105,7 @@ async function submitFields(fields, said, submit) {
   // A browser gives nothing for what it cannot read, which would stand for an empty field.
   const unread = inputs.filter((one) => one.input?.validity?.badInput);
   if (unread.length > 0) {
-    unread.forEach((one) => one.setError("This is not complete, or no number or date."));
+    unread.forEach((one) => one.setError(forms.incomplete));
     unread[0].input.focus();
     return null;
   }

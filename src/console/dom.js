@@ -1,5 +1,7 @@
 // Builds the DOM. All text goes through text nodes, so that nothing from outside is ever read as markup.
 
+import { common, errors } from "./strings-shell.js";
+
 const PROPERTIES = new Set(["checked", "disabled", "hidden", "indeterminate", "multiple", "open", "readOnly", "required", "selected", "value"]);
 
 /** An element: attributes, properties and `on…` listeners by name, then children (nodes, texts, lists of them, or nothing). */
@@ -106,19 +108,19 @@ export function pageLink(path, text, props) {
 }
 
 /** A button that copies a text and says so for a moment. */
-export function copyButton(text, label = "Copy") {
+export function copyButton(text, label = common.copy) {
   const face = h("span", { class: "copy-icon", "aria-hidden": "true" });
   const said = h("span", { class: "visually-hidden", role: "status" });
   const copy = async () => {
     const copied = await copyText(text);
     face.dataset.copied = copied ? "yes" : "no";
-    said.textContent = copied ? "Copied." : "Not copied: select the text and copy it by hand.";
+    said.textContent = copied ? common.copied : common.notCopied;
     setTimeout(() => {
       delete face.dataset.copied;
       said.textContent = "";
     }, 1500);
   };
-  return h("span", { class: "copy" }, button(face, copy, { kind: "icon", "aria-label": `${label} ${text}`, title: label }), said);
+  return h("span", { class: "copy" }, button(face, copy, { kind: "icon", "data-action": "copy", "aria-label": `${label} ${text}`, title: label }), said);
 }
 
 async function copyText(text) {
@@ -132,7 +134,7 @@ async function copyText(text) {
 
 /** The clipboard is only there for https and localhost, and an admin listener is often plain http. */
 function copyBySelection(text) {
-  const area = h("textarea", { class: "visually-hidden", readOnly: true, value: text, "aria-label": "Text to copy" });
+  const area = h("textarea", { class: "visually-hidden", readOnly: true, value: text, "aria-label": common.textToCopy });
   const focused = document.activeElement;
   (focused?.closest("dialog") ?? document.body).append(area);
   area.select();
@@ -182,22 +184,22 @@ export function badge(text, kind = "") {
   return h("span", { class: `badge ${kind}`.trim() }, text);
 }
 
-/** What stands where nothing is: what that means, and what to do next. */
+/** An empty state: what it means, and what to do next. */
 export function emptyState(title, text, ...actions) {
   return h("div", { class: "state" }, h("p", { class: "state-title" }, title), text && h("p", null, text), actions.length > 0 && h("p", null, actions));
 }
 
-/** What stands where something failed. */
+/** An error state, with a button that tries again. */
 export function errorState(error, retry) {
-  const title = error.title ?? "That did not work";
+  const title = error.title ?? errors.failed;
   return h("div", { class: "state bad", role: "alert" },
     h("p", { class: "state-title" }, title),
-    h("p", null, outside(error.detail ?? error.message ?? "The reason is not known.")),
-    retry && h("p", null, button("Try again", retry)));
+    h("p", null, outside(error.detail ?? error.message ?? errors.unknownReason)),
+    retry && h("p", null, button(common.tryAgain, retry, { "data-action": "retry" })));
 }
 
-/** What stands where something will be: grey lines of about its height. */
-export function loadingState(lines = 4, text = "Loading…") {
+/** A placeholder while content loads: grey lines of about its height. */
+export function loadingState(lines = 4, text = common.loading) {
   const bars = Array.from({ length: lines }, () => h("div", { class: "skeleton" }));
   return h("div", { class: "loading", role: "status" }, h("span", { class: "visually-hidden" }, text), bars);
 }

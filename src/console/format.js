@@ -12,7 +12,7 @@ const grouped = (digits) => new Intl.NumberFormat("en", { maximumFractionDigits:
 const [whole, tenths, hundredths] = [0, 1, 2].map(grouped);
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
-/** A number with thin spaces between its thousands; a dash where there is none. */
+/** A number with thin spaces between its thousands; a dash for no number. */
 export function number(value, digits = 0) {
   if (value === null || value === undefined || Number.isNaN(value)) {
     return NONE;
@@ -117,7 +117,7 @@ export function relative(iso) {
   return element;
 }
 
-/** Sets the instant of such an element anew. */
+/** Updates the text of an element made by `relative`. */
 export function updateRelative(element) {
   setText(element, ago(new Date(element.dateTime).getTime()));
 }
@@ -131,6 +131,11 @@ export function ago(ms, now = Date.now()) {
   }
   const about = size >= DAY ? Math.round(size / DAY) * DAY : size >= HOUR ? Math.round(size / HOUR) * HOUR : size >= MINUTE ? Math.round(size / MINUTE) * MINUTE : size;
   return seconds > 0 ? `${duration(about)} ago` : `in ${duration(about)}`;
+}
+
+/** The name of the viewer's time zone, as "Europe/Berlin". */
+export function zoneName() {
+  return new Intl.DateTimeFormat("en").resolvedOptions().timeZone;
 }
 
 /** The time of day of an instant in milliseconds. */

@@ -1,13 +1,14 @@
 // What a file holds, as links for the API: NDJSON line by line, CSV by the names in its first line.
 
 import { csvReader, splitCell } from "./csv.js";
+import { files, lines } from "./strings-import.js";
 
 const TEXTS = ["longUrl", "customSlug", "domain", "title", "validSince", "validUntil"];
 const NUMBERS = ["maxVisits", "redirectStatus", "cacheSeconds"];
 const FLAGS = ["crawlable", "forwardQuery", "archived", "private", "findIfExists"];
 const OTHER_NAMES = { shortcode: "customSlug", slug: "customSlug", url: "longUrl", target: "longUrl", longurl: "longUrl" };
 const KNOWN = [...TEXTS, ...NUMBERS, ...FLAGS, "tags"];
-/** Told of a link by an export, and decided anew by an import. */
+/** Columns of an export that an import ignores. */
 const PASSED_OVER = ["app", "appversion", "datecreated", "visits", "shorturl"];
 
 /** The field of the API that a column means; `null` for one that is passed over, `undefined` for one that nobody knows. */
@@ -19,6 +20,11 @@ function fieldOf(title) {
 
 /** What of a line that cannot be read is kept for the report. */
 const SHOWN = 300;
+
+/** An error about a whole file; `problem` names it for programs. */
+function unreadable(problem, message) {
+  return Object.assign(new Error(message), { problem });
+}
 
 /** The separators of cells that spreadsheets write. */
 const SEPARATORS = [",", ";", "\t"];
@@ -32,7 +38,7 @@ export function decode(bytes) {
   } catch {
     const text = new TextDecoder().decode(bytes);
     const line = text.slice(0, text.indexOf("\ufffd")).split(/\r\n|\n|\r/).length;
-    throw new Error(`It is not in UTF-8: line ${line} has bytes that mean no character. Save it as UTF-8 (spreadsheets call it “CSV UTF-8”), and choose it again.`);
+    throw unreadable("encoding", files.encoding(line));
   }
 }
 
@@ -44,7 +50,7 @@ export function readFile(name, text) {
   const plain = text.replace(/^\ufeff/, "");
   const first = plain.trimStart()[0];
   if (first === undefined) {
-    throw new Error("It is empty.");
+    throw unreadable("empty", files.empty);
   }
   if (first === "[") {
     return readArray(plain);
@@ -58,7 +64,7 @@ function readArray(text) {
   try {
     links = JSON.parse(text);
   } catch (error) {
-    throw new Error(`It begins as a JSON array and is none: ${error.message}. An array of objects is read, and so are objects one a line (NDJSON).`);
+    throw unreadable("bad-array", files.badArray(error.message));
   }
   return { kind: "JSON", columns: [], rows: links.map((fields, index) => rowOf(fields, index + 1, JSON.stringify(fields))) };
 }
@@ -71,7 +77,7 @@ function readLines(text) {
     }
   });
   if (rows.every((row) => row.error !== undefined) && isJson(text)) {
-    throw new Error("It is one JSON object over several lines. One object a line (NDJSON) is read, or an array of objects.");
+    throw unreadable("one-object", files.oneObject);
   }
   return { kind: "NDJSON", columns: [], rows };
 }
@@ -89,13 +95,13 @@ function readLine(text, line) {
   try {
     return rowOf(JSON.parse(text), line, text);
   } catch (error) {
-    return { line, text, error: `is no JSON: ${error.message}` };
+    return { line, text, error: lines.notJson(error.message) };
   }
 }
 
 function rowOf(fields, line, text) {
   const isObject = fields !== null && typeof fields === "object" && !Array.isArray(fields);
-  return isObject ? checked({ line, fields: ofExport(fields), text }) : { line, text, error: "is no JSON object" };
+  return isObject ? checked({ line, fields: ofExport(fields), text }) : { line, text, error: lines.notObject };
 }
 
 /** What an export tells beyond what a request may say is left out; its code is the slug. */
@@ -114,11 +120,11 @@ function readCsv(whole) {
   const reader = csvReader(separator);
   const [head, ...records] = [...reader.push(text), ...reader.end()].map((one) => ({ ...one, line: one.line + (hint ? 1 : 0) }));
   if (head === undefined) {
-    throw new Error("It is empty.");
+    throw unreadable("empty", files.empty);
   }
   const columns = columnsOf(head.cells);
   if (records.length === 0) {
-    throw new Error("It has one line, which names the fields, and no link behind it.");
+    throw unreadable("header-only", files.headerOnly);
   }
   const rows = records.map(({ line, cells, error }) => {
     const told = cells.join(separator);
@@ -138,12 +144,12 @@ function columnsOf(titles) {
   const columns = titles.map((title) => ({ title, field: fieldOf(title) }));
   const names = columns.map(({ field }) => field).filter(Boolean);
   if (!names.includes("longUrl")) {
-    throw new Error(`Its first line names no column longUrl, but: ${titles.map((title) => title.slice(0, 40)).slice(0, 12).join(", ")}. A CSV file begins with the names of the fields.`);
+    throw unreadable("no-long-url", files.noLongUrl(titles.map((title) => title.slice(0, 40)).slice(0, 12).join(", ")));
   }
   const twice = names.find((name, index) => names.indexOf(name) !== index);
   if (twice) {
     const meant = columns.filter(({ field }) => field === twice).map(({ title }) => title);
-    throw new Error(`Its first line names the field ${twice} more than once: ${meant.join(", ")}. Take all but one of them out.`);
+    throw unreadable("twice", files.twice(twice, meant.join(", ")));
   }
   return columns;
 }
@@ -175,7 +181,7 @@ function valueOf(field, text) {
 
 function checked(row) {
   if (row.extra) {
-    return { line: row.line, text: row.text, error: "has more cells than the first line has names" };
+    return { line: row.line, text: row.text, error: lines.tooManyCells };
   }
-  return row.fields.longUrl === undefined ? { line: row.line, text: row.text, error: "has no longUrl" } : row;
+  return row.fields.longUrl === undefined ? { line: row.line, text: row.text, error: lines.noLongUrl } : row;
 }

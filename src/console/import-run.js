@@ -1,6 +1,7 @@
 // An import under way: links go to the node in chunks, and what becomes of each line is read while it is sent.
 
 import { lineBatches, send } from "./api.js";
+import { lines } from "./strings-import.js";
 
 const CHUNK = 2_000;
 const BULK = "/rest/v3/short-urls/bulk";
@@ -62,7 +63,7 @@ export class ImportRun {
     const body = chunk.map(({ fields }) => `${JSON.stringify(fields)}\n`).join("");
     const path = this.isDry ? `${BULK}?dryRun=true` : BULK;
     const end = this.at + chunk.length;
-    // From here on the node makes links, and whoever is cut off does not hear which.
+    // From here on the node creates links; if the connection breaks, it is unknown which.
     this.unsure = chunk.length;
     const response = await send("POST", path, { body, headers: { "Content-Type": "application/x-ndjson" }, signal, timeout: 60 }).catch((error) => {
       this.unsure = error.status > 0 ? 0 : this.unsure;
@@ -75,7 +76,7 @@ export class ImportRun {
       tell();
     }
     if (this.at < end) {
-      throw new Error("The answer of the node ended before its last line.");
+      throw new Error(lines.cutOff);
     }
   }
 
@@ -93,14 +94,14 @@ export class ImportRun {
   take({ status, error, ended }) {
     if (ended) {
       this.unsure = 0;
-      throw new Error(error?.detail ?? "The node ends. Go on when it is back.");
+      throw new Error(error?.detail ?? lines.stopping);
     }
     const { line, text, fields } = this.next;
     const before = this.isDry && status < 400 ? this.tryEnding(fields, line) : undefined;
     if (status >= 400) {
-      this.refused.push({ line, text, error: error?.detail ?? `status ${status}` });
+      this.refused.push({ line, text, error: error?.detail ?? lines.status(status) });
     } else if (before !== undefined) {
-      this.refused.push({ line, text, error: `Line ${before} has the ending “${fields.customSlug}” already.` });
+      this.refused.push({ line, text, error: lines.duplicateSlug(before, fields.customSlug) });
     }
     this.at += 1;
     this.unsure -= 1;

@@ -6,34 +6,36 @@ import { joinTags } from "./field.js";
 import * as format from "./format.js";
 import { bar } from "./parts.js";
 import { barPlot } from "./plot.js";
+import { page as text } from "./strings-links.js";
+import { common } from "./strings-shell.js";
+import { usage } from "./strings-traffic.js";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-const WAYS = { api: "the API", admin: "the console", fleet: "another node" };
 
-const yes = (value) => (value ? "yes" : "no");
+const yes = (value) => (value ? text.yes : text.no);
 
 export function factsCard(link) {
   const { meta, visitsSummary: visits } = link;
-  return card("Fields", {}, facts([
-    ["Visits", `${format.number(visits.total)}${meta.maxVisits ? ` of ${format.number(meta.maxVisits)}` : ""}, ${format.number(visits.bots)} of them by bots`],
-    ["Tags", link.tags.length === 0 ? "none" : link.tags.map((tag) => [pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), outside(tag), { class: "badge" }), " "])],
-    ["Created", format.time(link.dateCreated)],
-    ["Valid from", meta.validSince ? format.time(meta.validSince) : "at once"],
-    ["Valid until", meta.validUntil ? format.time(meta.validUntil) : "for good"],
-    ["App", link.app ? [pageLink(`/admin/links?app=${encodeURIComponent(link.app)}`, outside(link.app)), link.appVersion && [" ", outside(link.appVersion)]] : "none"],
-    ["Domain", link.domain ? outside(link.domain) : "default domain"],
-    ["Redirects with", String(link.redirectStatus)],
-    ["Browsers keep it", link.cacheSeconds === null ? "not at all" : `for ${format.duration(link.cacheSeconds)}`],
-    ["Query goes along", yes(link.forwardQuery)],
-    ["Crawlers may follow", yes(link.crawlable)],
+  return card(text.details, {}, facts([
+    [text.visits, text.visitsOf(visits.total, meta.maxVisits, visits.bots)],
+    [text.tags, link.tags.length === 0 ? common.none : link.tags.map((tag) => [pageLink(withQuery("/admin/links", { tags: joinTags([tag]) }), outside(tag), { class: "badge" }), " "])],
+    [text.created, format.time(link.dateCreated)],
+    [text.starts, meta.validSince ? format.time(meta.validSince) : text.immediately],
+    [text.expires, meta.validUntil ? format.time(meta.validUntil) : text.never],
+    [text.app, link.app ? [pageLink(`/admin/links?app=${encodeURIComponent(link.app)}`, outside(link.app)), link.appVersion && [" ", outside(link.appVersion)]] : common.none],
+    [text.domain, link.domain ? outside(link.domain) : common.defaultDomain],
+    [text.redirectType, String(link.redirectStatus)],
+    [text.cache, link.cacheSeconds === null ? text.off : format.duration(link.cacheSeconds)],
+    [text.forwardQuery, yes(link.forwardQuery)],
+    [text.crawlable, yes(link.crawlable)],
   ]));
 }
 
 export function qrCard(link) {
   const path = (format_, size) => withQuery(linkPath(link, "/qr"), { format: format_, size });
-  return card("QR code", {},
-    h("div", { class: "qr" }, h("img", { src: path("svg", 240), width: 200, height: 200, alt: `QR code of ${link.shortUrl}` })),
+  return card(text.qr, {},
+    h("div", { class: "qr" }, h("img", { src: path("svg", 240), width: 200, height: 200, alt: text.qrOf(link.shortUrl) })),
     h("p", { class: "line" },
       h("a", { class: "button", href: path("svg", 240), download: `${link.shortCode}.svg` }, "SVG"),
       h("a", { class: "button", href: path("png", 1000), download: `${link.shortCode}.png` }, "PNG")));
@@ -43,8 +45,8 @@ export function qrCard(link) {
 export function visitsCards(visits, plots) {
   const now = Date.now();
   return [
-    visitsCard("Visits by hour, in the last 7 days", visits.perHour, { step: HOUR_MS, from: now - 7 * DAY_MS, when: format.instant }, plots),
-    visitsCard("Visits by day, in the last 90 days", visits.perDay, { step: DAY_MS, from: now - 89 * DAY_MS, when: format.day, utc: true }, plots),
+    visitsCard(text.byHour, visits.perHour, { step: HOUR_MS, from: now - 7 * DAY_MS, when: format.instant }, plots),
+    visitsCard(text.byDay, visits.perDay, { step: DAY_MS, from: now - 89 * DAY_MS, when: format.day, utc: true }, plots),
   ];
 }
 
@@ -55,42 +57,42 @@ function visitsCard(title, counts, { step, from, when, utc }, plots) {
     steps.push(at);
   }
   if (!steps.some((at) => known.has(at))) {
-    return card(title, {}, emptyState("No visits", "Visits show up here within a second or two."));
+    return card(title, {}, emptyState(text.noVisitsYet, text.noVisitsYetText));
   }
   const host = h("div");
-  const plot = barPlot(host, { label: title, when, utc, series: [{ label: "All visits", colour: "--plot-1" }, { label: "Bots", colour: "--plot-2" }] });
+  const plot = barPlot(host, { label: title, when, utc, series: [{ label: usage.allVisits, colour: "--plot-1" }, { label: usage.bots, colour: "--plot-2" }] });
   plot.set(steps, ["total", "bots"].map((name) => steps.map((at) => known.get(at)?.[name] ?? 0)));
   plots.push(plot);
   const num = (content) => ({ content, class: "num" });
   const rows = steps.toReversed().filter((at) => known.has(at)).map((at) => row(
     h("time", { datetime: new Date(at).toISOString(), title: new Date(at).toUTCString() }, when(at)),
     num(format.number(known.get(at).total)), num(format.number(known.get(at).bots))));
-  const columns = [{ title: utc ? "Day (UTC)" : "Hour" }, { title: "Visits", class: "num" }, { title: "Bots", class: "num" }];
-  return card(title, {}, h("div", { class: "plot-and-table" }, host, regionTable(`${title}, as a table`, columns, rows).element));
+  const columns = [{ title: utc ? text.day : text.hour }, { title: text.visits, class: "num" }, { title: usage.bots, class: "num" }];
+  return card(title, {}, h("div", { class: "plot-and-table" }, host, regionTable(common.asTable(title), columns, rows).element));
 }
 
 export function referrersCard(referrers) {
   if (referrers.length === 0) {
-    return card("Top referrers", {}, emptyState("No referrers", "Nobody who followed the link said where it stood."));
+    return card(text.referrers, {}, emptyState(text.noReferrers, text.noReferrersText));
   }
   const largest = Math.max(...referrers.map(({ total }) => total));
   const rows = referrers.map(({ host, total }) => row({ content: [clipped(host), bar(total, largest)], class: "fluid" }, { content: format.number(total), class: "num" }));
-  return card("Top referrers", {}, regionTable("Top referrers, one a row", [{ title: "Host" }, { title: "Visits", class: "num" }], rows).element);
+  return card(text.referrers, {}, regionTable(common.asTable(text.referrers), [{ title: text.host }, { title: text.visits, class: "num" }], rows).element);
 }
 
-/** Who has changed what, the last first; `null` where nobody can say. */
+/** The history of a link, the newest change first; `null` where it could not be read. */
 export function historyCard(history, link) {
   if (history === null) {
-    return card("History", {}, emptyState("Not known", "What was done to the link cannot be read at present."));
+    return card(text.history, {}, emptyState(text.historyUnknown, text.historyUnknownText));
   }
-  const made = link && h("li", null, badge("made", "good"), " ", format.time(link.dateCreated), " by ", link.app ? outside(link.app) : "nobody in particular");
-  return card("History", { beside: h("small", null, "the last 64 changes of 400 days") }, h("ol", { class: "plain history" }, history.map(editItem), made));
+  const made = link && h("li", null, badge(text.createdBadge, "good"), " ", format.time(link.dateCreated), text.by, link.app ? outside(link.app) : text.noKey);
+  return card(text.history, { beside: h("small", null, text.historyNote) }, h("ol", { class: "plain history" }, history.map(editItem), made));
 }
 
 function editItem({ at, app, keyId, through, what, changes }) {
-  const who = app ? [outside(app), keyId && [" (key ", h("code", null, keyId), ")"]] : through === "fleet" ? "somebody" : "nobody in particular";
+  const who = app ? [outside(app), keyId && [text.key, h("code", null, keyId), ")"]] : through === "fleet" ? text.unknownActor : text.noKey;
   return h("li", null,
-    badge(what, what === "deleted" ? "bad" : ""), " ", format.time(at), " by ", who, " through ", WAYS[through] ?? outside(through),
+    badge(what, what === "deleted" ? "bad" : ""), " ", format.time(at), text.by, who, text.through, text.ways[through] ?? outside(through),
     h("ul", { class: "changes" }, changes.filter((one) => what !== "deleted" || !isEmpty(one.from)).map(({ field, from, to }) =>
       h("li", null, h("b", null, field), " ", h("del", null, shown(from)), what !== "deleted" && [" → ", h("ins", null, shown(to))]))));
 }
@@ -99,7 +101,7 @@ const isEmpty = (value) => value === null || value === false || (Array.isArray(v
 
 function shown(value) {
   if (value === null || (Array.isArray(value) && value.length === 0)) {
-    return h("span", { class: "soft" }, "nothing");
+    return h("span", { class: "soft" }, text.nothing);
   }
   return outside(Array.isArray(value) ? value.join(", ") : String(value));
 }

@@ -1,64 +1,65 @@
-// The dialogs that make and change a link: all fields of the API.
+// The dialogs that create and edit a link: all fields of the API.
 
 import { get, linkPath, patch, post } from "./api.js";
 import { formDialog } from "./dialog.js";
 import { field, fieldGroup, fromLocalInput, joinTags, splitTags, toLocalInput } from "./field.js";
 import { instant } from "./format.js";
+import { form as text } from "./strings-links.js";
+import { common } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 
-const STATUSES = [["302", "302 Found"], ["301", "301 Moved permanently"], ["303", "303 See other"], ["307", "307 Temporary redirect"], ["308", "308 Permanent redirect"]];
-const numberOrNull = (text) => (text.trim() === "" ? null : Number(text));
+const numberOrNull = (typed) => (typed.trim() === "" ? null : Number(typed));
 
 /** The fields that a link has whenever it was made; `link` is what they hold at first. */
 function commonFields(link) {
   const meta = link?.meta ?? {};
   const main = [
-    field({ name: "longUrl", label: "Target URL", type: "url", required: true, value: link?.longUrl ?? "", placeholder: "https://example.com/…", autocomplete: "off", read: (text) => text.trim() }),
-    field({ name: "title", label: "Title", value: link?.title ?? "", maxlength: 512, autocomplete: "off", hint: "What a person calls it.", read: (text) => text.trim() || null }),
-    field({ name: "tags", label: "Tags", value: joinTags(link?.tags ?? []), autocomplete: "off", hint: "Separated by commas.", read: splitTags }),
+    field({ name: "longUrl", label: text.destination, type: "url", required: true, value: link?.longUrl ?? "", placeholder: "https://example.com/…", autocomplete: "off", read: (typed) => typed.trim() }),
+    field({ name: "title", label: text.title, value: link?.title ?? "", maxlength: 512, autocomplete: "off", hint: text.titleHint, read: (typed) => typed.trim() || null }),
+    field({ name: "tags", label: text.tags, value: joinTags(link?.tags ?? []), autocomplete: "off", hint: text.tagsHint, read: splitTags }),
   ];
   const times = [
-    field({ name: "validSince", label: "Begins", type: "datetime-local", value: toLocalInput(meta.validSince), hint: "Before, there is no such link. Empty: at once.", read: fromLocalInput }),
-    field({ name: "validUntil", label: "Ends", type: "datetime-local", value: toLocalInput(meta.validUntil), hint: link ? "Empty: never." : "Empty: as the setting links.default_ttl says.", read: fromLocalInput }),
-    field({ name: "maxVisits", label: "Most visits", type: "number", min: 1, value: meta.maxVisits ?? "", hint: "After that many it is gone. Empty: as many as come.", read: numberOrNull }),
+    field({ name: "validSince", label: text.starts, type: "datetime-local", value: toLocalInput(meta.validSince), hint: text.startsHint, read: fromLocalInput }),
+    field({ name: "validUntil", label: text.expires, type: "datetime-local", value: toLocalInput(meta.validUntil), hint: link ? text.expiresHintEdit : text.expiresHint, read: fromLocalInput }),
+    field({ name: "maxVisits", label: text.maxVisits, type: "number", min: 1, value: meta.maxVisits ?? "", hint: text.maxVisitsHint, read: numberOrNull }),
   ];
   const redirect = [
-    field({ name: "redirectStatus", label: "Status of the redirect", type: "select", options: STATUSES, value: String(link?.redirectStatus ?? 302), read: Number }),
-    field({ name: "cacheSeconds", label: "Clients may cache it for (seconds)", type: "number", min: 0, value: link?.cacheSeconds ?? "", hint: "Empty: not at all. What is cached is not counted, and cannot be changed.", read: numberOrNull }),
-    field({ name: "forwardQuery", label: "Pass the query on to the target", type: "checkbox", value: link?.forwardQuery ?? true }),
-    field({ name: "crawlable", label: "Let crawlers follow it (robots.txt)", type: "checkbox", value: link?.crawlable ?? false }),
+    field({ name: "redirectStatus", label: text.status, type: "select", options: text.statuses, value: String(link?.redirectStatus ?? 302), read: Number }),
+    field({ name: "cacheSeconds", label: text.cache, type: "number", min: 0, value: link?.cacheSeconds ?? "", hint: text.cacheHint, read: numberOrNull }),
+    field({ name: "forwardQuery", label: text.forwardQuery, type: "checkbox", value: link?.forwardQuery ?? true }),
+    field({ name: "crawlable", label: text.crawlable, type: "checkbox", value: link?.crawlable ?? false }),
   ];
   return { main, times, redirect };
 }
 
-/** Asks for a new link and makes it; resolves to the link, or to undefined. */
+/** Asks for a new link and creates it; resolves to the link, or to undefined. */
 export async function createDialog() {
   const domains = await choices();
   const { main, times, redirect } = commonFields(null);
   const code = [
-    field({ name: "customSlug", label: "Code of your own", autocomplete: "off", spellcheck: "false", hint: "Letters, digits, - and _. Empty: a code is drawn.", read: (text) => text.trim() || null }),
-    field({ name: "domain", label: "Domain", type: "select", options: domains, read: (name) => name || null }),
-    field({ name: "private", label: "Private: 16 random characters that nobody comes upon", type: "checkbox" }),
-    field({ name: "findIfExists", label: "Take a link that is there already", type: "checkbox", hint: "One with the same target and the same properties." }),
+    field({ name: "customSlug", label: text.slug, autocomplete: "off", spellcheck: "false", hint: text.slugHint, read: (typed) => typed.trim() || null }),
+    field({ name: "domain", label: text.domain, type: "select", options: domains, read: (name) => name || null }),
+    field({ name: "private", label: text.private, type: "checkbox" }),
+    field({ name: "findIfExists", label: text.findIfExists, type: "checkbox", hint: text.findIfExistsHint }),
   ];
-  const made = await formDialog("New link", {
-    fields: [...main, fieldGroup("Code and domain", code), fieldGroup("Time and visits", times), fieldGroup("Redirect", redirect)],
-    action: "Create",
+  const made = await formDialog(text.create, {
+    fields: [...main, fieldGroup(text.groupSlug, code), fieldGroup(text.groupLimits, times), fieldGroup(text.groupRedirect, redirect)],
+    action: text.createAction,
     submit: (values) => post("/rest/v3/short-urls", values),
   });
   if (made) {
-    toast(`${made.shortUrl} ${stateOf(made)}.`);
+    toast(outcomeOf(made));
   }
   return made;
 }
 
-/** What there is to say of a link that was just made. */
-function stateOf({ meta }) {
+/** Says from when on a new link redirects. */
+function outcomeOf({ shortUrl, meta }) {
   if (meta.validUntil !== null && Date.parse(meta.validUntil) <= Date.now()) {
-    return "is over already: its end has passed";
+    return text.expired(shortUrl);
   }
-  const begins = meta.validSince !== null && Date.parse(meta.validSince) > Date.now();
-  return begins ? `leads to its target from ${instant(Date.parse(meta.validSince))} on` : "leads to its target now";
+  const isScheduled = meta.validSince !== null && Date.parse(meta.validSince) > Date.now();
+  return isScheduled ? text.starting(shortUrl, instant(Date.parse(meta.validSince))) : text.live(shortUrl);
 }
 
 async function choices() {
@@ -66,8 +67,8 @@ async function choices() {
     const { domains } = await get("/rest/v3/domains");
     return domains.data.map(({ domain, isDefault }) => [isDefault ? "" : domain, domain]);
   } catch {
-    // A link on the default domain can be made all the same.
-    return [["", "The default domain"]];
+    // A link on the default domain can be created all the same.
+    return [["", text.defaultDomain]];
   }
 }
 
@@ -86,20 +87,20 @@ export async function editDialog(link, onChange) {
     const changed = Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== before.get(name)));
     return { changed, link: Object.keys(changed).length > 0 ? await patch(linkPath(link), changed) : null };
   };
-  const done = await formDialog(`Edit ${link.shortCode}`, { fields: [...main, fieldGroup("Time and visits", times, true), fieldGroup("Redirect", redirect, true)], submit });
+  const done = await formDialog(text.edit(link.shortCode), { fields: [...main, fieldGroup(text.groupLimits, times, true), fieldGroup(text.groupRedirect, redirect, true)], submit });
   if (!done?.link) {
     return;
   }
   onChange(done.link);
   const old = Object.fromEntries(Object.keys(done.changed).map((name) => [name, valueIn(link, name)]));
-  toast(`${link.shortCode} is changed.`, { seconds: 10, action: { label: "Undo", run: () => restore(link, old, onChange) } });
+  toast(text.changed(link.shortCode), { seconds: 10, action: { name: "undo", label: common.undo, run: () => restore(link, old, onChange) } });
 }
 
 async function restore(link, old, onChange) {
   try {
     onChange(await patch(linkPath(link), old));
-    toast(`${link.shortCode} is as it was.`);
+    toast(text.reverted(link.shortCode));
   } catch (error) {
-    toastError(error, "It could not be undone.");
+    toastError(error, text.notReverted);
   }
 }

@@ -3,13 +3,14 @@
 import { badge, clipped, copyButton, h, outside, pageLink } from "./dom.js";
 import { withQuery } from "./api.js";
 import { isBeingDeleted } from "./deletes.js";
+import { states as text } from "./strings-links.js";
 
 const STATES = {
-  active: ["Active", "good"],
-  scheduled: ["Scheduled", "warn"],
-  ended: ["Ended", ""],
-  archived: ["Archived", ""],
-  usedUp: ["Used up", "warn"],
+  active: [text.active, "good"],
+  scheduled: [text.scheduled, "warn"],
+  ended: [text.ended, ""],
+  archived: [text.archived, ""],
+  usedUp: [text.usedUp, "warn"],
 };
 
 /** The states that a filter knows: `[[value, text], …]`. */
@@ -29,13 +30,20 @@ export function stateOf({ archived, meta, visitsSummary }, now = Date.now()) {
   return meta.maxVisits !== null && visitsSummary.total >= meta.maxVisits ? "usedUp" : "active";
 }
 
-/** What becomes now of who follows a link. */
+/** The state of a link as a badge; `data-state` names it. */
 export function stateBadge(link) {
+  const state = shownState(link);
+  const element = badge(...(STATES[state] ?? [text[state], "bad"]));
+  element.dataset.state = state;
+  return element;
+}
+
+function shownState(link) {
   if (isBeingDeleted(link)) {
-    return badge("Being deleted", "bad");
+    return "deleting";
   }
   const state = stateOf(link);
-  return link.blocked && state === "active" ? badge("Blocked", "bad") : badge(...STATES[state]);
+  return link.blocked && state === "active" ? "blocked" : state;
 }
 
 /** The page of a link in the console. */
@@ -43,10 +51,10 @@ export function detailPath({ shortCode, domain }) {
   return withQuery(`/admin/links/${encodeURIComponent(shortCode)}`, { domain });
 }
 
-/** A code that leads to the link's page, with a button that copies the short URL, and the domain below where it is not the default one. */
+/** A link's code, linked to its page, with a button that copies the short URL; below it the domain, unless that is the default one. */
 export function shortUrlCell(link) {
   const code = h("bdi", { class: "clipped", title: link.shortUrl }, link.shortCode);
-  return [h("span", { class: "short-url" }, pageLink(detailPath(link), code), copyButton(link.shortUrl, "Copy")),
+  return [h("span", { class: "short-url" }, pageLink(detailPath(link), code), copyButton(link.shortUrl)),
     link.domain !== null && clipped(link.domain, "soft domain")];
 }
 

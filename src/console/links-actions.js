@@ -1,4 +1,4 @@
-// What can be done with links, one or many: archive, bring back, tag, delete; each with an undo.
+// Actions on one or many links: archive, restore, tag, delete; each with an undo.
 
 import { get, keyOf, linkPath, patch } from "./api.js";
 import { deleteLater, keepAfterAll } from "./deletes.js";
@@ -6,6 +6,8 @@ import { confirmDialog, formDialog } from "./dialog.js";
 import { field, splitTags } from "./field.js";
 import { count } from "./format.js";
 import { forMany, tellFailed } from "./many.js";
+import { actions as text } from "./strings-links.js";
+import { common } from "./strings-shell.js";
 import { toast } from "./toast.js";
 
 /** Changes links by `bodyOf(link)`, and offers to put back what `undoOf(link, answer)` says. `onChange(links)` gets them as they are then. */
@@ -21,22 +23,22 @@ async function change(links, { doing, done: said, bodyOf, undoOf, onChange }) {
   const undo = async () => {
     const changed = new Map(answers);
     answers.clear();
-    const back = await forMany(done, "Undoing", send((link) => undoOf(link, changed.get(keyOf(link)))));
+    const back = await forMany(done, text.undoing, send((link) => undoOf(link, changed.get(keyOf(link)))));
     onChange([...answers.values()]);
     tellFailed(back.failed);
   };
   const what = done.length === 1 ? done[0].shortCode : count(done.length, "link");
-  toast(`${what} ${said}.`, { seconds: 10, action: { label: "Undo", run: undo } });
+  toast(text.done(what, said), { seconds: 10, action: { name: "undo", label: common.undo, run: undo } });
 }
 
-/** Archives links, or brings them back. */
+/** Archives links, or restores them. */
 export function archive(links, archived, onChange) {
   if (!archived) {
     keepAfterAll(links);
   }
   return change(links, {
-    doing: archived ? "Archiving" : "Bringing back",
-    done: archived ? "archived" : "brought back",
+    doing: archived ? text.archiving : text.restoring,
+    done: archived ? text.archived : text.restored,
     bodyOf: () => ({ archived }),
     undoOf: (link) => ({ archived: link.archived }),
     onChange,
@@ -45,9 +47,9 @@ export function archive(links, archived, onChange) {
 
 /** Asks for tags and adds them to links. */
 export async function addTags(links, onChange) {
-  const tags = await formDialog(`Add tags to ${count(links.length, "link")}`, {
-    fields: [field({ name: "tags", label: "Tags", required: true, autocomplete: "off", hint: "Separated by commas. Tags that are there stay.", read: splitTags })],
-    action: "Add",
+  const tags = await formDialog(text.askTags(links.length), {
+    fields: [field({ name: "tags", label: text.tags, required: true, autocomplete: "off", hint: text.tagsHint, read: splitTags })],
+    action: text.add,
     submit: async (values) => values.tags,
   });
   if (tags?.length > 0) {
@@ -59,8 +61,8 @@ export async function addTags(links, onChange) {
 function tag(links, tags, onChange) {
   const before = new Map();
   return change(links, {
-    doing: "Tagging",
-    done: "tagged",
+    doing: text.tagging,
+    done: text.tagged,
     async bodyOf(link) {
       const now = await get(linkPath(link));
       before.set(keyOf(link), now.tags);
@@ -76,10 +78,9 @@ function tag(links, tags, onChange) {
   });
 }
 
-/** Deletes links; they can be had back for a while. Of more than one it is asked first. Resolves to whether it was done. */
+/** Deletes links; that can be undone for a while. Asks first where there is more than one. Resolves to whether it was done. */
 export async function remove(links, onChange) {
-  const text = "They stop redirecting at once. For 20 seconds you can undo that; then they are removed for good, with their visits.";
-  const isMeant = links.length === 1 || await confirmDialog(`Delete ${count(links.length, "link")}?`, text, { action: "Delete" });
+  const isMeant = links.length === 1 || await confirmDialog(text.askDelete(links.length), text.askDeleteText, { action: text.delete });
   if (isMeant) {
     await deleteLater(links, onChange);
   }

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { button, h, outside, uniqueId } from "./dom.js";
 import { STATE_CHOICES } from "./link-parts.js";
 import { filterCount } from "./links-query.js";
+import { bar as text } from "./strings-links.js";
 
 const WAIT_MS = 200;
 
@@ -12,15 +13,15 @@ const WAIT_MS = 200;
  * is being typed is left alone by `set`, unless it is meant to be replaced.
  */
 export function linksBar(onChange) {
-  const search = h("input", { type: "search", placeholder: "Search in codes, targets, titles and tags", "aria-label": "Search links", "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false", maxlength: 512 });
+  const search = h("input", { type: "search", placeholder: text.placeholder, "aria-label": text.search, "aria-keyshortcuts": "/", autocomplete: "off", spellcheck: "false", maxlength: 512 });
   const controls = {
-    state: select("State", [["", "Any state"], ...STATE_CHOICES]),
-    domain: select("Domain", [["", "All domains"]]),
-    app: select("App", [["", "All apps"]]),
-    tags: labelled("Tags", h("input", { type: "text", placeholder: "sale, 2027", autocomplete: "off" })),
-    tagsMode: select("Tags match", [["any", "Any of them"], ["all", "All of them"]]),
-    from: labelled("Created from (UTC)", h("input", { type: "date" })),
-    to: labelled("Created to (UTC)", h("input", { type: "date" })),
+    state: select(text.state, [["", text.anyState], ...STATE_CHOICES]),
+    domain: select(text.domain, [["", text.allDomains]]),
+    app: select(text.app, [["", text.allApps]]),
+    tags: labelled(text.tags, h("input", { type: "text", placeholder: text.tagsPlaceholder, autocomplete: "off" })),
+    tagsMode: select(text.tagsMode, text.tagsModes),
+    from: labelled(text.from, h("input", { type: "date" })),
+    to: labelled(text.to, h("input", { type: "date" })),
   };
   let timer;
   search.addEventListener("input", () => {
@@ -37,11 +38,11 @@ export function linksBar(onChange) {
     input.addEventListener("change", () => change({ [name]: input.value }));
   }
   const panel = h("div", { class: "filters", id: uniqueId("filters"), hidden: matchMedia("(max-width: 48rem)").matches }, Object.values(controls).map((one) => one.element));
-  const toggle = button("Filters", () => {
+  const toggle = button(text.filters(0), () => {
     panel.hidden = !panel.hidden;
     toggle.setAttribute("aria-expanded", String(!panel.hidden));
-  }, { "aria-controls": panel.id, "aria-expanded": String(!panel.hidden) });
-  const clear = button("Clear", () => change(null), { kind: "quiet" });
+  }, { "data-action": "filters", "aria-controls": panel.id, "aria-expanded": String(!panel.hidden) });
+  const clear = button(text.clear, () => change(null), { kind: "quiet", "data-action": "clear" });
   const set = (filter, { isMeant = false } = {}) => {
     if (isMeant) {
       stop();
@@ -52,7 +53,7 @@ export function linksBar(onChange) {
     const shown = Object.entries(controls).filter(([, { input }]) => isMeant || document.activeElement !== input);
     shown.forEach(([name, { input }]) => choose(input, filter[name]));
     const filters = filterCount(filter);
-    toggle.textContent = filters > 0 ? `Filters (${filters})` : "Filters";
+    toggle.textContent = text.filters(filters);
     clear.disabled = filters === 0 && filter.q === "";
   };
   loadChoices(controls);
@@ -65,7 +66,7 @@ function labelled(label, input) {
 }
 
 function select(label, options) {
-  return labelled(label, h("select", null, options.map(([value, text]) => h("option", { value }, text))));
+  return labelled(label, h("select", null, options.map(([value, said]) => h("option", { value }, said))));
 }
 
 /** Chooses a value; one that is not among the options, as of an address from elsewhere, becomes one. */
@@ -81,7 +82,7 @@ async function loadChoices({ domain, app }) {
   const add = (input, values) => {
     const chosen = input.value;
     const known = new Set([...input.options].map((option) => option.value));
-    input.append(...values.filter(([value]) => !known.has(value)).map(([value, text]) => h("option", { value }, outside(text))));
+    input.append(...values.filter(([value]) => !known.has(value)).map(([value, said]) => h("option", { value }, outside(said))));
     input.value = chosen;
   };
   const [domains, apps] = await Promise.allSettled([get("/rest/v3/domains"), get("/apps")]);

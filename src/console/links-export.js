@@ -4,8 +4,9 @@ import { lineBatches, send, withQuery } from "./api.js";
 import { baseUrls } from "./bases.js";
 import { csvLine, joinCell } from "./csv.js";
 import { h } from "./dom.js";
-import { count } from "./format.js";
 import { conditions } from "./links-query.js";
+import { exports as text } from "./strings-links.js";
+import { common } from "./strings-shell.js";
 import { toast, toastError } from "./toast.js";
 
 const COLUMNS = ["shortCode", "shortUrl", "domain", "longUrl", "title", "tags", "app", "dateCreated", "validSince", "validUntil", "maxVisits", "redirectStatus", "cacheSeconds", "forwardQuery", "crawlable", "archived"];
@@ -20,18 +21,18 @@ export function exportLines(filter) {
   save(exportPath(filter), "links.ndjson");
 }
 
-/** Reads the export and saves it as CSV; what came is told, and it can be stopped. */
+/** Reads the export and saves it as CSV. A toast shows progress and can stop it. */
 export async function exportCsv(filter) {
   const stop = new AbortController();
-  const told = toast("Exporting…", { seconds: 0, action: { label: "Stop", run: () => stop.abort() } });
+  const told = toast(text.begun, { seconds: 0, action: { name: "stop", label: common.stop, run: () => stop.abort() } });
   try {
-    const { blob, links } = await readCsv(filter, stop.signal, (so) => told.say(`Exporting: ${count(so, "link")} so far…`));
+    const { blob, links } = await readCsv(filter, stop.signal, (so) => told.say(text.progress(so)));
     const url = URL.createObjectURL(blob);
     save(url, "links.csv");
     setTimeout(() => URL.revokeObjectURL(url), 60_000);
-    toast(`${count(links, "link")} ${links === 1 ? "is" : "are"} in links.csv.`);
+    toast(text.done(links));
   } catch (error) {
-    toastError(error, "The export is not whole, and was not saved.");
+    toastError(error, text.failed);
   } finally {
     told.close();
   }
@@ -43,23 +44,23 @@ async function readCsv(filter, signal, onLinks) {
   const shortUrl = ({ domain = null, shortCode }) => (bases.has(domain) ? `${bases.get(domain)}/${shortCode}` : "");
   // Blobs may leave the memory, texts may not.
   const parts = [];
-  let [text, links] = [csvLine(COLUMNS), 0];
+  let [csv, links] = [csvLine(COLUMNS), 0];
   for await (const batch of lineBatches(response)) {
     for (const link of batch) {
       if (link.error) {
         throw Object.assign(new Error(link.error.detail), { detail: link.error.detail });
       }
       const told = { ...link, shortUrl: shortUrl(link) };
-      text += csvLine(COLUMNS.map((name) => cell(told[name])));
+      csv += csvLine(COLUMNS.map((name) => cell(told[name])));
     }
     links += batch.length;
-    if (text.length > PART_CHARS) {
-      parts.push(new Blob([text]));
-      text = "";
+    if (csv.length > PART_CHARS) {
+      parts.push(new Blob([csv]));
+      csv = "";
     }
     onLinks(links);
   }
-  return { blob: new Blob([...parts, text], { type: "text/csv;charset=utf-8" }), links };
+  return { blob: new Blob([...parts, csv], { type: "text/csv;charset=utf-8" }), links };
 }
 
 function cell(value) {

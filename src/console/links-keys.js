@@ -2,12 +2,13 @@
 
 import { openDialog } from "./dialog.js";
 import { keyList } from "./links-table.js";
+import { list as text } from "./strings-links.js";
 
 /** Listens for keys on behalf of a list; returns what ends that. */
 export function listKeys(list) {
   const actions = {
     "/": () => list.bar.search.focus(),
-    "?": () => openDialog("Keys", keyList()),
+    "?": () => openDialog(text.shortcutsTitle, keyList()),
     c: () => list.create(),
     j: () => list.table.step(1),
     k: () => list.table.step(-1),

@@ -41,7 +41,12 @@ export function withoutFilters({ sort, size }) {
   return { ...DEFAULTS, sort, size };
 }
 
-/** What of a filter says which links there are, as parameters of the API. */
+/** The start or end of a day in the viewer's zone, as an instant; empty where no day is set. */
+function localDay(day, time) {
+  return day === "" ? "" : new Date(`${day}${time}`).toISOString();
+}
+
+/** The conditions of a filter, as parameters of the API. */
 export function conditions(filter) {
   const tags = splitTags(filter.tags);
   return {
@@ -51,8 +56,8 @@ export function conditions(filter) {
     domain: filter.domain,
     app: filter.app,
     state: filter.state,
-    startDate: filter.from,
-    endDate: filter.to,
+    startDate: localDay(filter.from, "T00:00:00"),
+    endDate: localDay(filter.to, "T23:59:59.999"),
   };
 }
 

@@ -5,24 +5,25 @@ import { keyOf } from "./api.js";
 import { date, number } from "./format.js";
 import { shortUrlCell, stateBadge, tagList } from "./link-parts.js";
 import { openMenu } from "./menu.js";
+import { list as text } from "./strings-links.js";
 
-const SORTED = { shortCode: "Short URL", visits: "Visits", dateCreated: "Created, ends" };
+const SORTED = ["shortCode", "visits", "dateCreated"];
 const SKELETON_ROWS = 12;
 
 /** The table. `on` has `sort(field)`, `select(links)`, which gets all that are selected, and `menu(link)`, the items of a row's menu. */
 export class LinksTable {
   constructor(on) {
     this.on = on;
-    /** The links that are selected, on this page or another one, by what stands for them. */
+    /** The selected links of all pages, by `keyOf`. */
     this.selected = new Map();
     /** What is shown: `{ link, check, element }`. */
     this.rows = [];
     /** The row from which a range is selected. */
     this.anchor = -1;
-    this.all = h("input", { type: "checkbox", "aria-label": "Select all links of this page", onchange: () => this.selectAll(this.all.checked) });
-    this.sorts = Object.fromEntries(Object.entries(SORTED).map(([name, title]) => [name, button(title, () => on.sort(name), { kind: "sort" })]));
+    this.all = h("input", { type: "checkbox", "aria-label": text.selectAll, onchange: () => this.selectAll(this.all.checked) });
+    this.sorts = Object.fromEntries(SORTED.map((name) => [name, button(text.columns[name], () => on.sort(name), { kind: "sort" })]));
     this.columns = columnsOf(this.all, this.sorts);
-    const { element, table, body } = regionTable("Links", this.columns);
+    const { element, table, body } = regionTable(text.label, this.columns);
     table.classList.add("links");
     Object.assign(this, { element, table, body });
   }
@@ -70,7 +71,7 @@ export class LinksTable {
     this.tell();
   }
 
-  /** Draws a link anew where it is. */
+  /** Redraws the row of a link. */
   replace(link) {
     const index = this.rows.findIndex((one) => keyOf(one.link) === keyOf(link));
     if (index < 0) {
@@ -88,7 +89,7 @@ export class LinksTable {
     if (isSelected) {
       this.selected.set(keyOf(link), link);
     }
-    const check = h("input", { type: "checkbox", checked: isSelected, "aria-label": `Select ${link.shortCode}` });
+    const check = h("input", { type: "checkbox", checked: isSelected, "aria-label": text.select(link.shortCode) });
     check.addEventListener("click", (event) => this.select(index, check.checked, event.shiftKey));
     const element = linkRow(link, check, this.on.menu);
     element.classList.toggle("selected", isSelected);
@@ -162,16 +163,16 @@ export class LinksTable {
 
 function columnsOf(all, sorts) {
   return [
-    { title: all, class: "col-check" }, { title: sorts.shortCode, class: "col-short" }, { title: "Title and target" },
-    { title: "Tags", class: "col-tags" }, { title: "App", class: "col-app" }, { title: "State", class: "col-state" },
-    { title: sorts.visits, class: "num col-visits" }, { title: sorts.dateCreated, class: "col-dates" }, { title: "Actions", hidden: true, class: "col-menu" },
+    { title: all, class: "col-check" }, { title: sorts.shortCode, class: "col-short" }, { title: text.columns.destination },
+    { title: text.columns.tags, class: "col-tags" }, { title: text.columns.app, class: "col-app" }, { title: text.columns.state, class: "col-state" },
+    { title: sorts.visits, class: "num col-visits" }, { title: sorts.dateCreated, class: "col-dates" }, { title: text.columns.actions, hidden: true, class: "col-menu" },
   ];
 }
 
 const controlsOf = ({ element }) => [...element.querySelectorAll("a, button, input")];
 
 function linkRow(link, check, menuOf) {
-  const menu = button("⋯", () => openMenu(menu, menuOf(link)), { kind: "icon menu-button", "aria-label": `Actions for ${link.shortCode}`, "aria-haspopup": "menu", "aria-expanded": "false" });
+  const menu = button("⋯", () => openMenu(menu, menuOf(link)), { kind: "icon menu-button", "data-action": "menu", "data-code": link.shortCode, "aria-label": text.menu(link.shortCode), "aria-haspopup": "menu", "aria-expanded": "false" });
   return row(
     { content: check, class: "col-check" },
     { content: shortUrlCell(link) },
@@ -180,7 +181,7 @@ function linkRow(link, check, menuOf) {
     link.app === null ? "–" : clipped(link.app),
     stateBadge(link),
     { content: number(link.visitsSummary.total), class: "num" },
-    { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft" }, "ends ", date(link.meta.validUntil))], class: "dates" },
+    { content: [date(link.dateCreated), link.meta.validUntil && h("span", { class: "soft" }, text.expires, date(link.meta.validUntil))], class: "dates" },
     { content: menu, class: "col-menu" });
 }
 
@@ -188,9 +189,7 @@ function skeleton() {
   return Array.from({ length: SKELETON_ROWS }, () => h("tr", { "aria-hidden": "true" }, h("td", { colspan: 9 }, h("div", { class: "skeleton row-skeleton" }))));
 }
 
-/** The keys of the list, for the dialog that tells them. */
-const KEYS = [["/", "Search"], ["j or ↓", "Next link"], ["k or ↑", "Link before"], ["Enter", "Open the link's page"], ["x", "Select the link"], ["c", "New link"], ["?", "These keys"]];
-
+/** The keyboard shortcuts of the list. */
 export function keyList() {
-  return h("dl", { class: "facts" }, KEYS.map(([key, text]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, outside(text)))));
+  return h("dl", { class: "facts" }, text.keys.map(([key, said]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, outside(said)))));
 }

@@ -1,6 +1,7 @@
 // The same for many links: some at a time, told as it goes, with a stop.
 
 import { count, number } from "./format.js";
+import { common, many } from "./strings-shell.js";
 import { toast } from "./toast.js";
 
 const AT_ONCE = 4;
@@ -10,7 +11,7 @@ export async function forMany(items, doing, action) {
   const [done, failed] = [[], []];
   let isStopped = false;
   const queue = items.values();
-  const told = items.length > AT_ONCE ? toast(`${doing}…`, { seconds: 0, action: { label: "Stop", run: () => { isStopped = true; } } }) : null;
+  const told = items.length > AT_ONCE ? toast(many.begun(doing), { seconds: 0, action: { name: "stop", label: common.stop, run: () => { isStopped = true; } } }) : null;
   const work = async () => {
     for (const item of queue) {
       if (isStopped) {
@@ -22,7 +23,7 @@ export async function forMany(items, doing, action) {
       } catch (error) {
         failed.push([item, error]);
       }
-      told?.say(`${doing}: ${number(done.length + failed.length)} of ${number(items.length)}…`);
+      told?.say(many.progress(doing, number(done.length + failed.length), number(items.length)));
     }
   };
   await Promise.all(Array.from({ length: Math.min(AT_ONCE, items.length) }, work));
@@ -34,6 +35,6 @@ export async function forMany(items, doing, action) {
 export function tellFailed(failed) {
   if (failed.length > 0) {
     const [link, error] = failed[0];
-    toast(`${count(failed.length, "link")} could not be changed. ${link.shortCode}: ${error.detail ?? error.message}`, { kind: "bad", seconds: 15 });
+    toast(many.failed(count(failed.length, "link"), link.shortCode, error.detail ?? error.message), { kind: "bad", seconds: 15 });
   }
 }

@@ -4,18 +4,18 @@ import { button, h } from "./dom.js";
 
 const MARGIN = 4;
 
-/** Opens a menu of `[label, action, kind]` under a button, which closes it, too. */
+/** Opens a menu of `[label, action, { name, kind }]` under a button, which closes it, too. */
 export function openMenu(anchor, items) {
   if (anchor.popoverTargetElement) {
     // It is open, and the browser closes what its button belongs to.
     return;
   }
   const menu = h("div", { class: "menu", popover: "auto", role: "menu", "aria-label": anchor.getAttribute("aria-label") });
-  menu.append(...items.map(([label, action, kind]) => button(label, () => {
+  menu.append(...items.map(([label, action, { name, kind }]) => button(label, () => {
     menu.hidePopover();
     anchor.focus();
     action();
-  }, { kind: `quiet ${kind ?? ""}`, role: "menuitem" })));
+  }, { kind: `quiet ${kind ?? ""}`, "data-action": name, role: "menuitem" })));
   menu.addEventListener("keydown", moveFocus);
   menu.addEventListener("toggle", ({ newState }) => {
     if (newState === "closed") {

@@ -2,14 +2,15 @@
 
 import { badge, fill, h, outside } from "./dom.js";
 import { relative, updateRelative } from "./format.js";
+import { alarms as text } from "./strings-traffic.js";
 
-/** The list of alarms: `{ element, update(status) }`. It is drawn anew only when an alarm comes or goes. */
+/** The list of alarms: `{ element, update(status) }`. It is redrawn only when an alarm is raised or cleared. */
 export function alarmList() {
   const standing = h("ul", { class: "alarms" });
   const over = h("ul", { class: "alarms" });
   const summary = h("summary");
   const folded = h("details", { hidden: true }, summary, over);
-  const element = h("section", { "aria-label": "Alarms", class: "stack" }, standing, folded);
+  const element = h("section", { "aria-label": text.title, class: "stack" }, standing, folded);
   let said = null;
   const update = ({ alarms }) => {
     const now = JSON.stringify(alarms);
@@ -19,20 +20,20 @@ export function alarmList() {
     }
     said = now;
     const [up, cleared] = [alarms.filter((alarm) => alarm.cleared === null), alarms.filter((alarm) => alarm.cleared !== null)];
-    fill(standing, up.length > 0 ? up.map(standingAlarm) : h("li", { class: "calm" }, badge("No alarms", "good")));
+    fill(standing, up.length > 0 ? up.map(standingAlarm) : h("li", { class: "calm" }, badge(text.none, "good")));
     fill(over, cleared.map(clearedAlarm));
-    fill(summary, cleared.length === 1 ? "1 alarm that is over" : `${cleared.length} alarms that are over`);
+    fill(summary, text.resolvedMany(cleared.length));
     folded.hidden = cleared.length === 0;
   };
   return { element, update };
 }
 
-function standingAlarm({ name, text, since }) {
-  return h("li", { class: "alarm" }, badge("Alarm", "bad"), h("div", null, h("p", { class: "wrap" }, outside(text)),
-    h("p", { class: "alarm-when" }, h("code", null, name), " since ", relative(since))));
+function standingAlarm({ name, text: said, since }) {
+  return h("li", { class: "alarm" }, badge(text.alarm, "bad"), h("div", null, h("p", { class: "wrap" }, outside(said)),
+    h("p", { class: "alarm-when" }, h("code", null, name), text.since, relative(since))));
 }
 
-function clearedAlarm({ name, text, since, cleared }) {
-  return h("li", { class: "alarm over" }, badge("Over"), h("div", null, h("p", { class: "wrap" }, outside(text)),
-    h("p", { class: "alarm-when" }, h("code", null, name), " since ", relative(since), ", over ", relative(cleared))));
+function clearedAlarm({ name, text: said, since, cleared }) {
+  return h("li", { class: "alarm over" }, badge(text.resolved), h("div", null, h("p", { class: "wrap" }, outside(said)),
+    h("p", { class: "alarm-when" }, h("code", null, name), text.since, relative(since), text.resolvedAt, relative(cleared))));
 }

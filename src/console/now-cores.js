@@ -3,17 +3,14 @@
 import { card, h, regionTable, row, setText } from "./dom.js";
 import { micros, number } from "./format.js";
 import { linePlot, secondsBack } from "./plot.js";
+import { cores as text } from "./strings-traffic.js";
 
-const COLUMNS = [
-  { title: "Core" }, { title: "CPU", class: "num" }, { title: "Last two minutes" }, { title: "Redirects/s", class: "num" },
-  { title: "Misses/s", class: "num" }, { title: "p99 since start", class: "num" }, { title: "Connections", class: "num" },
-  { title: "Links", class: "num" }, { title: "Codes ready", class: "num" },
-];
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["core", "plot"].includes(name) ? undefined : "num" }));
 
 /** The table of cores: `{ element, update(status), destroy() }`. */
 export function coreTable(seconds) {
-  const { element: region, body } = regionTable("Cores", COLUMNS);
-  const element = card("Cores", {}, region);
+  const { element: region, body } = regionTable(text.title, COLUMNS);
+  const element = card(text.title, {}, region);
   let lines = [];
   let most = 1;
   const drop = () => lines.forEach((line) => line.plot.destroy());
@@ -33,13 +30,13 @@ export function coreTable(seconds) {
 
 function coreLine({ core }, seconds, most) {
   const host = h("div", { class: "spark" });
-  const plot = linePlot(host, { label: `Redirects a second of core ${core}`, series: [{ label: "Redirects", fill: true }], height: 30, axes: false, legend: false, seconds, most });
+  const plot = linePlot(host, { label: text.plot(core), series: [{ label: text.columns.redirects, fill: true }], height: 30, axes: false, legend: false, seconds, most });
   const cells = Array.from({ length: 7 }, () => h("span"));
   const [cpu, ...others] = cells.map((cell) => ({ content: cell, class: "num" }));
   const update = (now, redirects, misses, xs) => {
     plot.set(xs, [redirects]);
     const texts = [
-      now.cpu ?? "any", number(redirects.at(-1) ?? 0), number(misses.at(-1) ?? 0), now.latencyMicros?.count > 0 ? micros(now.latencyMicros.p99) : "–",
+      now.cpu ?? text.anyCpu, number(redirects.at(-1) ?? 0), number(misses.at(-1) ?? 0), now.latencyMicros?.count > 0 ? micros(now.latencyMicros.p99) : "–",
       number(now.connections), number(now.links), number(now.codes.remaining),
     ];
     texts.forEach((text, index) => setText(cells[index], text));

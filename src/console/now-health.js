@@ -1,22 +1,24 @@
-// What the node stands on: its codes, its store, its memory, Redis and the fleet.
+// The health of the node: slugs, storage, memory, Redis and the fleet.
 
 import { badge, card, fill, h, pageLink, setText } from "./dom.js";
 import { bytes, duration, micros, number } from "./format.js";
+import { pages } from "./strings-shell.js";
+import { health as text } from "./strings-traffic.js";
 
 /** The cards: `{ element, update(status) }`. A value is a text, or `[text, kind]` for a badge. */
 export function healthCards() {
   const groups = [
-    group("Codes", [["Length", (s) => `${s.issuer.codeLength} characters`], ["Left", (s) => number(s.issuer.remaining)], ["They last", lasts], ["Failed draws", (s) => tally(s.issuer.error)]]),
-    group("Store", [
-      ["Writes", (s) => (s.store.writable ? ["taken", "good"] : ["refused", "bad"])], ["Commits", (s) => number(s.store.commits)],
-      ["Mean commit", (s) => (s.store.commits > 0 ? micros(s.store.commitMicrosMean) : "–")], ["Above 100 ms", (s) => number(s.store.commitsSlow)],
-      ["Waiting", (s) => number(s.store.queue)], ["Errors", (s) => tally(s.store.error)], ["Damaged records", (s) => tally(s.store.damaged)]]),
-    group("Memory and expiry", [
-      ["Links in memory", (s) => (s.residency.mode === "hot" ? "those in use" : "all")], ["Memory of links", memory],
-      ["Read from disk", (s) => number(s.residency.fetched)], ["Expired", (s) => number(s.expiry.expired)], ["Waiting to expire", (s) => number(s.expiry.waiting)]]),
-    group("Redis and fleet", [
-      ["Redis", redis], ["Errors", (s) => tally(s.redis.error)], ["Nodes", (s) => (s.fleet ? number(s.fleet.nodes.length) : "this one alone")],
-      ["Waiting to be sent", (s) => (s.fleet ? number(s.fleet.outbox) : "–")], ["Behind by", (s) => (!s.fleet ? "–" : s.redis.connected ? duration(s.fleet.lagMillis / 1000) : "not known")]], pageLink("/admin/fleet", "Fleet")),
+    group(text.codes, [[text.length, (s) => text.characters(s.issuer.codeLength)], [text.left, (s) => number(s.issuer.remaining)], [text.runsOut, lasts], [text.allocationErrors, (s) => tally(s.issuer.error)]]),
+    group(text.store, [
+      [text.writes, (s) => (s.store.writable ? [text.accepting, "good"] : [text.refusing, "bad"])], [text.commits, (s) => number(s.store.commits)],
+      [text.meanCommit, (s) => (s.store.commits > 0 ? micros(s.store.commitMicrosMean) : number(null))], [text.slowCommits, (s) => number(s.store.commitsSlow)],
+      [text.queue, (s) => number(s.store.queue)], [text.errors, (s) => tally(s.store.error)], [text.damaged, (s) => tally(s.store.damaged)]]),
+    group(text.memory, [
+      [text.inMemory, (s) => (s.residency.mode === "hot" ? text.hotLinks : text.allLinks)], [text.linkMemory, memory],
+      [text.diskReads, (s) => number(s.residency.fetched)], [text.expired, (s) => number(s.expiry.expired)], [text.expiring, (s) => number(s.expiry.waiting)]]),
+    group(text.redisAndFleet, [
+      [text.redis, redis], [text.errors, (s) => tally(s.redis.error)], [text.nodes, (s) => (s.fleet ? number(s.fleet.nodes.length) : text.singleNode)],
+      [text.unsynced, (s) => number(s.fleet?.outbox)], [text.lag, (s) => (!s.fleet ? number(null) : s.redis.connected ? duration(s.fleet.lagMillis / 1000) : text.unknown)]], pageLink("/admin/fleet", pages.fleet)),
   ];
   const element = h("div", { class: "cards" }, groups.map((one) => one.element));
   return { element, update: (status) => groups.forEach((one) => one.update(status)) };
@@ -39,20 +41,20 @@ function showValue(node, value) {
 }
 
 function tally(errors) {
-  return errors > 0 ? [number(errors), "warn"] : ["none", "good"];
+  return errors > 0 ? [number(errors), "warn"] : [text.none, "good"];
 }
 
 function lasts({ issuer }) {
-  return issuer.lastsSeconds === null ? "no link was made in the last minute" : `${duration(issuer.lastsSeconds)} at the rate of the last minute`;
+  return issuer.lastsSeconds === null ? text.noNewLinks : text.runsOutIn(duration(issuer.lastsSeconds));
 }
 
 function memory({ residency }) {
-  return residency.memoryLimitBytes === null ? bytes(residency.memoryBytes) : `${bytes(residency.memoryBytes)} of ${bytes(residency.memoryLimitBytes)}`;
+  return residency.memoryLimitBytes === null ? bytes(residency.memoryBytes) : text.memoryOf(bytes(residency.memoryBytes), bytes(residency.memoryLimitBytes));
 }
 
 function redis({ redis: { configured, connected } }) {
   if (!configured) {
-    return ["not configured", ""];
+    return [text.notConfigured, ""];
   }
-  return connected ? ["connected", "good"] : ["away", "bad"];
+  return connected ? [text.connected, "good"] : [text.disconnected, "bad"];
 }

@@ -3,6 +3,7 @@
 import { copyButton, errorState, fill, h, loadingState, outside, pageLink } from "./dom.js";
 import * as format from "./format.js";
 import { onLive } from "./live.js";
+import { common, errors } from "./strings-shell.js";
 
 /** The name of a setting, which leads to it. */
 export function settingLink(name) {
@@ -21,7 +22,7 @@ export function tiles(all) {
     h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value, hint && h("small", null, hint)))));
 }
 
-/** A number, or a dash that says on hover why there is none. */
+/** A number, or a dash whose tooltip says why it is missing. */
 export function numberOr(value, why) {
   return value === null || value === undefined
     ? h("span", { title: why }, format.number(null), h("span", { class: "visually-hidden" }, ` ${why}`))
@@ -36,7 +37,7 @@ export function bar(value, largest) {
 
 /** The name of a domain; links call the default one null, keys call it DEFAULT. */
 export function domainName(name) {
-  return name === null || name === "DEFAULT" ? h("span", { class: "soft" }, "default domain") : outside(name);
+  return name === null || name === "DEFAULT" ? h("span", { class: "soft" }, common.defaultDomain) : outside(name);
 }
 
 /**
@@ -83,10 +84,10 @@ export function reloader(host, { signal, fetch, render, lines = 6 }) {
   return load;
 }
 
-const NO_STATUS = { title: "The status does not arrive", detail: "The console goes on trying by itself. If it stays so, look whether the node runs." };
+const NO_STATUS = { title: errors.noStatus, detail: errors.noStatusText };
 
 /**
- * Keeps a host in step with the live status. `build(status)` gives `{ content, update }`; it is called anew only when
+ * Keeps a host in step with the live status. `build(status)` gives `{ content, update }`; it is called again only when
  * `shapeOf(status)` is another, and `update(status)` each second. Returns what ends that.
  */
 export function followStatus(host, shapeOf, build) {

@@ -1,11 +1,12 @@
 // A period of days, as the node counts them: in UTC.
 
 import { fill, h } from "./dom.js";
+import { periods as text } from "./strings-traffic.js";
 
 export const DAY_MS = 86_400_000;
 export const HOUR_MS = 3_600_000;
 
-const PRESETS = [["today", "Today", 1], ["7d", "7 days", 7], ["30d", "30 days", 30], ["90d", "90 days", 90], ["365d", "1 year", 365]];
+const PRESETS = [["today", 1], ["7d", 7], ["30d", 30], ["90d", 90], ["365d", 365]];
 const USUAL = "30d";
 const FIRST_DAY = "1970-01-01";
 // Longer ones would be tables that nobody reads.
@@ -22,12 +23,12 @@ export function isDay(text) {
 /** Why two texts are no first and last day, or null. */
 function wrongDays(from, to) {
   if (!isDay(from) || !isDay(to) || from < FIRST_DAY) {
-    return "Choose a first and a last day.";
+    return text.choose;
   }
   if (from > to) {
-    return "The first day is after the last one.";
+    return text.reversed;
   }
-  return startOf(to) - startOf(from) > DAYS_MAX * DAY_MS ? "Choose at most ten years." : null;
+  return startOf(to) - startOf(from) > DAYS_MAX * DAY_MS ? text.tooLong : null;
 }
 
 /** The period that a query names, or else the usual one: `{ name, from, to, days }`; `from` and `to` are its first and last day. */
@@ -37,7 +38,7 @@ export function periodOf(query) {
     return { name: "own", from, to, days: (startOf(to) - startOf(from)) / DAY_MS + 1 };
   }
   const wanted = query.get("period") ?? USUAL;
-  const [name, , days] = PRESETS.find(([known]) => known === wanted) ?? PRESETS.find(([known]) => known === USUAL);
+  const [name, days] = PRESETS.find(([known]) => known === wanted) ?? PRESETS.find(([known]) => known === USUAL);
   const today = Date.now();
   return { name, from: dayOf(today - (days - 1) * DAY_MS), to: dayOf(today), days };
 }
@@ -59,13 +60,13 @@ export function stepsOf({ from, to }, step) {
 
 /** Controls that choose a period: `{ element, set(period) }`. `onChange(params)` gets the query of what was chosen. */
 export function periodPicker(onChange) {
-  const buttons = PRESETS.map(([name, text]) =>
-    h("button", { type: "button", class: "button", "data-period": name, onclick: () => onChange(new URLSearchParams({ period: name })) }, text));
-  const [from, to] = ["First day", "Last day"].map((label) => h("input", { type: "date", "aria-label": label, min: FIRST_DAY, required: true }));
+  const buttons = PRESETS.map(([name]) =>
+    h("button", { type: "button", class: "button", "data-period": name, onclick: () => onChange(new URLSearchParams({ period: name })) }, text.names[name]));
+  const [from, to] = [text.first, text.last].map((label) => h("input", { type: "date", "aria-label": label, min: FIRST_DAY, required: true }));
   const wrong = h("p", { class: "error", role: "alert", hidden: true });
-  const say = (text) => {
-    wrong.hidden = text === null;
-    fill(wrong, text);
+  const say = (why) => {
+    wrong.hidden = why === null;
+    fill(wrong, why);
   };
   const chosen = () => {
     const why = wrongDays(from.value, to.value);
@@ -78,8 +79,8 @@ export function periodPicker(onChange) {
   };
   [from, to].forEach((input) => input.addEventListener("change", chosen));
   const element = h("div", { class: "period" },
-    h("div", { class: "segments", role: "group", "aria-label": "Period" }, buttons),
-    h("div", { class: "line" }, from, h("span", { class: "soft" }, "to"), to), wrong);
+    h("div", { class: "segments", role: "group", "aria-label": text.label }, buttons),
+    h("div", { class: "line" }, from, h("span", { class: "soft" }, text.to), to), wrong);
   return {
     element,
     set(period) {

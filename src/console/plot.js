@@ -3,13 +3,14 @@
 import uPlot from "./uplot.js";
 import { fill, h, setText } from "./dom.js";
 import * as format from "./format.js";
+import { plots as text } from "./strings-traffic.js";
 
 const COLOURS = ["--plot-1", "--plot-2", "--plot-3", "--plot-4"];
-const AXIS_FONT = "11px system-ui, sans-serif";
+const AXIS_FONT = "11px Inter, system-ui, sans-serif";
 const HEIGHT = 180;
 
 const plots = new Set();
-// Colours are read anew with each drawing.
+// Each redraw reads the colours of the theme.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.forEach((plot) => plot.redraw()));
 
 /** The colour of a variable, which is written with six hexadecimal digits; `alpha` has two of them. */
@@ -109,11 +110,11 @@ const TIME_VALUES = [
   [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1],
 ];
 
-/** Room for the first and the last bar. */
-function widened(plot, low, high) {
+/** Room for the first and the last bar. From the data alone: a redraw passes the range that was widened before. */
+function widened(plot) {
   const xs = plot.data[0];
   const half = xs.length > 1 ? Math.min(...xs.slice(1).map((x, index) => x - xs[index])) / 2 : 43_200;
-  return [low - half, high + half];
+  return xs.length > 0 ? [xs[0] - half, xs.at(-1) + half] : [null, null];
 }
 
 /** A line above the plot: what each colour is, with its value where the pointer is, or the last one. */
@@ -143,7 +144,7 @@ export function secondsBack(length) {
 function describe(label, series, lists, value) {
   const said = series.map((line, index) => {
     const known = lists[index].filter((one) => one !== null && one !== undefined);
-    return known.length === 0 ? `${line.label}: nothing yet` : `${line.label}: last ${value(known.at(-1))}, most ${value(known.reduce((most, one) => Math.max(most, one), 0))}`;
+    return known.length === 0 ? text.noData(line.label) : text.series(line.label, value(known.at(-1)), value(known.reduce((most, one) => Math.max(most, one), 0)));
   });
-  return `${label}. ${said.join("; ")}.`;
+  return text.described(label, said.join("; "));
 }

@@ -3,6 +3,7 @@
 import { currentSession, unreachable } from "./api.js";
 import { backFromDialog } from "./dialog.js";
 import { errorState, fill, h, loadingState, pageHead } from "./dom.js";
+import { pages, shell } from "./strings-shell.js";
 
 /**
  * Views are modules with `show(main, context)`, which builds its DOM into `main` and may return a function that cleans up,
@@ -10,16 +11,16 @@ import { errorState, fill, h, loadingState, pageHead } from "./dom.js";
  * `mayLeave()` is asked (it may resolve to `false`) before another view takes its place.
  */
 const ROUTES = [
-  { path: /^\/admin\/?$/, nav: "/admin/", title: "Now", load: () => import("./view-now.js") },
-  { path: /^\/admin\/links$/, nav: "/admin/links", title: "Links", load: () => import("./view-links.js") },
-  { path: /^\/admin\/links\/(?<code>[^/]+)$/, parent: "/admin/links", title: "Link", load: () => import("./view-link.js") },
-  { path: /^\/admin\/import$/, nav: "/admin/import", title: "Import", load: () => import("./view-import.js") },
-  { path: /^\/admin\/usage$/, nav: "/admin/usage", title: "Usage", load: () => import("./view-usage.js") },
-  { path: /^\/admin\/apps$/, nav: "/admin/apps", title: "Apps and keys", load: () => import("./view-apps.js") },
-  { path: /^\/admin\/domains$/, nav: "/admin/domains", title: "Domains", load: () => import("./view-domains.js") },
-  { path: /^\/admin\/lists$/, nav: "/admin/lists", title: "Host lists", load: () => import("./view-lists.js") },
-  { path: /^\/admin\/fleet$/, nav: "/admin/fleet", title: "Fleet", load: () => import("./view-fleet.js") },
-  { path: /^\/admin\/settings$/, nav: "/admin/settings", title: "Settings", load: () => import("./view-settings.js") },
+  { path: /^\/admin\/?$/, nav: "/admin/", title: pages.overview, load: () => import("./view-now.js") },
+  { path: /^\/admin\/links$/, nav: "/admin/links", title: pages.links, load: () => import("./view-links.js") },
+  { path: /^\/admin\/links\/(?<code>[^/]+)$/, parent: "/admin/links", title: pages.link, load: () => import("./view-link.js") },
+  { path: /^\/admin\/import$/, nav: "/admin/import", title: pages.import, load: () => import("./view-import.js") },
+  { path: /^\/admin\/usage$/, nav: "/admin/usage", title: pages.usage, load: () => import("./view-usage.js") },
+  { path: /^\/admin\/apps$/, nav: "/admin/apps", title: pages.apps, load: () => import("./view-apps.js") },
+  { path: /^\/admin\/domains$/, nav: "/admin/domains", title: pages.domains, load: () => import("./view-domains.js") },
+  { path: /^\/admin\/lists$/, nav: "/admin/lists", title: pages.rules, load: () => import("./view-lists.js") },
+  { path: /^\/admin\/fleet$/, nav: "/admin/fleet", title: pages.fleet, load: () => import("./view-fleet.js") },
+  { path: /^\/admin\/settings$/, nav: "/admin/settings", title: pages.settings, load: () => import("./view-settings.js") },
 ];
 
 let service = "carom";
@@ -35,6 +36,8 @@ export async function startRouter() {
   service = currentSession().title;
   document.addEventListener("click", follow);
   window.addEventListener("popstate", goBack);
+  // A tablet that is turned, or a window made narrow, shows the navigation as a strip.
+  window.addEventListener("resize", showCurrent);
   await route({ isFirst: true });
   // The others are had before they are wanted: a node that is away then does not keep anybody from them.
   ROUTES.forEach((one) => one.load().catch(() => {}));
@@ -49,7 +52,7 @@ export async function go(path, { replace = false } = {}) {
   return route({});
 }
 
-/** Writes another query into the address, without showing anything anew. */
+/** Writes another query into the address, without redrawing the page. */
 function setQuery(params, { replace = false } = {}) {
   const text = params.toString();
   const path = text === "" ? location.pathname : `${location.pathname}?${text}`;
@@ -99,10 +102,10 @@ async function route({ isFirst = false }) {
   shown = page;
   const main = document.getElementById("main");
   markCurrent(found);
-  setTitle(found?.title ?? "Not found");
+  setTitle(found?.title ?? shell.notFound);
   window.scrollTo(0, 0);
   if (!found) {
-    fill(main, pageHead("Not found"), h("p", null, "The console has no such page. Choose one from the navigation."));
+    fill(main, pageHead(shell.notFound), h("p", null, shell.notFoundText));
     return;
   }
   await showView(found, page, main, isFirst);
@@ -169,7 +172,7 @@ function contextOf(found, page) {
 }
 
 function setTitle(title) {
-  document.title = `${title} · ${service} console`;
+  document.title = shell.title(title, service);
 }
 
 function markCurrent(found) {
@@ -177,9 +180,14 @@ function markCurrent(found) {
   for (const link of document.querySelectorAll("#nav a")) {
     if (link.getAttribute("href") === current) {
       link.setAttribute("aria-current", "page");
-      link.scrollIntoView({ block: "nearest", inline: "nearest" });
     } else {
       link.removeAttribute("aria-current");
     }
   }
+  showCurrent();
+}
+
+/** Scrolls the navigation to the page that is shown. */
+function showCurrent() {
+  document.querySelector("#nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }

@@ -4,12 +4,7 @@ import { showSession } from "./account.js";
 import { confirmDialog, formDialog } from "./dialog.js";
 import { h } from "./dom.js";
 import { field } from "./field.js";
-
-const REFUSALS = {
-  401: "This key does not exist, or holds no more.",
-  403: "This key may not: it needs the role admin, for all domains.",
-  429: "Too many keys that are none came from here. Wait a minute, then try again.",
-};
+import { signIn as text } from "./strings-shell.js";
 
 let asked = null;
 
@@ -30,7 +25,7 @@ async function signInOnce() {
   let [isIn, mayLeave] = [false, false];
   while (hasWork() && !isIn && !mayLeave) {
     isIn = await signInHere();
-    mayLeave = !isIn && (await confirmDialog("Leave this page?", "What was typed or chosen on it is lost. You can sign in on a page of its own then.", { action: "Leave" }));
+    mayLeave = !isIn && (await confirmDialog(text.leave, text.leaveText, { action: text.leaveAction }));
   }
   if (!isIn) {
     location.assign(`/admin/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
@@ -55,14 +50,14 @@ function hasWork() {
 
 /** Whether somebody is signed in then: they may rather not. */
 function signInHere() {
-  return formDialog("Your session is over", {
+  return formDialog(text.title, {
     fields: [
       // Password managers look for a name.
-      h("input", { type: "text", value: "console", autocomplete: "username", "aria-label": "For password managers", hidden: true }),
-      field({ name: "key", label: "API key with the role admin", type: "password", required: true, autocomplete: "current-password", spellcheck: "false" }),
+      h("input", { type: "text", value: "console", autocomplete: "username", "aria-label": text.managers, hidden: true }),
+      field({ name: "key", label: text.key, type: "password", required: true, autocomplete: "current-password", spellcheck: "false" }),
     ],
-    intro: "It was ended or left alone for too long, or the node was started anew. Sign in, and go on where you were: nothing on this page is lost.",
-    action: "Sign in",
+    intro: text.intro,
+    action: text.action,
     submit: ({ key }) => enter(key),
   });
 }
@@ -72,11 +67,11 @@ async function enter(key) {
   const answer = await fetch("/admin/sign-in", { method: "POST", body, redirect: "manual" }).catch(() => null);
   // Who is let in is led on.
   if (answer?.type !== "opaqueredirect") {
-    const reason = answer === null ? "The node cannot be reached." : REFUSALS[answer.status] ?? `The node answered ${answer.status}. Try again.`;
+    const reason = answer === null ? text.unreachable : text.refusals[answer.status] ?? text.other(answer.status);
     throw Object.assign(new Error(reason), { reasons: [["key", reason]] });
   }
   if (!(await renewSession())) {
-    throw new Error("The browser did not keep the cookie of the session. Allow cookies of this page, then sign in.");
+    throw new Error(text.noCookie);
   }
   return true;
 }

@@ -1,6 +1,7 @@
 // Short messages in a corner, with at most one action. The region that holds them is live, so they are read out.
 
 import { button, h, outside, setText } from "./dom.js";
+import { common, errors } from "./strings-shell.js";
 
 const SECONDS = 6;
 
@@ -21,9 +22,9 @@ export function toast(text, { kind = "", action, seconds = SECONDS } = {}) {
     element.append(button(action.label, () => {
       close();
       action.run();
-    }, { kind: "quiet" }));
+    }, { kind: "quiet", "data-action": action.name }));
   }
-  element.append(button("×", close, { kind: "icon", "aria-label": "Close message" }));
+  element.append(button("×", close, { kind: "icon", "aria-label": common.closeMessage }));
   // Who reads or reaches for it has all the time there is.
   element.addEventListener("pointerenter", () => clearTimeout(timer));
   element.addEventListener("pointerleave", wait);
@@ -35,7 +36,7 @@ export function toast(text, { kind = "", action, seconds = SECONDS } = {}) {
 }
 
 /** Says that something failed, and why. */
-export function toastError(error, what = "That did not work.") {
+export function toastError(error, what = errors.failedSentence) {
   if (error.name !== "AbortError") {
     toast(`${what} ${error.detail ?? error.message ?? ""}`.trim(), { kind: "bad", seconds: 12 });
   }

@@ -3,18 +3,16 @@
 import { post } from "./api.js";
 import { card, copyButton, errorState, facts, fill, h, outside } from "./dom.js";
 import { field } from "./field.js";
+import { check as text } from "./strings-access.js";
 
 const PAUSE_MS = 350;
-
-const ALLOWED = { "no list": "no allow list: any host", allowed: "the host is on it", "not allowed": "the host is not on it" };
-const BLOCKED = { "no list": "no block list", "not blocked": "the host is not on it", blocked: "the host is on it" };
 
 /** The card with the question. `signal` ends what is under way when the view is left. */
 export function urlCheck(signal) {
   const answer = h("div", { class: "verdict", "aria-live": "polite" });
   const asked = field({
-    name: "longUrl", label: "Long URL", type: "text", inputmode: "url", placeholder: "https://example.org/page", autocomplete: "off", autocapitalize: "none", spellcheck: "false",
-    hint: "Checked by the rules for new links, and nothing is made.",
+    name: "longUrl", label: text.url, type: "text", inputmode: "url", placeholder: "https://example.org/page", autocomplete: "off", autocapitalize: "none", spellcheck: "false",
+    hint: text.hint,
   });
   let [timer, current] = [undefined, null];
   const ask = async () => {
@@ -23,7 +21,7 @@ export function urlCheck(signal) {
     const url = asked.input.value.trim();
     if (url === "") {
       answer.removeAttribute("aria-busy");
-      fill(answer, nothingAsked());
+      fill(answer);
       return;
     }
     const own = new AbortController();
@@ -40,16 +38,11 @@ export function urlCheck(signal) {
     timer = setTimeout(ask, PAUSE_MS);
   });
   signal.addEventListener("abort", () => clearTimeout(timer));
-  fill(answer, nothingAsked());
   const form = h("form", { novalidate: true, onsubmit: (event) => {
     event.preventDefault();
     ask();
   } }, asked.element);
-  return card("Would this URL be accepted?", {}, form, answer);
-}
-
-function nothingAsked() {
-  return h("p", { class: "soft" }, "Type or paste a URL. The answer comes as you type; Enter asks at once.");
+  return card(text.title, {}, form, answer);
 }
 
 /** What is shown of the answer; null where nobody wants it any more. */
@@ -63,12 +56,12 @@ async function verdictOn(url, signal, again) {
 
 function verdict({ accepted, longUrl, reasons, allowList, blockList }) {
   return [
-    h("p", { class: `verdict-said ${accepted ? "good" : "bad"}` }, accepted ? "✓ Yes, it would be accepted" : "✗ No, it would be refused"),
+    h("p", { class: `verdict-said ${accepted ? "good" : "bad"}` }, accepted ? text.accepted : text.refused),
     reasons.length > 0 && h("ul", null, reasons.map((reason) => h("li", { class: "wrap" }, outside(reason)))),
     facts([
-      ["Stored as", longUrl === null ? undefined : h("div", { class: "line-tight" }, h("span", { class: "long mono" }, outside(longUrl)), copyButton(longUrl))],
-      ["Allow list", ALLOWED[allowList] ?? outside(allowList)],
-      ["Block list", BLOCKED[blockList] ?? outside(blockList)],
+      [text.stored, longUrl === null ? undefined : h("div", { class: "line-tight" }, h("span", { class: "long mono" }, outside(longUrl)), copyButton(longUrl))],
+      [text.allow, text.allowStates[allowList] ?? outside(allowList)],
+      [text.block, text.blockStates[blockList] ?? outside(blockList)],
     ]),
   ];
 }

@@ -1,12 +1,12 @@
-// The domains of the service: what their short URLs start with, where who finds nothing is led, and how many links each has.
+// The domains of the service: the prefix of their short URLs, their redirects, and how many links each has.
 
 import { get } from "./api.js";
 import { baseUrls } from "./bases.js";
 import { badge, card, emptyState, h, outside, pageHead, pageLink, regionTable, row, targetLink } from "./dom.js";
 import { numberOr, reloader, settingLink, snippet } from "./parts.js";
 import { apiQuery, periodOf } from "./period.js";
-
-const NOT_COUNTED = "Not known: the node is still counting, or the counts could not be read.";
+import { domains as text } from "./strings-access.js";
+import { pages } from "./strings-shell.js";
 
 const EXAMPLE = `[domains]
 serve = [
@@ -14,14 +14,11 @@ serve = [
   "https://shop.example",
 ]`;
 
-const COLUMNS = [
-  { title: "Domain" }, { title: "Short URLs start with" }, { title: "Links", class: "num" }, { title: "Made in 30 days", class: "num" },
-  { title: "/ leads to" }, { title: "Unknown links lead to" }, { title: "Ended links lead to" },
-];
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["links", "created"].includes(name) ? "num" : undefined }));
 
 export async function show(main, { signal }) {
   const host = h("div", { class: "stack" });
-  main.append(pageHead("Domains"), host);
+  main.append(pageHead(pages.domains), host);
   const load = reloader(host, { signal, fetch: fetchDomains, render: content });
   await load();
 }
@@ -43,9 +40,9 @@ function content({ domains, counts, settings, bases }) {
   const served = new Set(domains.map((one) => one.domain));
   const others = (counts ?? []).filter((one) => one.domain !== null && !served.has(one.domain));
   return [
-    card("Served domains", {}, regionTable("Domains of this service", COLUMNS, rows).element),
-    others.length > 0 && card("No longer served", {}, othersTable(others)),
-    domains.length > 1 ? card("How hosts are told apart", {}, rules(settings)) : card("More domains", {}, onlyOne()),
+    card(text.served, {}, regionTable(text.servedLabel, COLUMNS, rows).element),
+    others.length > 0 && card(text.others, {}, othersTable(others)),
+    domains.length > 1 ? card(text.matching, {}, rules(settings)) : card(text.more, {}, onlyOne()),
   ];
 }
 
@@ -55,13 +52,13 @@ function countsOf(counts, { domain, isDefault }) {
 
 function domainRow({ domain, isDefault, redirects }, { links, created }, base) {
   return row(
-    { content: [pageLink(linksPath(isDefault ? null : domain), outside(domain)), isDefault && [" ", badge("default")]], class: "wrap" },
+    { content: [pageLink(linksPath(isDefault ? null : domain), outside(domain)), isDefault && [" ", badge(text.default)]], class: "wrap" },
     { content: base ? outside(base, { class: "mono" }) : "–", class: "nowrap" },
-    { content: numberOr(links, NOT_COUNTED), class: "num" },
-    { content: numberOr(created, NOT_COUNTED), class: "num" },
-    targetCell(redirects.baseUrlRedirect, "the start page"),
-    targetCell(redirects.invalidShortUrlRedirect, "a page with 404"),
-    targetCell(redirects.expiredShortUrlRedirect, "a page with 410"));
+    { content: numberOr(links, text.notCounted), class: "num" },
+    { content: numberOr(created, text.notCounted), class: "num" },
+    targetCell(redirects.baseUrlRedirect, text.start),
+    targetCell(redirects.invalidShortUrlRedirect, text.missing),
+    targetCell(redirects.expiredShortUrlRedirect, text.ended));
 }
 
 function linksPath(domain) {
@@ -75,10 +72,11 @@ function targetCell(url, otherwise) {
 function othersTable(others) {
   const rows = others.map(({ domain, links, created }) => row(
     { content: pageLink(linksPath(domain), outside(domain)), class: "wrap" },
-    { content: numberOr(links, NOT_COUNTED), class: "num" }, { content: numberOr(created, NOT_COUNTED), class: "num" }));
+    { content: numberOr(links, text.notCounted), class: "num" }, { content: numberOr(created, text.notCounted), class: "num" }));
+  const [before, after] = text.othersText;
   return [
-    h("p", { class: "soft" }, "These domains have links and are not in ", settingLink("domains.serve"), ": the links answer nowhere, and are back when the domain is."),
-    regionTable("Domains that are no longer served", [COLUMNS[0], COLUMNS[2], COLUMNS[3]], rows).element,
+    h("p", { class: "soft" }, before, settingLink("domains.serve"), after),
+    regionTable(text.othersLabel, [COLUMNS[0], COLUMNS[2], COLUMNS[3]], rows).element,
   ];
 }
 
@@ -87,16 +85,17 @@ function rules(settings) {
   const valueOf = (name) => settings.find((one) => one.name === name)?.value ?? null;
   const fallback = valueOf("domains.fallback") === "true";
   const isTold = valueOf("domains.unknown_host") === "misdirected";
+  const [before, after] = text.add;
   return h("ul", { class: "notes" },
-    h("li", null, fallback ? "Links of the default domain answer on the others, too, where these have none of that code" : "Links answer on their own domain only", " (", settingLink("domains.fallback"), ")."),
-    h("li", null, isTold ? "A request for a host that is no domain is told why with 421" : "A request for a host that is no domain gets 404, as an unknown link does", " (", settingLink("domains.unknown_host"), ")."),
-    h("li", null, "Domains are added in ", settingLink("domains.serve"), ", and served from the next start of the node."));
+    h("li", null, fallback ? text.fallbackOn : text.fallbackOff, " (", settingLink("domains.fallback"), ")."),
+    h("li", null, isTold ? text.hostTold : text.hostMissing, " (", settingLink("domains.unknown_host"), ")."),
+    h("li", null, before, settingLink("domains.serve"), after));
 }
 
 function onlyOne() {
+  const [before, after] = text.oneText;
   return [
-    emptyState("All short URLs are of one domain",
-      h("span", null, "Name more in ", settingLink("domains.serve"), " and start the node anew. Each may lead people elsewhere who find nothing there.")),
-    snippet("Example of domains in the settings file", EXAMPLE),
+    emptyState(text.one, h("span", null, before, settingLink("domains.serve"), after)),
+    snippet(text.example, EXAMPLE),
   ];
 }

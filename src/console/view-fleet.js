@@ -1,8 +1,10 @@
-// The fleet: whether Redis is there, who else is, and what is still to be brought to whom. Live.
+// The fleet: Redis, the nodes, and what is not yet replicated. Live.
 
-import { badge, card, emptyState, facts, fill, h, outside, pageHead, regionTable, row, setText } from "./dom.js";
+import { badge, card, facts, fill, h, outside, pageHead, regionTable, row, setText } from "./dom.js";
 import * as format from "./format.js";
 import { alarmNotes, followStatus, settingLink, snippet, tiles } from "./parts.js";
+import { fleet as text } from "./strings-access.js";
+import { pages } from "./strings-shell.js";
 
 // Nodes tell of themselves every second.
 const SILENT_MS = 5_000;
@@ -13,14 +15,11 @@ const EXAMPLE = `redis = "redis://10.0.0.1:6379"
 [fleet]
 node = "node-a"`;
 
-const COLUMNS = [
-  { title: "Node" }, { title: "Version" }, { title: "State" },
-  { title: "To bring to Redis", class: "num" }, { title: "Behind", class: "num" }, { title: "Last heard", class: "num" },
-];
+const COLUMNS = Object.entries(text.columns).map(([name, title]) => ({ title, class: ["unsynced", "lag", "heard"].includes(name) ? "num" : undefined }));
 
 export async function show(main) {
   const host = h("div", { class: "stack" });
-  main.append(pageHead("Fleet"), host);
+  main.append(pageHead(pages.fleet), host);
   return followStatus(host, shapeOf, (status) => (status.fleet === null ? { content: alone() } : fleet(status)));
 }
 
@@ -31,10 +30,10 @@ function shapeOf(status) {
 }
 
 function alone() {
-  return card("This node is alone", {}, emptyState("No fleet",
-    h("span", null, "Nodes become a fleet by sharing a Redis: give each the same ", settingLink("redis"), ", the same ", settingLink("fleet.prefix"),
-      " and the same secret key (", settingLink("space_key_file"), "), and start it anew. ", settingLink("fleet.node"), " names it here. A link made on one node then redirects on all within moments, and redirects go on while Redis is away.")),
-  snippet("Example of a fleet in the settings file", EXAMPLE));
+  const [give, prefix, secret, name, rest] = text.singleText;
+  return card(text.single, {},
+    h("p", { class: "soft" }, give, settingLink("redis"), prefix, settingLink("fleet.prefix"), secret, settingLink("space_key_file"), name, settingLink("fleet.node"), rest),
+    snippet(text.example, EXAMPLE));
 }
 
 function fleet(status) {
@@ -47,21 +46,21 @@ function fleet(status) {
 
 /** Elements whose texts are written with each status: `[[element, text(status)], …]`. */
 function writer(texts) {
-  return (status) => texts.forEach(([element, text]) => setText(element, text(status)));
+  return (status) => texts.forEach(([element, read]) => setText(element, read(status)));
 }
 
 function summary() {
-  const [redis, there, toBring, behind] = [h("span"), h("span"), h("span"), h("span")];
+  const [redis, there, unsynced, behind] = [h("span"), h("span"), h("span"), h("span")];
   const write = writer([
-    [there, (now) => (now.redis.connected ? `${format.number(now.fleet.nodes.filter((one) => stateOf(one, now)[1] === "good").length)} of ${format.number(now.fleet.nodes.length)}` : "not known")],
-    [toBring, (now) => format.number(now.fleet.outbox)],
-    [behind, (now) => (now.redis.connected ? lag(now.fleet.lagMillis) : "not known")],
+    [there, (now) => (now.redis.connected ? text.of(now.fleet.nodes.filter((one) => stateOf(one, now)[1] === "good").length, now.fleet.nodes.length) : text.unknown)],
+    [unsynced, (now) => format.number(now.fleet.outbox)],
+    [behind, (now) => (now.redis.connected ? lag(now.fleet.lagMillis) : text.unknown)],
   ]);
   return {
-    content: tiles([["Redis", redis], ["Nodes that serve", there], ["To bring to Redis", toBring], ["Behind the others", behind]]),
+    content: tiles([[text.redis, redis], [text.ready, there], [text.unsynced, unsynced], [text.lag, behind]]),
     update(now) {
       const isThere = now.redis.connected;
-      setText(redis, isThere ? "Connected" : "Away");
+      setText(redis, isThere ? text.connected : text.disconnected);
       redis.className = isThere ? "good-text" : "bad-text";
       write(now);
     },
@@ -75,67 +74,67 @@ function lag(millis) {
 /** How a node is: `[text, kind of badge]`. Nodes hear of each other through Redis. */
 function stateOf({ node, silentMillis, about }, { fleet: { node: own }, redis }) {
   if (!redis.connected && node !== own) {
-    return ["not known", "warn"];
+    return [text.states.unknown, "warn"];
   }
   if (redis.connected && silentMillis >= SILENT_MS) {
-    return ["silent", "bad"];
+    return [text.states.silent, "bad"];
   }
   if (about?.draining) {
-    return ["draining", "warn"];
+    return [text.states.draining, "warn"];
   }
-  return about?.ready ? ["serves", "good"] : ["starting", "warn"];
+  return about?.ready ? [text.states.ready, "good"] : [text.states.starting, "warn"];
 }
 
 function nodes(status) {
   const own = status.fleet.node;
   const cells = new Map(status.fleet.nodes.map((one) => [one.node, Array.from({ length: 5 }, () => h("span"))]));
   const rows = status.fleet.nodes.map(({ node }) => {
-    const [version, state, toBring, behind, heard] = cells.get(node);
+    const [version, state, unsynced, behind, heard] = cells.get(node);
     const num = (content) => ({ content, class: "num" });
-    return row({ content: [outside(node), node === own && [" ", badge("this node")]], class: "wrap" }, version, state, num(toBring), num(behind), num(heard));
+    return row({ content: [outside(node), node === own && [" ", badge(text.thisNode)]], class: "wrap" }, version, state, num(unsynced), num(behind), num(heard));
   });
   return {
-    content: card("Nodes", {}, regionTable("Nodes of the fleet", COLUMNS, rows).element),
+    content: card(text.nodes, {}, regionTable(text.nodesLabel, COLUMNS, rows).element),
     update: (now) => now.fleet.nodes.forEach((one) => writeNode(cells.get(one.node), one, now)),
   };
 }
 
-function writeNode([version, state, toBring, behind, heard], one, now) {
-  const [text, kind] = stateOf(one, now);
-  if (state.textContent !== text) {
-    fill(state, badge(text, kind));
+function writeNode([version, state, unsynced, behind, heard], one, now) {
+  const [said, kind] = stateOf(one, now);
+  if (state.textContent !== said) {
+    fill(state, badge(said, kind));
   }
   setText(version, one.about?.version ?? "–");
-  setText(toBring, format.number(one.about?.outbox));
+  setText(unsynced, format.number(one.about?.outbox));
   setText(behind, one.about ? lag(one.about.lagMillis) : "–");
-  setText(heard, one.silentMillis < SILENT_MS ? "now" : `${format.duration(one.silentMillis / 1000)} ago`);
+  setText(heard, one.silentMillis < SILENT_MS ? text.now : text.ago(format.duration(one.silentMillis / 1000)));
 }
 
 /** A card of names and values, each with a line that says what it means: `[[name, text(fleet), meaning], …]`. */
 function numbersCard(title, lines, more = []) {
   const values = lines.map(() => h("b", { class: "value" }));
-  const write = writer(lines.map(([, text], index) => [values[index], ({ fleet: now }) => text(now)]));
+  const write = writer(lines.map(([, read], index) => [values[index], ({ fleet: now }) => read(now)]));
   const pairs = lines.map(([name, , meaning], index) => [name, [values[index], h("small", { class: "meaning" }, meaning)]]);
   return { content: card(title, {}, facts([...pairs, ...more])), update: write };
 }
 
 function changes({ fleet: { servers } }) {
-  return numbersCard("Changes", [
-    ["To bring", (now) => format.number(now.outbox), "Codes whose state Redis may not have yet. Grows while Redis is away."],
-    ["Brought", (now) => format.number(now.delivered), "States that this node has brought to Redis so."],
-    ["Followed", (now) => format.number(now.followed), "Changes of all nodes that have come through."],
-    ["Comparing", (now) => (now.comparing === 0 ? "no" : format.count(now.comparing, "partition")), "What is still to be compared with Redis; the node serves meanwhile."],
-    ["Gaps", (now) => format.number(now.gaps), "Places in the streams that were lost; each is compared anew."],
-  ], [["Redis servers", servers.length === 0 ? "none yet" : h("ul", { class: "plain" }, servers.map((server) => h("li", { class: "mono" }, outside(server))))]]);
+  return numbersCard(text.changes, [
+    [text.unsynced, (now) => format.number(now.outbox), text.unsyncedMeaning],
+    [text.synced, (now) => format.number(now.delivered), text.syncedMeaning],
+    [text.received, (now) => format.number(now.followed), text.receivedMeaning],
+    [text.comparing, (now) => (now.comparing === 0 ? text.notComparing : text.partitions(now.comparing)), text.comparingMeaning],
+    [text.gaps, (now) => format.number(now.gaps), text.gapsMeaning],
+  ], [[text.servers, servers.length === 0 ? text.noServers : h("ul", { class: "plain" }, servers.map((server) => h("li", { class: "mono" }, outside(server))))]]);
 }
 
 function codes() {
-  return numbersCard("Codes", [
-    ["Conflicts", (now) => format.number(now.conflicts), "Links that were given up because another node had their code."],
-    ["Collisions", (now) => format.number(now.collisions), "Fresh codes that were taken already, so that the next one was tried."],
-    ["Looked up", (now) => format.number(now.lookUps), "Unknown codes that were asked of Redis."],
-    ["Found so", (now) => `${format.number(now.lookUpHits)} (${format.percent(now.lookUpHits, now.lookUps)})`, "Those of them that another node had made a moment before."],
-    ["Not looked up", (now) => format.number(now.lookUpsLeftOut), "Because too many were asked for at once."],
-    ["Set back", (now) => format.number(now.regressions), "Times that Redis had lost its counter of codes; it was raised again."],
+  return numbersCard(text.codes, [
+    [text.conflicts, (now) => format.number(now.conflicts), text.conflictsMeaning],
+    [text.collisions, (now) => format.number(now.collisions), text.collisionsMeaning],
+    [text.lookUps, (now) => format.number(now.lookUps), text.lookUpsMeaning],
+    [text.hits, (now) => `${format.number(now.lookUpHits)} (${format.percent(now.lookUpHits, now.lookUps)})`, text.hitsMeaning],
+    [text.leftOut, (now) => format.number(now.lookUpsLeftOut), text.leftOutMeaning],
+    [text.resets, (now) => format.number(now.regressions), text.resetsMeaning],
   ]);
 }

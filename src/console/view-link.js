@@ -7,17 +7,18 @@ import { editDialog } from "./link-form.js";
 import { stateBadge } from "./link-parts.js";
 import { archive, remove } from "./links-actions.js";
 import { isBeingDeleted, onDeleted } from "./deletes.js";
+import { actions, page as text, states } from "./strings-links.js";
 
 const DAY_MS = 86_400_000;
 
 export async function show(main, context) {
   const named = { shortCode: context.params.code, domain: context.query.get("domain") };
-  const actions = h("div", { class: "line" });
+  const buttons = h("div", { class: "line" });
   const host = h("div", { class: "stack" }, loadingState(12));
   const plots = [];
-  main.append(pageHead(outside(named.shortCode), actions), host);
+  main.append(pageHead(outside(named.shortCode, { class: "code" }), buttons), host);
   context.setTitle(named.shortCode);
-  const page = { named, actions, host, plots, signal: context.signal, isDeleted: false };
+  const page = { named, buttons, host, plots, signal: context.signal, isDeleted: false };
   const offDeleted = onDeleted(() => page.isDeleted && load(page));
   await load(page);
   return () => {
@@ -55,21 +56,21 @@ async function load(page) {
 }
 
 /** A link that is gone may have left its history. */
-async function showMissing({ named, actions, host, signal }, error) {
-  keepFocus(actions, () => fill(actions));
+async function showMissing({ named, buttons, host, signal }, error) {
+  keepFocus(buttons, () => fill(buttons));
   const told = error.status === 404
     ? await get(`/admin/api/history/${encodeURIComponent(named.shortCode)}`, { query: { domain: named.domain }, signal }).catch(() => null)
     : null;
   fill(host, errorState(error, error.status === 404 ? undefined : () => location.reload()),
-    told?.history.length > 0 && historyCard(told.history), h("p", null, pageLink("/admin/links", "To all links")));
+    told?.history.length > 0 && historyCard(told.history), h("p", null, pageLink("/admin/links", text.toList)));
 }
 
-/** Draws buttons anew; the focus stays at the same place, or goes to the heading where that is gone. */
-function keepFocus(actions, draw) {
-  const at = [...actions.children].indexOf(document.activeElement);
+/** Redraws buttons. The focus stays at the same position, or moves to the heading if that button is gone. */
+function keepFocus(buttons, draw) {
+  const at = [...buttons.children].indexOf(document.activeElement);
   draw();
   if (at >= 0) {
-    (actions.children[at] ?? document.querySelector("h1")).focus();
+    (buttons.children[at] ?? document.querySelector("h1")).focus();
   }
 }
 
@@ -77,19 +78,19 @@ function draw(page, link, visits, history) {
   // An undo may come when the page has been left.
   const again = () => !page.signal.aborted && load(page);
   page.isDeleted = isBeingDeleted(link);
-  keepFocus(page.actions, () => fill(page.actions,
-    button("Edit", () => editDialog(link, again), { kind: "primary" }),
-    button(link.archived ? "Bring back" : "Archive", () => archive([link], !link.archived, again)),
-    button("Delete", () => remove([link], again), { kind: "danger" })));
+  keepFocus(page.buttons, () => fill(page.buttons,
+    button(actions.edit, () => editDialog(link, again), { kind: "primary", "data-action": "edit" }),
+    button(link.archived ? actions.restore : actions.archive, () => archive([link], !link.archived, again), { "data-action": link.archived ? "restore" : "archive" }),
+    button(actions.delete, () => remove([link], again), { kind: "danger", "data-action": "delete" })));
   const title = h("p", { class: "link-title" });
   setText(title, link.title ?? "");
   title.hidden = link.title === null;
   fill(page.host,
     h("div", { class: "link-head stack" },
-      h("p", { class: "line" }, targetLink(link.shortUrl, { class: "mono short" }), copyButton(link.shortUrl), stateBadge(link), link.private && badge("private"), title),
-      h("p", { class: "wrap" }, link.blocked ? "would lead to " : "leads to ", targetLink(link.longUrl, { class: "wrap long" })),
-      link.blocked && h("p", { class: "notice warn" }, "The host is on the block list: who follows this link is told that it was stopped. ", pageLink("/admin/lists", "To the host lists"))),
+      h("p", { class: "line" }, targetLink(link.shortUrl, { class: "mono short" }), copyButton(link.shortUrl), stateBadge(link), link.private && badge(states.private), title),
+      h("p", { class: "wrap destination" }, text.destination, targetLink(link.longUrl, { class: "wrap long" })),
+      link.blocked && h("p", { class: "notice warn" }, text.blocked, pageLink("/admin/lists", text.toRules))),
     h("div", { class: "cards" }, factsCard(link), qrCard(link)),
-    visits === null ? h("p", { class: "notice" }, "Visits cannot be told at present.") : [visitsCards(visits, page.plots), referrersCard(visits.referrers)],
+    visits === null ? h("p", { class: "notice no-visits" }, text.noVisits) : [visitsCards(visits, page.plots), referrersCard(visits.referrers)],
     historyCard(history, link));
 }

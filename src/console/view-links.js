@@ -2,7 +2,6 @@
 
 import { button, emptyState, errorState, fill, h, pageHead, pageLink, setText } from "./dom.js";
 import { openDialog } from "./dialog.js";
-import { count, number } from "./format.js";
 import { createDialog, editDialog } from "./link-form.js";
 import { keyOf } from "./api.js";
 import { onDeleted } from "./deletes.js";
@@ -16,6 +15,8 @@ import { readPage } from "./links-pages.js";
 import { filterCount, filterOf, paramsOf, withoutFilters } from "./links-query.js";
 import { LinksTable, keyList } from "./links-table.js";
 import { openMenu } from "./menu.js";
+import { actions, list as text } from "./strings-links.js";
+import { common, pages } from "./strings-shell.js";
 import { toastError } from "./toast.js";
 
 export async function show(main, context) {
@@ -59,11 +60,11 @@ class LinkList {
   }
 
   drawHead() {
-    const exports = button("Export", () => openMenu(exports, [
-      ["CSV", () => exportCsv(this.filter)], ["NDJSON", () => exportLines(this.filter)],
-    ]), { "aria-haspopup": "menu", "aria-expanded": "false" });
-    return pageHead("Links", button("Keys", () => openDialog("Keys", keyList()), { kind: "quiet", "aria-keyshortcuts": "?" }),
-      exports, pageLink("/admin/import", "Import", { class: "button" }), button("New link", () => this.create(), { kind: "primary", "aria-keyshortcuts": "c" }));
+    const exports = button(text.export, () => openMenu(exports, [
+      ["CSV", () => exportCsv(this.filter), { name: "export-csv" }], ["NDJSON", () => exportLines(this.filter), { name: "export-ndjson" }],
+    ]), { "data-action": "export", "aria-haspopup": "menu", "aria-expanded": "false" });
+    return pageHead(pages.links, button(text.shortcuts, () => openDialog(text.shortcutsTitle, keyList()), { kind: "quiet", "data-action": "shortcuts", "aria-keyshortcuts": "?" }),
+      exports, pageLink("/admin/import", text.import, { class: "button" }), button(text.create, () => this.create(), { kind: "primary", "data-action": "new-link", "aria-keyshortcuts": "c" }));
   }
 
   /** Shows what the address says, as after a reload or a step back. */
@@ -117,7 +118,7 @@ class LinkList {
       this.table.showSkeleton();
       this.pager.hide();
     }
-    setText(this.status, "Looking…");
+    setText(this.status, text.searching);
     fill(this.further);
     try {
       const page = await this.read(request, { cursor: this.cursors.at(-1) });
@@ -129,7 +130,7 @@ class LinkList {
 
   read(request, { before = () => [], ...options }) {
     let isEnough = false;
-    const stop = button("Stop", () => { isEnough = true; }, { kind: "quiet" });
+    const stop = button(common.stop, () => { isEnough = true; }, { kind: "quiet", "data-action": "stop" });
     return readPage(this.filter, {
       ...options,
       signal: request.signal,
@@ -140,7 +141,7 @@ class LinkList {
         if (found.length > 0) {
           this.table.setLinks(found);
         }
-        setText(this.status, `Looking further: ${count(found.length, "link")} on this page so far…`);
+        setText(this.status, text.searchingOn(found.length));
         fill(this.further, stop);
       },
     });
@@ -157,9 +158,9 @@ class LinkList {
     } else {
       this.table.setLinks(links);
     }
-    const many = page.isExact ? count(page.total, "link") : this.isRanked(page) ? `${count(page.total, "link")} that were followed most` : `At least ${count(page.total, "link")}`;
-    setText(this.status, `${many} · ${number(page.millis)} ms${page.isOpen ? " · not all were looked through" : ""}`);
-    fill(this.further, page.isOpen && button("Look further", () => this.lookFurther()));
+    const found = page.isExact ? text.found(page.total) : this.isRanked(page) ? text.foundRanked(page.total) : text.foundPart(page.total);
+    setText(this.status, text.took(found, page.millis));
+    fill(this.further, page.isOpen && this.furtherButton());
     this.pager.set({ page: this.cursors.length, hasNext: page.next !== null && !page.isOpen, size: this.filter.size });
   }
 
@@ -178,7 +179,7 @@ class LinkList {
       if (error.name !== "AbortError" && request === this.request) {
         // What was found stays.
         this.showPage(this.page, before());
-        toastError(error, "It could not look further.");
+        toastError(error, text.furtherFailed);
       }
     }
   }
@@ -189,28 +190,32 @@ class LinkList {
   }
 
   newestFirst() {
-    return button("The newest first", () => this.change({ sort: "dateCreated-DESC" }, {}), { kind: "primary" });
+    return button(text.newestFirst, () => this.change({ sort: "dateCreated-DESC" }, {}), { kind: "primary", "data-action": "newest-first" });
+  }
+
+  furtherButton() {
+    return button(text.further, () => this.lookFurther(), { "data-action": "search-further" });
   }
 
   nothing(page) {
     if (this.isRanked(page)) {
-      return emptyState("None of these links is among those that were followed most", "They are too many to be sorted by visits. Narrow the list with a filter, or let the newest come first.", this.newestFirst());
+      return this.tooMany();
     }
     const { from, to } = this.filter;
     if (from !== "" && to !== "" && from > to) {
-      return emptyState("The dates are the wrong way round", "No link was created after the first and before the last of them.", button("Swap them", () => this.change({ from: to, to: from }, {})));
+      return emptyState(text.datesSwapped, text.datesSwappedText, button(text.swapDates, () => this.change({ from: to, to: from }, {}), { "data-action": "swap-dates" }));
     }
     if (page.isOpen) {
-      return emptyState("Nothing found so far", "Not all links were looked through. Look further, or narrow the search with a filter.", button("Look further", () => this.lookFurther()));
+      return emptyState(text.nothingYet, text.nothingYetText, this.furtherButton());
     }
     if (this.filter.q !== "" || filterCount(this.filter) > 0) {
-      return emptyState("No link is like that", "Search for something else, or take the filters away.", button("Clear search and filters", () => this.change(null, {})));
+      return emptyState(text.nothing, text.nothingText, button(text.clearAll, () => this.change(null, {}), { "data-action": "clear-all" }));
     }
-    return emptyState("There are no links yet", "Make the first one, or import many from a file.", button("New link", () => this.create(), { kind: "primary" }), " ", pageLink("/admin/import", "Import", { class: "button" }));
+    return emptyState(text.empty, text.emptyText, button(text.create, () => this.create(), { kind: "primary", "data-action": "first-link" }), " ", pageLink("/admin/import", text.import, { class: "button" }));
   }
 
   tooMany() {
-    return emptyState("Too many links for this order", "The node sorts some thousands at most. Narrow the list with a filter, or let the newest come first.", this.newestFirst());
+    return emptyState(text.tooMany, text.tooManyText, this.newestFirst());
   }
 
   showError(error, request) {
@@ -235,23 +240,24 @@ class LinkList {
       return;
     }
     const changed = (done) => this.changed(done);
-    fill(this.selection, h("b", { role: "status" }, `${number(many)} selected`),
+    fill(this.selection, h("b", { role: "status" }, text.selected(many)),
       // What was done to them since they were selected counts.
-      button("Archive", () => archive(this.table.selection(), true, changed)),
-      button("Bring back", () => archive(this.table.selection(), false, changed)),
-      button("Add tags", () => addTags(this.table.selection(), changed)),
-      button("Delete", () => this.remove(this.table.selection()), { kind: "danger" }),
-      button("Clear selection", () => this.table.clear(), { kind: "quiet" }));
+      button(actions.archive, () => archive(this.table.selection(), true, changed), { "data-action": "archive" }),
+      button(actions.restore, () => archive(this.table.selection(), false, changed), { "data-action": "restore" }),
+      button(actions.addTags, () => addTags(this.table.selection(), changed), { "data-action": "add-tags" }),
+      button(actions.delete, () => this.remove(this.table.selection()), { kind: "danger", "data-action": "delete" }),
+      button(text.clearSelection, () => this.table.clear(), { kind: "quiet", "data-action": "clear-selection" }));
+    this.selection.dataset.selected = many;
   }
 
   menuOf(link) {
     const changed = (done) => this.changed(done);
     return [
-      ["Open", () => this.context.go(detailPath(link))],
-      ["Edit", () => editDialog(link, (now) => this.changed([now]))],
-      [link.archived ? "Bring back" : "Archive", () => archive([link], !link.archived, changed)],
-      ["Add tags", () => addTags([link], changed)],
-      ["Delete", () => this.remove([link]), "danger"],
+      [actions.open, () => this.context.go(detailPath(link)), { name: "open" }],
+      [actions.edit, () => editDialog(link, (now) => this.changed([now])), { name: "edit" }],
+      [link.archived ? actions.restore : actions.archive, () => archive([link], !link.archived, changed), { name: link.archived ? "restore" : "archive" }],
+      [actions.addTags, () => addTags([link], changed), { name: "add-tags" }],
+      [actions.delete, () => this.remove([link]), { name: "delete", kind: "danger" }],
     ];
   }
 

@@ -1,28 +1,26 @@
-// Host lists: where links may lead and where none does, and the question whether a URL would be accepted.
+// Destination rules: the allow list, the block list, and a check of single URLs.
 
 import { alarmNotes, followStatus, settingLink, snippet } from "./parts.js";
 import { card, emptyState, facts, h, pageHead, setText } from "./dom.js";
 import * as format from "./format.js";
+import { rules as text } from "./strings-access.js";
+import { pages } from "./strings-shell.js";
 import { urlCheck } from "./url-check.js";
 
 const LISTS = [
   {
-    title: "Allow list", member: "allowList", table: "allow", alarms: "allow_list_",
-    meaning: "New links may lead to these hosts only. Links that there are go on.",
-    none: ["No allow list", "New links may lead to any host. To limit that, name hosts in "],
+    ...text.allow, member: "allowList", table: "allow", alarms: "allow_list_",
     example: "[allow]\nhosts = [\"shop.example\", \"*.shop.example\"]\nsource = \"/etc/carom/hosts.json\"",
   },
   {
-    title: "Block list", member: "blockList", table: "block", alarms: "block_list_",
-    meaning: "No link leads to these hosts: new ones are refused, and those that there are answer 410.",
-    none: ["No block list", "No host is blocked. To block some, name them in "],
+    ...text.block, member: "blockList", table: "block", alarms: "block_list_",
     example: "[block]\nhosts = [\"bad.example\", \"*.bad.example\"]\nsource = \"/etc/carom/blocked.json\"",
   },
 ];
 
 export async function show(main, { signal }) {
   const host = h("div", { class: "cards" });
-  main.append(pageHead("Host lists"), urlCheck(signal), host);
+  main.append(pageHead(pages.rules), urlCheck(signal), host);
   return followStatus(host, shapeOf, build);
 }
 
@@ -40,10 +38,10 @@ function build(status) {
   };
 }
 
-function noList({ title, table, none: [said, what], example }) {
-  return card(title, {}, emptyState(said,
-    h("span", null, what, settingLink(`${table}.hosts`), ", or say in ", settingLink(`${table}.source`), " where a list is read every two seconds. Then start the node anew.")),
-  snippet(`Example of the ${title.toLowerCase()} in the settings file`, example));
+function noList({ title, table, none, noneText, example }) {
+  const [or, rest] = text.source;
+  return card(title, {}, emptyState(none, h("span", null, noneText, settingLink(`${table}.hosts`), or, settingLink(`${table}.source`), rest)),
+    snippet(text.example(title), example));
 }
 
 function listCard({ title, member, table, alarms, meaning }, status) {
@@ -52,20 +50,20 @@ function listCard({ title, member, table, alarms, meaning }, status) {
     alarmNotes(status, [alarms]),
     h("p", { class: "soft" }, meaning),
     facts([
-      ["In the settings", [fixed, " in ", settingLink(`${table}.hosts`)]],
-      ["Read from a source", [dynamic, " from ", settingLink(`${table}.source`)]],
-      ["Last read", read],
+      [text.fixed, [fixed, settingLink(`${table}.hosts`)]],
+      [text.dynamic, [dynamic, settingLink(`${table}.source`)]],
+      [text.read, read],
     ])));
   let lastRead;
   return {
     content,
     update(now) {
       const list = now[member];
-      setText(fixed, format.count(list.static, "host"));
-      setText(dynamic, format.count(list.dynamic, "host"));
+      setText(fixed, text.hosts(list.static));
+      setText(dynamic, text.hosts(list.dynamic));
       if (list.read !== lastRead || list.read === null) {
         lastRead = list.read;
-        read.replaceChildren(list.read === null ? "never: no source is set, or it has not answered yet" : format.time(list.read));
+        read.replaceChildren(list.read === null ? text.neverRead : format.time(list.read));
       }
     },
   };

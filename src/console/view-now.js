@@ -7,19 +7,19 @@ import { alarmList } from "./now-alarms.js";
 import { coreTable } from "./now-cores.js";
 import { healthCards } from "./now-health.js";
 import { latencies } from "./now-latency.js";
+import { tiles } from "./parts.js";
 import { linePlot, secondsBack } from "./plot.js";
+import { pages } from "./strings-shell.js";
+import { overview as text } from "./strings-traffic.js";
 
 const SECONDS = 120;
-const STATES = {
-  connecting: "Connecting to the node…",
-  lost: "The connection is lost, trying again. What stands here is the last that was heard.",
-};
+const STATES = { connecting: text.connecting, lost: text.lost };
 
 export async function show(main) {
   const ready = h("span", { class: "line" });
   const notice = h("p", { class: "notice bad", role: "status", hidden: true });
-  const body = h("div", { class: "stack" }, loadingState(14, "Waiting for the node…"));
-  main.append(pageHead("Now", ready), notice, body);
+  const body = h("div", { class: "stack" }, loadingState(14, text.waiting));
+  main.append(pageHead(pages.overview, ready), notice, body);
   let parts = null;
   const off = onLive(({ state, status }) => {
     notice.hidden = state === "live" || (state === "connecting" && status === null);
@@ -38,32 +38,32 @@ export async function show(main) {
 }
 
 function build(body) {
-  const parts = [alarmList(), tiles(), ratePlots(), coreTable(SECONDS), healthCards()];
+  const parts = [alarmList(), rates(), ratePlots(), coreTable(SECONDS), healthCards()];
   fill(body, parts.map((part) => part.element));
   return parts;
 }
 
 function showReady(host, status) {
-  const [text, kind] = status.draining ? ["Going down", "warn"] : status.ready ? ["Serving", "good"] : ["Not ready", "bad"];
-  const said = `${text}|${duration(status.uptimeSeconds)}`;
+  const [state, kind] = status.draining ? [text.draining, "warn"] : status.ready ? [text.ready, "good"] : [text.notReady, "bad"];
+  const said = `${state}|${duration(status.uptimeSeconds)}`;
   if (host.dataset.said !== said) {
     host.dataset.said = said;
-    fill(host, badge(text, kind), h("span", { class: "soft" }, `up for ${duration(status.uptimeSeconds)}`));
+    fill(host, badge(state, kind), h("span", { class: "soft" }, text.uptime(duration(status.uptimeSeconds))));
   }
 }
 
 /** The numbers that one looks for first. */
-function tiles() {
+function rates() {
   const wanted = [
-    ["Redirects a second", ({ now }) => number(now.redirects)],
-    ["Misses a second", ({ now }) => number(now.misses)],
-    ["Changes a second", ({ now }) => number(now.changes)],
-    ["New connections a second", ({ now }) => number(now.accepted)],
-    ["p99 of the last second", ({ now }) => micros(now.latencyMicros.p99)],
-    ["Links", ({ links }) => number(links)],
+    [text.redirects, ({ now }) => number(now.redirects)],
+    [text.misses, ({ now }) => number(now.misses)],
+    [text.changes, ({ now }) => number(now.changes)],
+    [text.connections, ({ now }) => number(now.accepted)],
+    [text.p99, ({ now }) => micros(now.latencyMicros.p99)],
+    [text.links, ({ links }) => number(links)],
   ];
-  const values = wanted.map(() => h("b", { class: "tile-value" }, "–"));
-  const element = h("div", { class: "tiles" }, wanted.map(([label], index) => h("div", { class: "tile" }, h("span", null, label), values[index])));
+  const values = wanted.map(() => h("span", null, number(null)));
+  const element = tiles(wanted.map(([label], index) => [label, values[index]]));
   return { element, update: (status) => wanted.forEach(([, read], index) => setText(values[index], read(status))) };
 }
 
@@ -75,11 +75,11 @@ function sums(lists) {
 function ratePlots() {
   const [served, changed, slow] = [h("div"), h("div"), h("div")];
   const element = h("div", { class: "cards thirds" },
-    card("Redirects and misses a second", {}, served), card("Changes a second", {}, changed), card("Latency of requests", {}, slow));
+    card(text.ratesTitle, {}, served), card(text.writesTitle, {}, changed), card(text.latencyTitle, {}, slow));
   const shared = { seconds: SECONDS, height: 170 };
-  const redirects = linePlot(served, { ...shared, label: "Redirects and misses a second, in the last two minutes", series: [{ label: "Redirects", fill: true }, { label: "Misses" }] });
-  const changes = linePlot(changed, { ...shared, label: "Changes of links and new connections a second, in the last two minutes", series: [{ label: "Changes", colour: "--plot-3", fill: true }, { label: "New connections", colour: "--plot-4" }] });
-  const latency = linePlot(slow, { ...shared, label: "Latency of requests by quantile", value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
+  const redirects = linePlot(served, { ...shared, label: text.ratesLabel, series: [{ label: text.series.redirects, fill: true }, { label: text.series.misses }] });
+  const changes = linePlot(changed, { ...shared, label: text.writesLabel, series: [{ label: text.series.changes, colour: "--plot-3", fill: true }, { label: text.series.connections, colour: "--plot-4" }] });
+  const latency = linePlot(slow, { ...shared, label: text.latencyLabel, value: micros, series: ["p50", "p90", "p99", "p99.9"].map((label) => ({ label })) });
   const update = ({ pulse }) => {
     const xs = secondsBack(pulse.changes.length);
     redirects.set(xs, [sums(pulse.redirects), sums(pulse.misses)].map((list) => (list.length > 0 ? list : xs.map(() => 0))));

@@ -1,13 +1,13 @@
-// The settings that hold, each with where it comes from, and the certificates in use.
+// The effective settings, each with its source, and the certificates in use.
 
 import { get } from "./api.js";
 import { badge, card, emptyState, fill, h, outside, pageHead, regionTable, row } from "./dom.js";
 import { certificates } from "./certificates.js";
-import * as format from "./format.js";
 import { filterField, reloader } from "./parts.js";
+import { settings as text } from "./strings-access.js";
+import { pages } from "./strings-shell.js";
 
-const COLUMNS = [{ title: "Setting" }, { title: "Value" }, { title: "Source" }, { title: "What it does" }];
-const TOP = "At the top of the file";
+const COLUMNS = text.columns.map((title) => ({ title }));
 
 export async function show(main, { signal, query, setQuery }) {
   const wanted = { text: query.get("filter") ?? "", onlySet: query.get("set") === "1" };
@@ -30,26 +30,26 @@ export async function show(main, { signal, query, setQuery }) {
       return list;
     },
   });
-  // What stands below waits for what stands above, so that nothing moves.
+  // The lower part waits for the upper one, so that nothing moves.
   tls.hidden = true;
-  main.append(pageHead("Settings"), toolbar(wanted, choose, signal), host, tls);
+  main.append(pageHead(pages.settings), toolbar(wanted, choose, signal), host, tls);
   load();
   return certificates(tls);
 }
 
-function toolbar({ text, onlySet }, choose, signal) {
+function toolbar({ text: typed, onlySet }, choose, signal) {
   const filter = filterField({
-    label: "Filter settings", placeholder: "Filter by name, value or what it does", value: text, signal, onInput: (typed) => choose({ text: typed }),
+    label: text.filter, placeholder: text.filterPlaceholder, value: typed, signal, onInput: (now) => choose({ text: now }),
   });
   const set = h("input", { type: "checkbox", checked: onlySet, onchange: () => choose({ onlySet: set.checked }) });
-  return h("div", { class: "toolbar" }, filter, h("label", { class: "tick" }, set, "Only those that were set"));
+  return h("div", { class: "toolbar" }, filter, h("label", { class: "tick" }, set, text.changed));
 }
 
 /** What is chosen is kept in the address, so that it can be sent to somebody. */
-function queryOf({ text, onlySet }) {
+function queryOf({ text: typed, onlySet }) {
   const params = new URLSearchParams();
-  if (text !== "") {
-    params.set("filter", text);
+  if (typed !== "") {
+    params.set("filter", typed);
   }
   if (onlySet) {
     params.set("set", "1");
@@ -60,8 +60,8 @@ function queryOf({ text, onlySet }) {
 const isSet = (setting) => setting.source !== "default";
 const tableOf = ({ name }) => (name.includes(".") ? name.slice(0, name.indexOf(".")) : "");
 
-function tables(settings, { text, onlySet }) {
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+function tables(settings, { text: typed, onlySet }) {
+  const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
   const isFound = (one) => {
     const all = [one.name, one.value ?? "", one.source, one.doc].join(" ").toLowerCase();
     return words.every((word) => all.includes(word));
@@ -69,20 +69,20 @@ function tables(settings, { text, onlySet }) {
   const found = settings.filter((one) => (!onlySet || isSet(one)) && isFound(one));
   if (found.length === 0) {
     return onlySet && words.length === 0
-      ? emptyState("Nothing was set", "All settings have their defaults. They are set in the file that --config names, in the environment, or by flags.")
-      : emptyState("No setting is like that", "Change the filter, or show all settings.");
+      ? emptyState(text.noneChanged, text.noneChangedText)
+      : emptyState(text.nothing, text.nothingText);
   }
   const groups = Map.groupBy(found, tableOf);
   return [
-    h("p", { class: "soft", role: "status" }, `${format.number(found.length)} of ${format.count(settings.length, "setting")}. Changes hold from the next start of the node.`),
+    h("p", { class: "soft", role: "status" }, text.found(found.length, settings.length)),
     [...groups].map(([table, rows]) => tableCard(table, rows)),
   ];
 }
 
 function tableCard(table, settings) {
-  const title = table === "" ? TOP : h("code", null, `[${table}]`);
+  const title = table === "" ? text.general : h("code", null, `[${table}]`);
   return card(title, { className: "settings" },
-    regionTable(`Settings ${table === "" ? "at the top of the file" : `of ${table}`}, as a table`, COLUMNS, settings.map(settingRow)).element);
+    regionTable(text.label(table), COLUMNS, settings.map(settingRow)).element);
 }
 
 function settingRow(setting) {
@@ -90,14 +90,14 @@ function settingRow(setting) {
   return row(
     { content: h("code", null, name), class: "wrap" },
     { content: valueOf(setting), class: "wrap" },
-    { content: isSet(setting) ? outside(source) : h("span", { class: "soft" }, "default"), class: "wrap" },
+    { content: isSet(setting) ? outside(source) : h("span", { class: "soft" }, text.default), class: "wrap" },
     [doc, h("small", { class: "meaning" }, kind)]);
 }
 
 function valueOf({ value, hidden, note }) {
   if (hidden) {
-    return [badge("hidden"), note && h("small", { class: "meaning" }, outside(note))];
+    return [badge(text.hidden), note && h("small", { class: "meaning" }, outside(note))];
   }
-  const shown = value === null ? h("span", { class: "soft" }, note ? outside(note) : "not set") : h("div", { class: "long mono" }, outside(value));
+  const shown = value === null ? h("span", { class: "soft" }, note ? outside(note) : text.notSet) : h("div", { class: "long mono" }, outside(value));
   return [shown, value !== null && note && h("small", { class: "meaning" }, outside(note))];
 }

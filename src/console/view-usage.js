@@ -1,9 +1,11 @@
-// Usage: how often links were followed in a period, how many were made, and by whom.
+// Usage: visits and new links of a period, by link, referrer, app and domain.
 
 import { get } from "./api.js";
 import { actionButton, h, outside, pageHead } from "./dom.js";
 import { reloader } from "./parts.js";
 import { apiQuery, periodOf, periodPicker } from "./period.js";
+import { pages } from "./strings-shell.js";
+import { usage as text } from "./strings-traffic.js";
 import { byAppCard, byDomainCard, madeCard, referrersCard, topLinksCard, totals, visitsCard } from "./usage-cards.js";
 
 export async function show(main, context) {
@@ -32,7 +34,7 @@ export async function show(main, context) {
     context.setQuery(params);
     update();
   });
-  main.append(pageHead("Usage", actionButton("Refresh", update)), picker.element, host);
+  main.append(pageHead(pages.usage, actionButton(text.refresh, update, { "data-action": "refresh" })), picker.element, host);
   update();
   return { leave: clear, update };
 }
@@ -45,6 +47,6 @@ function content(usage, period, keep) {
     madeCard(usage.links, period, keep),
     h("div", { class: "cards" }, topLinksCard(usage.topLinks), referrersCard(usage.visits)),
     h("div", { class: "cards" }, byAppCard(usage.links.byApp), byDomainCard(usage.links.byDomain)),
-    h("p", { class: "soft" }, "Days begin at midnight UTC, as the node counts them. The totals hold the visits of links that are gone by now."),
+    h("p", { class: "soft" }, text.note),
   ];
 }

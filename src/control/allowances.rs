@@ -154,7 +154,7 @@ impl Allowances {
                 }
             }
         }
-        let limited = self.limited.get_mut(&visit.code).expect("it is there by now");
+        let limited = self.limited.get_mut(&visit.code).expect("it was inserted above");
         limited.used = Instant::now();
         if limited.waiting.is_empty() && limited.share.take_one() {
             let found = LookedUp::Allowed(Arc::clone(&limited.link));
@@ -171,7 +171,7 @@ impl Allowances {
         let AllowanceSetup { links, stats, visits, shared, .. } = &self.setup;
         let unreadable = |error: StoreError| {
             stats.store_errors.add_shared(1);
-            tracing::error!(%error, %code, "it cannot be read how often a link was followed");
+            tracing::error!(%error, %code, "the number of visits of a link cannot be read");
             LookedUp::Unknown
         };
         // Before the link: a delete in between then leaves too few visits, not too many.
@@ -330,7 +330,7 @@ impl Allowances {
         self.failed = true;
         self.setup.stats.store_errors.add_shared(1);
         let text = format!(
-            "visits of links with maxVisits cannot be stored ({error}): such links answer 503; check the disk, then restart"
+            "visits of links with maxVisits cannot be stored ({error}); these links return 503; check the disk, then restart"
         );
         self.setup.stats.alarms.raise(Alarm::VisitsFailed, text);
     }

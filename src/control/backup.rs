@@ -59,11 +59,11 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
         });
         written?;
         if let Err(error) = read {
-            let why = format!("{section}: {error}; `carom export` of the stopped node leaves out what cannot be read");
+            let why = format!("{section}: {error}; `carom export` of the stopped node exports all readable links");
             return writer.break_off(&why);
         }
         if is_over() {
-            return writer.break_off("the node ends");
+            return writer.break_off("the node is shutting down");
         }
     }
     writer.end()?;
@@ -160,7 +160,7 @@ fn attend(shared: &Shared, links: &Links, data_dir: &Path) {
         match answered {
             Err(_) if shared.is_over() => {}
             Err(error) => {
-                tracing::warn!(%error, "somebody who asked at the socket of the data directory got no whole answer");
+                tracing::warn!(%error, "a client of the control socket received an incomplete answer");
                 // Where the machine has no descriptors left, it has none at once again.
                 std::thread::sleep(REST);
             }
@@ -179,11 +179,11 @@ fn answer(stream: &UnixStream, links: &Links, data_dir: &Path, is_over: impl Fn(
         ASK_BACKUP => {
             tracing::info!("a backup begins");
             write_store(links, data_dir, out, is_over)?;
-            tracing::info!("a backup is out");
+            tracing::info!("a backup was sent");
             Ok(())
         }
         // Whoever looks whether somebody listens.
         "" => Ok(()),
-        other => FrameWriter::begin(out)?.break_off(&format!("this node does not know what {other:?} is")),
+        other => FrameWriter::begin(out)?.break_off(&format!("this node does not know the command {other:?}")),
     }
 }

@@ -94,7 +94,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let file = File::open(path).map_err(|error| wrong(&error))?;
     file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes).map_err(|error| wrong(&error))?;
     if bytes.len() as u64 > FILE_LEN_MAX {
-        return Err(wrong(&"it is too long for a file of certificates"));
+        return Err(wrong(&"it is too long for a certificate file"));
     }
     Ok(bytes)
 }
@@ -163,7 +163,7 @@ impl Watch {
                 self.doubted = None;
                 self.stats.alarms.clear(REFUSED);
                 if is_asked {
-                    tracing::info!("the certificates are the same as before");
+                    tracing::info!("the certificates have not changed");
                 }
                 return;
             }
@@ -188,7 +188,7 @@ impl Watch {
 
     fn refuse(&mut self, wrong: String, is_asked: bool) {
         if is_asked || self.doubted.as_ref() == Some(&wrong) {
-            let text = format!("{wrong}; the certificates of before stay in use");
+            let text = format!("{wrong}; the previous certificates stay in use");
             self.stats.alarms.raise(REFUSED, text);
         }
         self.doubted = Some(wrong);
@@ -201,9 +201,8 @@ impl Watch {
         let first = identity.about().iter().zip(&files.pairs).min_by_key(|(about, _)| about.until);
         match first {
             Some((about, (file, _))) if about.until - now < ENDS_SOON => {
-                let verb = if about.until <= now { "is over since" } else { "ends on" };
-                let text =
-                    format!("the certificate in {} {verb} {}; put a new one there", file.display(), date(about.until));
+                let verb = if about.until <= now { "expired at" } else { "expires at" };
+                let text = format!("the certificate in {} {verb} {}; replace it", file.display(), date(about.until));
                 self.stats.alarms.raise(ENDS, text);
             }
             _ => self.stats.alarms.clear(ENDS),
@@ -227,10 +226,10 @@ fn worth_having(new: Identity, old: &Identity, files: &Files) -> Result<Identity
     let pairs = new.about().iter().zip(old.about()).zip(&files.pairs);
     for ((new, old), (file, _)) in pairs {
         if new.until <= now && old.until > now {
-            return Err(format!("{}: the certificate is over since {}", file.display(), date(new.until)));
+            return Err(format!("{}: the certificate expired at {}", file.display(), date(new.until)));
         }
         if new.since > now && old.since <= now {
-            return Err(format!("{}: the certificate holds from {} on", file.display(), date(new.since)));
+            return Err(format!("{}: the certificate is not valid before {}", file.display(), date(new.since)));
         }
     }
     Ok(new)

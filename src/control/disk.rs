@@ -14,6 +14,13 @@ pub struct Space {
     pub total: u64,
 }
 
+impl Space {
+    /// What is kept free for journals and compactions.
+    pub fn reserve(self) -> u64 {
+        DISK_FREE_MIN.min(self.total / DISK_FREE_MIN_SHARE)
+    }
+}
+
 /// Watches the free space of one directory.
 #[derive(Debug)]
 pub struct DiskGuard {
@@ -50,7 +57,7 @@ impl DiskGuard {
 /// The rule: free must be what a flush will write, and a reserve for journals and compactions. A full disk must have a
 /// quarter of the reserve more before it counts as free again, so that it does not turn back at once.
 fn is_full(space: Space, unflushed: u64, was_full: bool) -> bool {
-    let reserve = DISK_FREE_MIN.min(space.total / DISK_FREE_MIN_SHARE);
+    let reserve = space.reserve();
     let slack = if was_full { reserve / 4 } else { 0 };
     space.free < reserve + slack + unflushed
 }

@@ -24,7 +24,10 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeLength, GeneratedCode};
 
 use super::fleet::expiry::FleetExpiry;
-use crate::limits::{EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, RECYCLE_BATCH, RECYCLE_LEN, RECYCLE_WHILE_BELOW};
+use crate::limits::{
+    EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
+    RECYCLE_WHILE_BELOW,
+};
 use crate::link::Due;
 use crate::mail::{Order, Swept, WriterQueue};
 use crate::stats::{NodeStats, unix_ms, unix_nanos};
@@ -53,6 +56,9 @@ const GRAVES_EVERY: Duration = Duration::from_secs(10);
 
 /// How often some of the history of links is looked at.
 const EDITS_EVERY: Duration = Duration::from_secs(10);
+
+/// How often some old idempotency keys are removed.
+const KEYS_EVERY: Duration = Duration::from_secs(1);
 
 /// Entries of it that are looked at then: a millisecond or two.
 const EDITS_LOOKED_AT: usize = 2_000;
@@ -117,6 +123,8 @@ pub fn start(setup: ExpirySetup) -> io::Result<Expiry> {
         graves_looked: None,
         edits_behind: Vec::new(),
         edits_looked: None,
+        keys_looked: None,
+        discard_looked: None,
     };
     let thread = std::thread::Builder::new().name("expire".to_owned()).spawn(move || sweeper.run())?;
     Ok(Expiry { stop, thread })
@@ -153,6 +161,10 @@ struct Sweeper {
     edits_behind: Vec<u8>,
     /// When it was looked for old ones.
     edits_looked: Option<Instant>,
+    /// When it was looked for old idempotency keys.
+    keys_looked: Option<Instant>,
+    /// When deletions were left that Redis did not take.
+    discard_looked: Option<Instant>,
 }
 
 impl Sweeper {
@@ -176,6 +188,10 @@ impl Sweeper {
         }
         self.recycle();
         self.forget_edits();
+        self.forget_idempotency();
+        if !self.discard() {
+            return REST;
+        }
         let Some(keep) = self.setup.keep else { return LOOK_EVERY };
         self.look_back();
         let now_ms = unix_ms();
@@ -219,10 +235,50 @@ impl Sweeper {
             Ok(last) => self.edits_behind = last.unwrap_or_default(),
             Err(error) => {
                 self.setup.stats.store_errors.add_shared(1);
-                tracing::error!(%error, "old changes of links could not be forgotten");
+                tracing::error!(%error, "old entries of the history of links could not be removed");
                 self.edits_behind.clear();
             }
         }
+    }
+
+    /// Forgets idempotency keys that stand for nothing any more, some at a time.
+    fn forget_idempotency(&mut self) {
+        if self.keys_looked.is_some_and(|at| at.elapsed() < KEYS_EVERY) {
+            return;
+        }
+        self.keys_looked = Some(Instant::now());
+        if let Err(error) = self.setup.links.forget_idempotency(IDEMPOTENCY_FORGET_BATCH, unix_ms()) {
+            self.setup.stats.store_errors.add_shared(1);
+            tracing::error!(%error, "old idempotency keys could not be removed");
+        }
+    }
+
+    /// Deletes links whose deletion was scheduled and not called off. Returns whether that could be done.
+    fn discard(&mut self) -> bool {
+        let until_ms = unix_ms();
+        let links = &self.setup.links;
+        let due = match links.due(Of::Deletion, None, until_ms, EXPIRE_BATCH as usize) {
+            Ok(due) => due,
+            Err(error) => {
+                self.cannot_read(&error);
+                return false;
+            }
+        };
+        if due.is_empty() || self.discard_looked.is_some_and(|at| at.elapsed() < REST) {
+            return true;
+        }
+        let Some(fleet) = &mut self.setup.fleet else {
+            // Whoever has scheduled it was the last to change it.
+            let author = |due: &Due| links.edits_of(&due.code).ok().and_then(|edits| Some(edits.first()?.author()));
+            let deletions = due.into_iter().map(|due| (due, author(&due).unwrap_or_default())).collect();
+            return self.order(Order::Discard { deletions, until_ms }).is_some();
+        };
+        // What is left was changed elsewhere, which this node will hear of.
+        self.discard_looked = match fleet.discard(&due, until_ms) {
+            Removed::Done { left: true } => Some(Instant::now()),
+            Removed::Done { left: false } | Removed::NotNow => None,
+        };
+        true
     }
 
     /// Goes back where there is something before what was looked at last.
@@ -298,7 +354,7 @@ impl Sweeper {
         if has_waited || count().is_ok_and(|count| count == RECYCLE_LEN) {
             let codes = self.gather(until_ms);
             if !codes.is_empty() {
-                tracing::info!(codes = codes.len(), "codes of expired links will be given again");
+                tracing::info!(codes = codes.len(), "codes of expired links become available again");
                 // Without a receiver the node is on its way out, and they are lost.
                 let _ = self.setup.segments.send(codes);
             }
@@ -323,7 +379,7 @@ impl Sweeper {
 
     fn cannot_read(&self, error: &dyn std::fmt::Display) -> Duration {
         self.setup.stats.store_errors.add_shared(1);
-        tracing::error!(%error, "the index of ends could not be read");
+        tracing::error!(%error, "the index of expiry dates could not be read");
         REST
     }
 }

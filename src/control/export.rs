@@ -104,7 +104,7 @@ pub fn export(
                     Piece::Damaged(what) => {
                         summary.damaged += 1;
                         progress.clear(messages);
-                        let _ = writeln!(messages, "left out: {what}");
+                        let _ = writeln!(messages, "skipped: {what}");
                     }
                     Piece::PartDone => break,
                     Piece::Failed(error) => return Err(ExportError::Store(error)),

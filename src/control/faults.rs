@@ -3,7 +3,8 @@
 //!
 //! `CAROM_FAULT=ack-before-sync` makes the writer acknowledge before it syncs, `CAROM_FAULT=trust-counter` makes a node of a
 //! fleet use whatever the counter in Redis gives, `CAROM_FAULT=deaf-fetchers` lets nobody hear what was read from the store, as
-//! if the disk hung, `CAROM_FAULT=little-memory` gives cores memory for hardly any links. In every such build the writer also keeps
+//! if the disk hung, `CAROM_FAULT=deaf-visits` lets the rings of visits fill, `CAROM_FAULT=little-memory` gives cores memory for hardly any links. `CAROM_FAULT=sync-on-order` makes each sync of the writer
+//! wait while there is a file `stall-sync` in the data directory, and fail where there is a file `fail-sync`. In every such build the writer also keeps
 //! `synced.log` in the data directory: after each sync one line with a journal's name and how many of its bytes are
 //! synced, so that [`power_loss`] can take away from a copy of the directory what a loss of power would.
 
@@ -13,7 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::store::journal;
+use crate::store::journal::{self, mark};
+use crate::store::links::StoreError;
 
 /// How long acknowledged writes stay unsynced at most in the faulty mode.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
@@ -27,10 +29,14 @@ pub struct Faults {
     pub ack_before_sync: bool,
     /// Take values from the counter with `INCRBY` alone, and believe that they are new.
     pub trust_counter: bool,
+    /// Never empty the rings in which cores tell of visits.
+    pub deaf_visits: bool,
     /// Never answer a core that asks for a link from the store.
     pub deaf_fetchers: bool,
     /// Give cores memory for hardly any links.
     pub little_memory: bool,
+    /// Stall or fail syncs as files in the data directory say.
+    pub sync_on_order: bool,
 }
 
 impl Faults {
@@ -40,8 +46,24 @@ impl Faults {
         Faults {
             ack_before_sync: is("ack-before-sync"),
             trust_counter: is("trust-counter"),
+            deaf_visits: is("deaf-visits"),
             deaf_fetchers: is("deaf-fetchers"),
             little_memory: is("little-memory"),
+            sync_on_order: is("sync-on-order"),
+        }
+    }
+
+    /// What stands in the way of a sync: waits as long as it is to stall.
+    ///
+    /// # Errors
+    /// Where it is to fail.
+    pub fn obstruct_sync(&self, data_dir: &Path) -> Result<(), StoreError> {
+        while self.sync_on_order && data_dir.join("stall-sync").exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match self.sync_on_order && data_dir.join("fail-sync").exists() {
+            true => Err(StoreError::Failed("Input/output error (by order)".to_owned())),
+            false => Ok(()),
         }
     }
 }
@@ -111,7 +133,9 @@ pub fn power_loss(data_dir: &Path) -> io::Result<u64> {
         let (journal, written) = line.split_once(' ')?;
         (journal == name).then(|| written.parse::<u64>().ok())?
     });
-    let synced = synced.unwrap_or(0);
+    // The list has the writer's syncs alone; the mark has those of other threads, too.
+    let marked = mark::read(&data_dir.join("links"))?.filter(|mark| name == format!("{}.jnl", mark.journal));
+    let synced = synced.unwrap_or(0).max(marked.map_or(0, |mark| mark.len));
     let written = journal::whole_until(&youngest, 0)?;
     let file = File::options().write(true).open(&youngest)?;
     let len = file.metadata()?.len();

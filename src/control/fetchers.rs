@@ -71,20 +71,24 @@ impl FetcherSetup {
         let kept = match &found {
             LookedUp::Link(link) => Some(Some(Arc::clone(link))),
             LookedUp::Damaged => Some(None),
-            LookedUp::Allowed(_) | LookedUp::Spent | LookedUp::Missing | LookedUp::Unknown => None,
+            LookedUp::Allowed(_) | LookedUp::Spent | LookedUp::Missing | LookedUp::Unknown | LookedUp::Unconfirmed => {
+                None
+            }
         };
         if let Some(link) = kept {
             let core = owner(self.hasher.hash(&look_up.code), self.cores);
             self.post.to(core).post(ToCore::Fetched { code: look_up.code, link, as_of });
         }
-        if matches!(found, LookedUp::Missing | LookedUp::Unknown)
-            && !look_up.was_unknown
-            && let Some(redis) = &self.redis
-            && redis.try_send(LookUp { since: Instant::now(), in_doubt: found == LookedUp::Unknown, ..look_up }).is_ok()
-        {
-            return;
+        match (found, &self.redis) {
+            (found @ (LookedUp::Missing | LookedUp::Unknown), Some(redis)) if !look_up.was_unknown => {
+                let in_doubt = found == LookedUp::Unknown;
+                let question = LookUp { since: Instant::now(), in_doubt, ..look_up };
+                if redis.try_send(question).is_err() {
+                    self.tell(&look_up, if in_doubt { LookedUp::Unknown } else { LookedUp::Unconfirmed });
+                }
+            }
+            (found, _) => self.tell(&look_up, found),
         }
-        self.tell(&look_up, found);
     }
 
     fn tell(&self, look_up: &LookUp, found: LookedUp) {

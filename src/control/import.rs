@@ -97,7 +97,7 @@ impl fmt::Display for ImportError {
         match self {
             ImportError::Store(error) => write!(f, "{error}"),
             ImportError::Input(error) => write!(f, "the input cannot be read: {error}"),
-            ImportError::DiskFull => f.write_str("the disk is full; make room and import the same file again"),
+            ImportError::DiskFull => f.write_str("the disk is full; free some space and import the same file again"),
             ImportError::NoCodes => f.write_str("all codes of all lengths are used up"),
         }
     }
@@ -276,9 +276,7 @@ impl<'s> Committer<'s> {
     fn decide(&mut self, chunk: &Parsed, item: &Item) -> Result<Result<(), &'static str>, ImportError> {
         let Some((code, range)) = &item.coded else {
             if self.setup.of_fleet {
-                return Ok(Err(
-                    "has no shortCode, and this node shares its codes with others: create it through the API",
-                ));
+                return Ok(Err("has no shortCode; for a node of a fleet, create such links through the API"));
             }
             self.issue(item)?;
             return Ok(Ok(()));
@@ -301,9 +299,7 @@ impl<'s> Committer<'s> {
                 Ok(())
             }
             Found::Other => Err("shortCode belongs to another link"),
-            Found::Tombstone | Found::Freed { .. } => {
-                Err("shortCode belonged to a link that was deleted, and is not given again")
-            }
+            Found::Tombstone | Found::Freed { .. } => Err("shortCode belonged to a deleted link and cannot be reused"),
             Found::Damaged => Err("shortCode has a damaged record in the store"),
         })
     }
@@ -367,7 +363,7 @@ impl<'s> Committer<'s> {
                 }
                 refused if refused == IMPORT_REPORTS_MAX + 1 => {
                     self.progress.clear(messages);
-                    let _ = writeln!(messages, "more bad lines are only counted");
+                    let _ = writeln!(messages, "further rejected lines are only counted");
                 }
                 _ => {}
             }
@@ -380,7 +376,7 @@ impl<'s> Committer<'s> {
         let ImportSummary { taken, unchanged, refused, time } = self.summary;
         let _ = writeln!(
             messages,
-            "imported {taken} links, {unchanged} unchanged, {refused} refused, in {:.1} s ({}/s)",
+            "imported {taken} links, {unchanged} unchanged, {refused} rejected, in {:.1} s ({}/s)",
             time.as_secs_f64(),
             rate(taken + unchanged + refused, time)
         );
@@ -491,11 +487,13 @@ mod tests {
             {\"longUrl\":\"https://example.org/3\"}";
         let (summary, messages) = run(&setup, input);
         assert_eq!(counts(&summary), (2, 1, 3));
-        for start in ["line 3: not the JSON", "line 4: shortCode belongs to another", "line 6: longUrl leads to this"] {
+        for start in
+            ["line 3: not a link in JSON", "line 4: shortCode belongs to another", "line 6: longUrl points to this"]
+        {
             assert!(messages.contains(start), "{messages}");
         }
         assert!(!summary.is_complete());
-        assert!(messages.contains("imported 2 links, 1 unchanged, 3 refused"), "{messages}");
+        assert!(messages.contains("imported 2 links, 1 unchanged, 3 rejected"), "{messages}");
     }
 
     #[test]
@@ -532,7 +530,10 @@ mod tests {
         input.extend(b"{\"shortCode\":\"last\",\"longUrl\":\"https://example.org/\"}\n");
         let (summary, messages) = run(&setup(dir.path()), &input);
         assert_eq!(counts(&summary), (11, 0, 2));
-        assert!(messages.contains("line 11: is longer") && messages.contains("line 12: not the JSON"), "{messages}");
+        assert!(
+            messages.contains("line 11: is longer") && messages.contains("line 12: not a link in JSON"),
+            "{messages}"
+        );
     }
 
     #[test]

@@ -210,7 +210,8 @@ fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> 
 
 /// Whether a stored link leads to the same place in the same way, and the same is noted of it.
 fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
-    let Labels { title, tags, crawlable, default_end, app, app_version, domain } = &link.labels;
+    let Labels { title, tags, crawlable, default_end, app, app_version, domain, delete_at_ms: _, idempotency: _ } =
+        &link.labels;
     let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();
     let is_noted = stored.crawlable == *crawlable && stored.default_end == *default_end;
     let is_owned = stored.app == app.as_ref().map(AppName::as_str) && stored.app_version == app_version.as_deref();

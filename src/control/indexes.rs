@@ -73,7 +73,7 @@ impl Entries {
 fn name(index: Index) -> &'static str {
     match index {
         Index::Urls => "long URLs",
-        Index::Ends => "ends",
+        Index::Ends => "expiry dates",
         Index::Lists => "lists",
     }
 }
@@ -95,7 +95,7 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
     }
     let names = missing.iter().map(|index| name(*index)).collect::<Vec<_>>().join(" and of ");
     let (start, about) = (Instant::now(), links.approximate_len());
-    tracing::info!("making the index of {names}, of about {about} records; this happens once");
+    tracing::info!("building the index of {names} for about {about} records; this happens once");
     let (mut told, mut count, mut entries, mut written) = (start, 0, Entries::default(), Ok(()));
     for part in parts() {
         // What cannot be read of the store is reported when the links are read back.
@@ -106,7 +106,7 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
                 written = std::mem::take(&mut entries).write(links, &missing);
                 if told.elapsed() >= TELL_EVERY {
                     told = Instant::now();
-                    tracing::info!("{count} of about {about} links are in the index of {names}");
+                    tracing::info!("indexed {names} of {count} of about {about} links");
                 }
             }
             written.is_ok()
@@ -121,7 +121,7 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
     links.sync()?;
     let time = start.elapsed();
     let rate = rate(count, time);
-    tracing::info!("{count} links are in the index of {names}, after {:.1} s ({rate}/s)", time.as_secs_f64());
+    tracing::info!("built the index of {names} for {count} links in {:.1} s ({rate}/s)", time.as_secs_f64());
     Ok(())
 }
 

@@ -28,7 +28,7 @@ const TOGETHER: u64 = 4_000_000;
 /// The indexes, and what they are called for people.
 const INDEXES: [(Section, Index, &str); 4] = [
     (Section::Urls, Index::Urls, "the index of long URLs"),
-    (Section::Ends, Index::Ends, "the index of ends"),
+    (Section::Ends, Index::Ends, "the index of expiry dates"),
     (Section::Dates, Index::Lists, "the index of dates"),
     (Section::Tags, Index::Lists, "the index of tags"),
 ];
@@ -123,7 +123,7 @@ pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Re
         last.1.extend_from_slice(key);
         if !is_behind {
             report.is_disordered = true;
-            report.add(|| format!("{section}: the key {} stands there twice, or out of order", key.escape_ascii()));
+            report.add(|| format!("{section}: the key {} occurs twice or is out of order", key.escape_ascii()));
         }
         match section {
             Section::Links => match read_link(key, value) {
@@ -135,7 +135,7 @@ pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Re
                 Err(what) => report.add(|| format!("the record of {}: {what}", key.escape_ascii())),
             },
             section if !is_sound(section, key, value) => {
-                report.add(|| format!("{section}: what is there for {} is not what was written", key.escape_ascii()));
+                report.add(|| format!("{section}: the value of {} is damaged", key.escape_ascii()));
             }
             Section::Meta => complete.extend(complete_index(key, value)),
             section => with_entry(section, key, value, |entry| are[section as usize].add(section, entry)),
@@ -160,7 +160,7 @@ pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Re
 fn read_link(key: &[u8], value: &[u8]) -> Result<Option<Link>, String> {
     let code = Code::from_key(key).map_err(|error| format!("its key {error}"))?;
     if code.key(&mut [0; CODE_KEY_LEN_MAX]) != key {
-        return Err("its key is another than that of its code".to_owned());
+        return Err("its key does not match its code".to_owned());
     }
     match record::decode(key, value).map_err(|error| error.to_string())? {
         RecordRef::Link(link) => Ok(Some(link.to_link(code))),
@@ -173,6 +173,9 @@ fn each_entry(link: &Link, mut each: impl FnMut(Section, &[u8])) {
     each(Section::Urls, &stored_url(&link.url_entry()));
     if let Some(due) = link.end() {
         each(Section::Ends, &stored_end(Of::Link, &due));
+    }
+    if let Some(due) = link.deletion() {
+        each(Section::Ends, &stored_end(Of::Deletion, &due));
     }
     for entry in catalog::listing(link).entries() {
         let section = if entry.shelf == Shelf::Dates { Section::Dates } else { Section::Tags };
@@ -330,7 +333,7 @@ mod tests {
         let mut all = records();
         all.retain(|(section, key, _)| !(*section == Section::Ends || *section == Section::Meta && key == b"ends"));
         let report = look(all);
-        assert!(report.is_good() && report.missing == ["the index of ends"], "{report:?}");
+        assert!(report.is_good() && report.missing == ["the index of expiry dates"], "{report:?}");
     }
 
     #[test]
@@ -349,7 +352,7 @@ mod tests {
         let at = all.iter().position(|(section, ..)| *section == Section::Links).unwrap();
         let mut twice = all.clone();
         twice.insert(at, all[at].clone());
-        assert!(look(twice).wrong.iter().any(|wrong| wrong.contains("the key aa stands there twice")));
+        assert!(look(twice).wrong.iter().any(|wrong| wrong.contains("the key aa occurs twice")));
         for byte in 0..all[at].2.len() {
             let mut changed = all.clone();
             changed[at].2[byte] ^= 1;

@@ -1,16 +1,21 @@
-//! Reads all links back at start and hands each to the core that owns it.
+//! Loads all links at start and hands each to the core that owns it.
 //!
-//! Threads scan the store part by part and sort records by owner into batches; cores decode them, so that all of them
-//! work at once. What waits for the cores is bounded: a batch gives its share back when the core drops it.
+//! Threads read the image of the map ([`super::image`]) block by block, and from the store the links that changed since it
+//! was made. Without an image that can be used they scan the store part by part. They sort records by owner into batches;
+//! cores decode them, so that all of them work at once. What waits for the cores is bounded: a batch gives its share back
+//! when the core drops it. A core takes a record only where it has nothing newer, so the order of batches does not matter.
 
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId, owner};
 
+use super::image::{self, BlockError, Changed, Image};
 use crate::alarms::Alarm;
-use crate::limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
+use crate::limits::{IMAGE_BLOCK_BYTES, LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use crate::mail::{LoadBatch, LoadCredit, Post, ToCore};
 use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
@@ -30,9 +35,12 @@ pub struct LoadReport {
     pub damaged: Vec<DamagedRange>,
     /// How long it took, up to the last batch being posted.
     pub time: Duration,
+    /// How many links had changed since the image was made; `None` where all links were read from the store.
+    pub replayed: Option<u64>,
 }
 
-/// Reads everything and returns when the last batch is posted, followed by [`ToCore::LoadDone`] for every core.
+/// Loads everything and returns when the last batch is posted, followed by [`ToCore::LoadDone`] for every core. The image
+/// of the map is looked for in `data_dir`.
 ///
 /// # Errors
 /// Where the operating system refused to read. Damage is no error: it is reported, and the rest is served.
@@ -42,42 +50,24 @@ pub fn load(
     hasher: CodeHasher,
     cores: CoreCount,
     stats: &NodeStats,
+    data_dir: &Path,
 ) -> Result<LoadReport, StoreError> {
-    let start = Instant::now();
     let shared = Shared {
         links,
         post,
         hasher,
         cores,
         stats,
-        next_part: AtomicUsize::new(0),
+        start: Instant::now(),
         in_flight: Arc::new(AtomicUsize::new(0)),
         records: AtomicU64::new(0),
         tombstones: AtomicU64::new(0),
-        done: AtomicBool::new(false),
     };
-    let of_each = links.approximate_len() / cores.get();
-    for mailbox in post.all() {
-        mailbox.post(ToCore::LoadBegin { links: of_each });
+    let mut report = shared.load_image(data_dir)?;
+    if report.is_none() {
+        report = Some(shared.load_store()?);
     }
-    let parts = parts();
-    let results = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores.get().min(LOADERS_MAX)).map(|_| scope.spawn(|| shared.work(&parts))).collect();
-        let progress = scope.spawn(|| shared.log_progress());
-        let results: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("panics abort")).collect();
-        shared.done.store(true, Ordering::Release);
-        progress.thread().unpark();
-        results
-    });
-    let mut report = LoadReport {
-        records: shared.records.into_inner(),
-        tombstones: shared.tombstones.into_inner(),
-        damaged: Vec::new(),
-        time: Duration::ZERO,
-    };
-    for result in results {
-        report.damaged.extend(result?);
-    }
+    let mut report = report.unwrap_or_default();
     let damaged: Arc<[DamagedRange]> = report.damaged.as_slice().into();
     for mailbox in post.all() {
         if !damaged.is_empty() {
@@ -85,7 +75,8 @@ pub fn load(
         }
         mailbox.post(ToCore::LoadDone);
     }
-    report.time = start.elapsed();
+    report.tombstones = shared.tombstones.into_inner();
+    report.time = shared.start.elapsed();
     Ok(report)
 }
 
@@ -96,21 +87,145 @@ struct Shared<'a> {
     hasher: CodeHasher,
     cores: CoreCount,
     stats: &'a NodeStats,
-    next_part: AtomicUsize,
+    start: Instant,
     in_flight: Arc<AtomicUsize>,
     records: AtomicU64,
     tombstones: AtomicU64,
-    done: AtomicBool,
+}
+
+/// An image that is loaded, and how far.
+struct FromImage {
+    image: Image,
+    changed: Changed,
+    /// How many commits had ended before it was asked what has changed.
+    as_of: u64,
+    next_block: AtomicU64,
+    next_changed: AtomicUsize,
+    /// Why the image turned out to be of no use.
+    unusable: Mutex<Option<BlockError>>,
+    is_unusable: AtomicBool,
+}
+
+impl FromImage {
+    fn give_up(&self, why: BlockError) {
+        self.is_unusable.store(true, Ordering::Release);
+        self.unusable.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
 }
 
 impl Shared<'_> {
+    /// Loads all links from the image and the changes since from the store. `None` where that was not possible: cores may
+    /// then have some links, and the store has all of them.
+    fn load_image(&self, data_dir: &Path) -> Result<Option<LoadReport>, StoreError> {
+        let as_of = self.links.commits();
+        let Some((image, changed)) = image::open(self.links, data_dir, self.hasher)? else { return Ok(None) };
+        self.begin(usize::try_from(image.records).unwrap_or(usize::MAX).saturating_add(changed.codes.len()));
+        let source = FromImage {
+            image,
+            changed,
+            as_of,
+            next_block: AtomicU64::new(0),
+            next_changed: AtomicUsize::new(0),
+            unusable: Mutex::default(),
+            is_unusable: AtomicBool::new(false),
+        };
+        self.in_parallel(|| self.read_image(&source))?;
+        if let Some(why) = source.unusable.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            image::give_up(data_dir, &why);
+            self.records.store(0, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let replayed = Some(source.changed.codes.len() as u64);
+        Ok(Some(LoadReport { records: self.records.load(Ordering::Relaxed), replayed, ..LoadReport::default() }))
+    }
+
+    /// Loads all links from the store.
+    fn load_store(&self) -> Result<LoadReport, StoreError> {
+        self.begin(self.links.approximate_len());
+        let (parts, next) = (parts(), AtomicUsize::new(0));
+        let damaged = self.in_parallel(|| self.scan(&parts, &next))?;
+        let records = self.records.load(Ordering::Relaxed);
+        Ok(LoadReport { records, damaged: damaged.into_iter().flatten().collect(), ..LoadReport::default() })
+    }
+
+    /// Tells the cores about how many links will come.
+    fn begin(&self, links: usize) {
+        for mailbox in self.post.all() {
+            mailbox.post(ToCore::LoadBegin { links: links / self.cores.get() });
+        }
+    }
+
+    /// Lets a thread for each core work, and logs how far they are.
+    fn in_parallel<T: Send>(&self, work: impl Fn() -> Result<T, StoreError> + Sync) -> Result<Vec<T>, StoreError> {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.cores.get().min(LOADERS_MAX)).map(|_| scope.spawn(&work)).collect();
+            let progress = scope.spawn(|| self.log_progress(&done));
+            let results = threads.into_iter().map(|thread| thread.join().expect("panics abort")).collect();
+            done.store(true, Ordering::Release);
+            progress.thread().unpark();
+            results
+        })
+    }
+
+    fn batches(&self) -> Vec<LoadBatch> {
+        self.cores.cores().map(|_| LoadBatch::default()).collect()
+    }
+
+    /// Reads blocks of the image, and then links that changed since, until none is left.
+    fn read_image(&self, source: &FromImage) -> Result<(), StoreError> {
+        let FromImage { image, changed, as_of, .. } = source;
+        let mut batches = self.batches();
+        let mut block: Box<[u8; IMAGE_BLOCK_BYTES]> =
+            vec![0; IMAGE_BLOCK_BYTES].into_boxed_slice().try_into().expect("it has that length");
+        let next_block = || Some(source.next_block.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < image.blocks);
+        while let Some(number) = next_block() {
+            if source.is_unusable.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            match image.read(number, &mut block) {
+                Ok(len) => {
+                    for (key, value) in LoadBatch::records_of(Image::records_of(&block, len)) {
+                        self.take(&mut batches, key, value, *as_of, Some(changed));
+                    }
+                }
+                Err(why) => {
+                    source.give_up(why);
+                    return Ok(());
+                }
+            }
+        }
+        while let Some(codes) =
+            changed.codes.chunks(REPLAYED_AT_ONCE).nth(source.next_changed.fetch_add(1, Ordering::Relaxed))
+        {
+            for code in codes {
+                match self.links.get(code) {
+                    Ok(Some(value)) => {
+                        self.take(&mut batches, code.key(&mut [0; CODE_KEY_LEN_MAX]), &value, *as_of, None);
+                    }
+                    Ok(None) => {}
+                    Err(StoreError::Damaged(what)) => {
+                        source
+                            .give_up(BlockError::Damaged(format!("a link changed since then cannot be read: {what}")));
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        self.send_all(batches);
+        Ok(())
+    }
+
     /// Scans parts until none is left.
-    fn work(&self, parts: &[Part]) -> Result<Vec<DamagedRange>, StoreError> {
-        let mut batches: Vec<LoadBatch> = self.cores.cores().map(|_| LoadBatch::default()).collect();
+    fn scan(&self, parts: &[Part], next: &AtomicUsize) -> Result<Vec<DamagedRange>, StoreError> {
+        let mut batches = self.batches();
         let mut damaged = Vec::new();
-        while let Some(&part) = parts.get(self.next_part.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(&part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // Before the read: the owner drops what was changed since.
+            let as_of = self.links.commits();
             let unread = self.links.scan(part, |key, value| {
-                self.take(&mut batches, key, value);
+                self.take(&mut batches, key, value, as_of, None);
                 true
             })?;
             for range in &unread {
@@ -118,26 +233,38 @@ impl Shared<'_> {
             }
             damaged.extend(unread);
         }
-        for (core, batch) in self.cores.cores().zip(batches) {
-            self.send(core, batch);
-        }
+        self.send_all(batches);
         Ok(damaged)
     }
 
-    fn take(&self, batches: &mut [LoadBatch], key: &[u8], value: &[u8]) {
+    fn send_all(&self, batches: Vec<LoadBatch>) {
+        for (core, batch) in self.cores.cores().zip(batches) {
+            self.send(core, batch);
+        }
+    }
+
+    /// Puts a record into the batch of its owner, if it is not that of a code that has changed since.
+    fn take(&self, batches: &mut [LoadBatch], key: &[u8], value: &[u8], as_of: u64, changed: Option<&Changed>) {
         let Ok(code) = Code::from_key(key) else {
             self.stats.store_damaged.add_shared(1);
-            tracing::error!(key = %key.escape_ascii(), "a stored key is no code");
+            tracing::error!(key = %key.escape_ascii(), "a stored key is not a code");
             return;
         };
         if record::may_be_tombstone(value) && matches!(record::decode(key, value), Ok(RecordRef::Tombstone(_))) {
             self.tombstones.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let core = owner(self.hasher.hash(&code), self.cores);
+        let hash = self.hasher.hash(&code);
+        if changed.is_some_and(|changed| changed.has(&code, hash)) {
+            return;
+        }
+        let core = owner(hash, self.cores);
         let batch = &mut batches[core.index()];
         if batch.bytes.capacity() == 0 {
             batch.bytes.reserve_exact(LOAD_BATCH_BYTES);
+        }
+        if batch.records == 0 {
+            batch.as_of = as_of;
         }
         batch.push(key, value);
         // The next record may be of any length; stopping a longest one early keeps the buffer from growing.
@@ -161,30 +288,33 @@ impl Shared<'_> {
     fn report_range(&self, range: &DamagedRange) {
         self.stats.store_damaged.add_shared(1);
         tracing::error!(%range, "records cannot be read: a block of the store is damaged");
-        let text = format!("{range} cannot be read; see the log for others, and restore them from an export");
+        let text =
+            format!("{range} cannot be read; see the log for others, and restore them from a backup or an export");
         self.stats.alarms.raise(Alarm::StoreDamaged, text);
     }
 
     /// One line a second for loads that take longer.
-    fn log_progress(&self) {
-        let start = Instant::now();
+    fn log_progress(&self, done: &AtomicBool) {
         let mut before = 0;
         loop {
             std::thread::park_timeout(Duration::from_secs(1));
-            if self.done.load(Ordering::Acquire) {
+            if done.load(Ordering::Acquire) {
                 return;
             }
             let records = self.records.load(Ordering::Relaxed);
             tracing::info!(
                 records,
                 per_second = records - before,
-                seconds = start.elapsed().as_secs(),
-                "reading links back"
+                seconds = self.start.elapsed().as_secs(),
+                "loading links"
             );
             before = records;
         }
     }
 }
+
+/// Changed links that a thread looks up together: neighbours share blocks of the store.
+const REPLAYED_AT_ONCE: usize = 256;
 
 /// Bytes that one record takes in a batch at most, generously.
 const LONGEST_RECORD: usize = 4 * 1024;
@@ -215,7 +345,7 @@ mod tests {
         batch.put(&Code::parse(b"broken").unwrap(), b"no record at all");
         node.links.commit(batch).unwrap();
 
-        let report = load(&node.links, &node.post, node.hasher, node.cores, &node.stats).unwrap();
+        let report = load(&node.links, &node.post, node.hasher, node.cores, &node.stats, dir.path()).unwrap();
         assert_eq!((report.records, report.tombstones, report.damaged.len()), (5_001, 1, 0));
         let (mut seen, mut broken) = (HashSet::new(), 0);
         for (core, mail) in node.mail.iter().enumerate() {

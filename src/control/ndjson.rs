@@ -66,20 +66,20 @@ pub enum LineError {
 impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LineError::Json(error) => write!(f, "not the JSON of a link: {error}"),
+            LineError::Json(error) => write!(f, "not a link in JSON: {error}"),
             LineError::Code(error) => write!(f, "shortCode {error}"),
-            LineError::Reserved => f.write_str("shortCode is a name that the service keeps for itself"),
+            LineError::Reserved => f.write_str("shortCode is reserved by the service"),
             LineError::LongUrl(error) => write!(f, "longUrl {error}"),
             LineError::Date(field, error) => write!(f, "{field} {error}"),
             LineError::Status(number) => {
-                write!(f, "redirectStatus is {number}; 301, 302, 303, 307 and 308 are allowed")
+                write!(f, "redirectStatus is {number}; expected 301, 302, 303, 307 or 308")
             }
             LineError::Origin => f.write_str("origin is neither \"issued\" nor \"custom\""),
             LineError::Label(field, error) => write!(f, "{field} {error}"),
             LineError::App(error) => write!(f, "app {error}"),
             LineError::Domain(error) => write!(f, "domain {error}"),
             LineError::AppVersion => {
-                write!(f, "appVersion is not 1 to {APP_VERSION_LEN_MAX} printable ASCII characters")
+                write!(f, "appVersion must have 1 to {APP_VERSION_LEN_MAX} printable ASCII characters")
             }
         }
     }
@@ -193,6 +193,8 @@ pub fn read(line: &[u8], own: &[Authority], domains: &Domains) -> Result<Line, L
                 None => Some(DomainName::parse(text).map_err(LineError::Domain)?),
             },
         },
+        delete_at_ms: None,
+        idempotency: None,
     };
     let code = code.map(|code| code.within(labels.domain_id()));
     let policy = Policy {
@@ -328,6 +330,8 @@ mod tests {
             let (origin, version) = (*origin, *version);
             let (app, app_version) = (labels.app.as_ref().map(AppName::as_str), labels.app_version.as_deref());
             let stored = LinkRef {
+                delete_at_ms: None,
+                idempotency: None,
                 policy,
                 target,
                 created_ms,
@@ -371,6 +375,8 @@ mod tests {
             ..Policy::default()
         };
         let stored = LinkRef {
+            delete_at_ms: None,
+            idempotency: None,
             policy,
             target: "https://example.org/?a=%22b%22",
             created_ms: 1_700_000_000_001,
@@ -414,20 +420,20 @@ mod tests {
     #[test]
     fn each_reason_is_named() {
         for (line, reason) in [
-            ("", "not the JSON"),
+            ("", "not a link in JSON"),
             ("{}", "longUrl"),
             (r#"{"shortCode":"a b","longUrl":"https://example.org/"}"#, "shortCode has a character"),
-            (r#"{"shortCode":"rest","longUrl":"https://example.org/"}"#, "keeps for itself"),
+            (r#"{"shortCode":"rest","longUrl":"https://example.org/"}"#, "is reserved by the service"),
             (r#"{"longUrl":"ftp://example.org/"}"#, "longUrl is neither http"),
             (r#"{"longUrl":"https://example.org/","dateCreated":"x"}"#, "dateCreated is not"),
             (r#"{"longUrl":"https://example.org/","validUntil":"1960-01-01T00:00:00Z"}"#, "validUntil is before"),
             (r#"{"longUrl":"https://example.org/","redirectStatus":200}"#, "redirectStatus is 200"),
-            (r#"{"longUrl":"https://example.org/","cacheSeconds":-1}"#, "not the JSON"),
-            (r#"{"longUrl":"https://example.org/","maxVisits":0}"#, "not the JSON"),
+            (r#"{"longUrl":"https://example.org/","cacheSeconds":-1}"#, "not a link in JSON"),
+            (r#"{"longUrl":"https://example.org/","maxVisits":0}"#, "not a link in JSON"),
             (r#"{"longUrl":"https://example.org/","origin":"x"}"#, "origin is neither"),
             (r#"{"longUrl":"https://example.org/","title":"a\u0000"}"#, "title has a control character"),
-            (r#"{"longUrl":"https://example.org/","tags":[""]}"#, "tags has a tag without"),
-            (r#"{"longUrl":"https://example.org/","tags":"a"}"#, "not the JSON"),
+            (r#"{"longUrl":"https://example.org/","tags":[""]}"#, "tags has an empty tag"),
+            (r#"{"longUrl":"https://example.org/","tags":"a"}"#, "not a link in JSON"),
         ] {
             let error = text(line).unwrap_err().to_string();
             assert!(error.contains(reason), "{line}: {error}");

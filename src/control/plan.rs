@@ -24,6 +24,7 @@ use crate::fleet::outbox::Outbox;
 use crate::fleet::rules::{self, Verdict};
 use crate::fleet::{Echo, Partition, State};
 use crate::history::{Author, Edit};
+use crate::idempotency::{KeyHash, WINDOW};
 use crate::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
 use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket, Told};
 use crate::patch::{Contrary, Patch};
@@ -178,6 +179,7 @@ impl<'o> Plan<'o> {
                 self.positions.insert(partition, at);
             }
             Order::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
+            Order::Discard { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
             Order::Unearth { graves, until_ms } => self.unearth(graves, until_ms, look_up),
             Order::Compared(partition) => _ = self.compare.insert(partition, false),
             Order::Tick => self.outbox.tick(),
@@ -214,6 +216,7 @@ impl<'o> Plan<'o> {
                     writes.limited.push((code, ended));
                 }
                 writes.relisted.extend(Relisted::of(link_of(&before), link_of(&after)));
+                writes.created_with.extend(created_with(link_of(&before), link_of(&after), self.now_ms));
                 let state = if let Stored::Held(state) = after { Some(state) } else { None };
                 writes.states.push((code, state));
             }
@@ -250,7 +253,7 @@ impl<'o> Plan<'o> {
     fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: Ground, before: &Stored) {
         match ground {
             Ground::Alone | Ground::Unheard { .. } if *before == Stored::Unknown => {
-                self.answer(ticket, StoreAnswer::Refused(UNREADABLE));
+                self.answer(ticket, refused(&ground, UNREADABLE));
             }
             Ground::Alone => match next_version(&link, before) {
                 Some(version) => self.put(link.code, &State::Link(link), version, (ticket, StoreAnswer::Created)),
@@ -264,7 +267,7 @@ impl<'o> Plan<'o> {
                 self.answer(ticket, StoreAnswer::Taken);
             }
             // Redis had nothing to say against it, but nobody knows whether it has it.
-            Ground::Absent => self.answer(ticket, StoreAnswer::Refused(NONSENSE)),
+            Ground::Absent => self.answer(ticket, StoreAnswer::Unconfirmed(NONSENSE)),
             // What was to be the answer is gone.
             Ground::Existing { .. } => self.answer(ticket, StoreAnswer::Taken),
             // Redis has done it, and the stream was faster than its answer.
@@ -287,7 +290,7 @@ impl<'o> Plan<'o> {
                     if asked {
                         self.outbox.withdraw(link.code, link.version.claim);
                     }
-                    self.answer(ticket, StoreAnswer::NeedsRedis);
+                    self.answer(ticket, StoreAnswer::NeedsRedis { asked });
                 }
             },
         }
@@ -329,10 +332,15 @@ impl<'o> Plan<'o> {
             }
             Ground::Held(state) => {
                 self.held(code, state, before);
-                self.answer(ticket, StoreAnswer::NotFound);
+                let is_still_here = match (before, self.codes.get(&code).map_or(before, |looked| &looked.after)) {
+                    (Stored::Held(before), Stored::Held(after)) => after.is_link() && before == after,
+                    _ => false,
+                };
+                let answer = if is_still_here { StoreAnswer::Refused(NOT_IN_REDIS) } else { StoreAnswer::NotFound };
+                self.answer(ticket, answer);
             }
             // If it was asked and has done it, the stream will tell.
-            Ground::Unheard { alone: false, .. } => self.answer(ticket, StoreAnswer::NeedsRedis),
+            Ground::Unheard { alone: false, asked } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
             Ground::Alone | Ground::Absent | Ground::Existing { .. } | Ground::Unheard { .. } => match before {
                 Stored::Held(state) if state.is_link() => {
                     let gone = state.deleted(self.now_ms);
@@ -345,7 +353,7 @@ impl<'o> Plan<'o> {
                     self.delete_here(code, &State::Gone(gone), ticket, &ground);
                 }
                 Stored::Absent | Stored::Held(_) => self.answer(ticket, StoreAnswer::NotFound),
-                Stored::Unknown => self.answer(ticket, StoreAnswer::Refused(UNREADABLE)),
+                Stored::Unknown => self.answer(ticket, refused(&ground, UNREADABLE)),
             },
         }
     }
@@ -372,16 +380,16 @@ impl<'o> Plan<'o> {
                 let answer = match &state {
                     State::Gone(_) => StoreAnswer::NotFound,
                     State::Link(link) if patch.apply(link).is_err() => StoreAnswer::Contrary,
-                    State::Link(_) => StoreAnswer::Refused("others change this link at the same time"),
+                    State::Link(_) => StoreAnswer::Refused("the link was changed at the same time"),
                 };
                 self.held(code, state, before);
                 self.answer(ticket, answer);
             }
             // Two nodes that change one link without hearing of each other would each undo what the other has done. If it
             // was asked and has done it, the stream will tell.
-            Ground::Unheard { .. } => self.answer(ticket, StoreAnswer::NeedsRedis),
+            Ground::Unheard { asked, .. } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
             Ground::Absent | Ground::Existing { .. } if before.state().is_some_and(State::is_link) => {
-                self.answer(ticket, StoreAnswer::Refused("Redis did not have the link yet; try again"));
+                self.answer(ticket, StoreAnswer::Refused(NOT_IN_REDIS));
             }
             Ground::Alone | Ground::Absent | Ground::Existing { .. } => match before {
                 Stored::Held(State::Link(link)) => match patch.apply(link) {
@@ -594,6 +602,12 @@ impl<'o> Plan<'o> {
         self.outcomes.push(Outcome::Apply { code, change, notify: Some(notify) });
     }
 
+    /// Answers a request that needs no decision.
+    pub fn reply(&mut self, ticket: Ticket, answer: StoreAnswer) {
+        self.vouches = true;
+        self.answer(ticket, answer);
+    }
+
     fn answer(&mut self, ticket: Ticket, answer: StoreAnswer) {
         self.outcomes.push(Outcome::Answer { ticket, answer });
     }
@@ -620,6 +634,15 @@ fn link_of(stored: &Stored) -> Option<&Arc<Link>> {
     }
 }
 
+/// What the index of idempotency keys must have of a link that is new to this node.
+fn created_with(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>, now_ms: u64) -> Option<(KeyHash, u64, Code)> {
+    let link = after?;
+    let idempotency = link.labels.idempotency?;
+    let is_known = before.is_some_and(|before| before.labels.idempotency == Some(idempotency));
+    let is_recent = link.created_ms.saturating_add(WINDOW.as_millis() as u64) > now_ms;
+    (!is_known && is_recent).then_some((idempotency.key, link.created_ms, link.code))
+}
+
 /// What a client is told who asked for a link or for its end.
 fn created_or_deleted(state: &State) -> StoreAnswer {
     if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted }
@@ -631,6 +654,11 @@ fn changed(state: &State) -> StoreAnswer {
         State::Link(link) => StoreAnswer::Changed(Arc::clone(link)),
         State::Gone(_) => StoreAnswer::NotFound,
     }
+}
+
+/// The answer to a request that the store cannot decide: what Redis may have done already can only not be confirmed.
+pub(super) fn refused(ground: &Ground, reason: &'static str) -> StoreAnswer {
+    if ground.may_be_done() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) }
 }
 
 /// What a state means for the owner of its code.
@@ -653,7 +681,8 @@ fn next_version(link: &Link, before: &Stored) -> Option<Version> {
 }
 
 const UNREADABLE: &str = "the store cannot be read at present";
-const NONSENSE: &str = "the answer of Redis makes no sense";
+const NOT_IN_REDIS: &str = "Redis did not have the link yet; try again";
+const NONSENSE: &str = "Redis sent an unexpected answer";
 
 #[cfg(test)]
 pub(crate) mod tests;

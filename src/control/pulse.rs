@@ -1,4 +1,4 @@
-//! Looks at the counters each second and keeps what they grew by.
+//! Looks at the counters each second and keeps what they grew by. Raises an alarm when visits are not counted.
 
 use std::io;
 use std::sync::Arc;
@@ -6,10 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::alarms::Alarm;
 use crate::pulse::{Beat, CoreBeat};
 use crate::stats::{CoreStats, NodeStats};
 
 const EVERY: Duration = Duration::from_secs(1);
+
+/// How long no visit may have been dropped before the alarm ends.
+const CALM: Duration = Duration::from_secs(60);
 
 /// The thread that looks.
 pub struct Watcher {
@@ -35,6 +39,7 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Wa
     let until = Arc::clone(&stop);
     let run = move || {
         let (mut before, mut at) = (Totals::of(&cores, &stats), Instant::now());
+        let mut dropped = Dropped::default();
         loop {
             std::thread::park_timeout(EVERY.saturating_sub(at.elapsed()));
             if until.load(Ordering::Acquire) {
@@ -47,11 +52,35 @@ pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Wa
             let (now, time) = (Totals::of(&cores, &stats), at.elapsed());
             at = Instant::now();
             stats.pulse.add(now.since(&before, time));
+            dropped.look(&stats, at);
             before = now;
         }
     };
     let thread = std::thread::Builder::new().name("pulse".to_owned()).spawn(run)?;
     Ok(Watcher { stop, thread })
+}
+
+/// Watches for visits that are not counted.
+#[derive(Default)]
+struct Dropped {
+    seen: u64,
+    last: Option<Instant>,
+}
+
+impl Dropped {
+    /// Raises the alarm when more were dropped, and clears it after a while without.
+    fn look(&mut self, stats: &NodeStats, now: Instant) {
+        let dropped = stats.visits_dropped.get();
+        if dropped > self.seen {
+            (self.seen, self.last) = (dropped, Some(now));
+            let text =
+                format!("{dropped} visits have not been counted since the start; the visits of links are too low");
+            stats.alarms.raise(Alarm::VisitsDropped, text);
+        } else if self.last.is_some_and(|last| now.duration_since(last) >= CALM) {
+            self.last = None;
+            stats.alarms.clear(Alarm::VisitsDropped);
+        }
+    }
 }
 
 /// What was counted since the start.
@@ -87,6 +116,21 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dropped_visits_raise_an_alarm_until_it_is_calm() {
+        let (stats, mut dropped, start) = (NodeStats::default(), Dropped::default(), Instant::now());
+        let is_on = || stats.alarms.is_on(Alarm::VisitsDropped);
+        dropped.look(&stats, start);
+        assert!(!is_on());
+        stats.visits_dropped.add_shared(3);
+        dropped.look(&stats, start);
+        assert!(is_on());
+        dropped.look(&stats, start + CALM - Duration::from_secs(1));
+        assert!(is_on());
+        dropped.look(&stats, start + CALM);
+        assert!(!is_on());
+    }
 
     #[test]
     fn a_late_look_is_no_burst() {

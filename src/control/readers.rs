@@ -116,7 +116,7 @@ const UNREADABLE: &str = "the store cannot be read at present";
 
 fn unreadable(stats: &NodeStats, error: &StoreError) -> StoreAnswer {
     stats.store_errors.add_shared(1);
-    tracing::error!(%error, "what is known of a link could not be read");
+    tracing::error!(%error, "the details of a link could not be read");
     StoreAnswer::Refused(UNREADABLE)
 }
 

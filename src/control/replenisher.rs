@@ -135,7 +135,7 @@ pub struct ReplenishError(String);
 
 impl std::fmt::Display for ReplenishError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "fresh codes cannot be prepared: {}", self.0)
+        write!(f, "new short codes cannot be prepared: {}", self.0)
     }
 }
 
@@ -196,7 +196,7 @@ fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<Row>), ReplenishError
     let table_is_old = setup.ids.counter(issuer.length()).map_err(failed)? < issuer.mark(issuer.length());
     let (rows, damaged) = setup.ids.rows().map_err(failed)?;
     if damaged > 0 {
-        tracing::warn!(damaged, "rows of the id table are damaged; their codes stay unused");
+        tracing::warn!(damaged, "entries of the code table are damaged; their codes stay unused");
     }
     let keeps_rows = setup.fleet.as_ref().is_none_or(|fleet| fleet.keeps_rows);
     let mut kept = Vec::new();
@@ -338,7 +338,7 @@ impl Worker {
             // Without Redis there is none to be had, and there are enough for now.
             match self.lease(supply) {
                 Ok(()) => self.asked.store(true, Ordering::Release),
-                Err(error) => tracing::debug!(%error, "the reserve of codes cannot be filled now"),
+                Err(error) => tracing::debug!(%error, "new short codes cannot be prepared now"),
             }
         }
         Ok(())
@@ -415,7 +415,9 @@ impl Worker {
                 Offer::UsedUp { next: Some(_) } => {}
                 Offer::UsedUp { next: None } => return Err(used_up()),
                 Offer::Regressed { raise_to } => {
-                    return Err(failed(format!("Redis gave out values below {raise_to:?}, which this node has seen")));
+                    return Err(failed(format!(
+                        "Redis issued values below {raise_to:?}, which this node has already seen"
+                    )));
                 }
             }
         }
@@ -442,7 +444,7 @@ impl Worker {
         let Some(fleet) = &mut self.setup.fleet else { return Ok(()) };
         let Ok(run) = fleet.reclaimed.try_recv() else { return Ok(()) };
         if run.len > SEGMENT_LEN_MAX || run.start.0.checked_add(run.len).is_none_or(|end| end > run.length.codes()) {
-            tracing::warn!(?run, "a lease that nobody could have taken is left out");
+            tracing::warn!(?run, "an impossible lease is ignored");
             return Ok(());
         }
         let all = self.codes_of(run)?;
@@ -455,7 +457,7 @@ impl Worker {
                 free.push(generated);
             }
         }
-        tracing::info!(codes = free.len(), of = run.len, "codes were taken over from a node that has gone");
+        tracing::info!(codes = free.len(), of = run.len, "codes were taken over from a node that has left");
         if free.is_empty() {
             self.setup.fleet.as_mut().expect("it was there a moment ago").counter.release(run);
             return Ok(());
@@ -467,13 +469,13 @@ impl Worker {
         let length = self.issuer.length();
         let alarms = &self.setup.stats.alarms;
         if length != before {
-            tracing::warn!("all codes of {before} characters are given out; new ones have {length}");
+            tracing::warn!("all codes of {before} characters are used; new codes have {length} characters");
             alarms.clear(Alarm::CodesUsedUp);
         }
         if self.issuer.alarm() {
             let percent = self.issuer.used_percent();
             let text =
-                format!("{percent} % of the codes of {length} characters are given out; the next will be longer");
+                format!("{percent} % of the codes of {length} characters are used; after that, new codes are longer");
             alarms.raise(Alarm::CodesUsedUp, text);
         }
         self.publish();

@@ -123,7 +123,7 @@ pub fn restore(
                     return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
                 }
                 if *key <= last {
-                    let what = format!("{section}: the key {} stands there twice, or out of order", key.escape_ascii());
+                    let what = format!("{section}: the key {} occurs twice or is out of order", key.escape_ascii());
                     return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
                 }
                 last.clone_from(key);
@@ -132,7 +132,7 @@ pub fn restore(
         })?;
     }
     if let Some(section) = stream.peek()? {
-        let what = format!("records of {section} stand behind those of later sections");
+        let what = format!("records of {section} follow those of later sections");
         return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
     }
     store.end()?;

@@ -20,7 +20,8 @@ use carom_shards::{Code, CodeHasher, CoreCount, owner};
 
 use super::catalog::Catalog;
 use super::disk::DiskGuard;
-use super::plan::{Conflict, Outcome, Plan, Stored, Writes};
+use super::idempotency;
+use super::plan::{Conflict, Outcome, Plan, Stored, Writes, refused};
 use super::urls;
 use crate::alarms::Alarm;
 use crate::fleet::outbox::{Delivery, Outbox};
@@ -41,7 +42,7 @@ const LOOK_IDLE: Duration = Duration::from_secs(1);
 pub const DISK_FULL: &str = "the disk is full";
 
 /// Told to clients after a failed write.
-pub const FAILED: &str = "the store failed and takes no writes until the node is restarted";
+pub const FAILED: &str = "the store failed and accepts no writes until the node is restarted";
 
 /// What the writer works with.
 #[derive(Clone, Debug)]
@@ -173,6 +174,10 @@ impl Writer {
                 }
             }
             let WriterSetup { links, stats, .. } = &self.setup;
+            if let Some((ticket, answer)) = idempotency::answer(links, stats, &order) {
+                plan.reply(ticket, answer);
+                continue;
+            }
             plan.decide(order, |code| look_up(links, stats, code), |key, which| urls::alike(links, stats, key, which));
         }
         let (acknowledges, vouches) = (plan.acknowledges(), plan.vouches());
@@ -234,8 +239,9 @@ impl Writer {
         // A link that nobody can tell the history of can still be changed.
         if let Err(error) = self.setup.links.add_edits(&mut batch, unix_nanos(), &writes.edits) {
             self.setup.stats.store_errors.add_shared(1);
-            tracing::error!(%error, "changes are not noted: what was noted of their links before cannot be read");
+            tracing::error!(%error, "the history of links is not extended, because its earlier entries cannot be read");
         }
+        writes.created_with.iter().for_each(|(key, created_ms, code)| batch.note_idempotency(key, *created_ms, code));
         for (of, due, is_there) in &writes.ends {
             if *is_there { batch.set_due(*of, due) } else { batch.remove_due(*of, due) }
         }
@@ -268,6 +274,9 @@ impl Writer {
         #[cfg(feature = "faults")]
         self.synced.before_sync(&self.setup.data_dir);
         let start = Instant::now();
+        #[cfg(feature = "faults")]
+        let result = self.setup.faults.obstruct_sync(&self.setup.data_dir).and_then(|()| self.setup.links.sync());
+        #[cfg(not(feature = "faults"))]
         let result = self.setup.links.sync();
         self.setup.stats.syncs.record(start.elapsed());
         #[cfg(feature = "faults")]
@@ -298,9 +307,13 @@ impl Writer {
         let _ = swept.map(|swept| self.setup.sweeper.send(swept));
     }
 
+    /// Answers those whose commit has failed: what it would have written may be on disk all the same.
     fn refuse_outcomes(&mut self, outcomes: &[Outcome], reason: &'static str) {
-        for ticket in outcomes.iter().filter_map(Outcome::ticket) {
-            let answer = StoreAnswer::Refused(reason);
+        for (ticket, answer) in outcomes.iter().filter_map(Outcome::answer) {
+            let answer = match answer.is_of_write() {
+                true => StoreAnswer::Unconfirmed(reason),
+                false => StoreAnswer::Refused(reason),
+            };
             self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
         }
         self.post_bundles();
@@ -309,11 +322,11 @@ impl Writer {
     /// Refuses what clients ask for. What others did must be read again from the streams: the place there stays.
     fn refuse(&mut self, orders: Vec<Order>, reason: &'static str) {
         for order in orders {
-            if matches!(order, Order::Expire { .. } | Order::Unearth { .. }) {
+            if matches!(order, Order::Expire { .. } | Order::Discard { .. } | Order::Unearth { .. }) {
                 self.tell_sweeper(Some(Swept::default()));
                 continue;
             }
-            let Order::Client(request, _) = order else {
+            let Order::Client(request, ground) = order else {
                 self.setup.stats.fleet.orders_taken.add(1);
                 self.setup.stats.fleet.orders_dropped.add(1);
                 self.left_out = true;
@@ -325,7 +338,7 @@ impl Writer {
             | StoreRequest::Read { ticket, .. }
             | StoreRequest::ReadEdits { ticket, .. }
             | StoreRequest::ReadVisits { ticket, .. }) = request;
-            let answer = StoreAnswer::Refused(reason);
+            let answer = refused(&ground, reason);
             self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
         }
         self.post_bundles();
@@ -346,8 +359,8 @@ impl Writer {
         }
         self.health = Health::Failed;
         self.setup.stats.writes_refused.store(true, Ordering::Release);
-        tracing::error!(%error, "a write to the store failed; no more writes are taken, redirects go on");
-        let text = format!("{error}: no more writes are taken; check the disk, then restart to read the store back");
+        tracing::error!(%error, "a write to the store failed; writes are refused, redirects continue");
+        let text = format!("{error}; writes are refused; check the disk, then restart the node");
         self.setup.stats.alarms.raise(Alarm::StoreFailed, text);
     }
 
@@ -368,7 +381,7 @@ impl Writer {
         } else {
             let free = self.disk.space().map_or(0, |space| space.free) / (1024 * 1024);
             let text = format!(
-                "the disk of {} has {free} MiB left: no writes are taken until there is more",
+                "the disk of {} has {free} MiB left; writes are refused until there is more",
                 self.setup.data_dir.display()
             );
             self.setup.stats.alarms.raise(Alarm::DiskFull, text);
@@ -404,7 +417,7 @@ fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
 }
 
 /// What is under a code now.
-fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
+pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
     match links.get(code) {
         Ok(None) => Stored::Absent,
         Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
@@ -431,16 +444,18 @@ fn report(stats: &NodeStats, conflicts: &[Conflict]) {
             %code,
             revision = lost.rev,
             kept_revision = kept.rev,
-            "two nodes had a link of this code; the one that Redis has stays, the other is given up"
+            "two nodes created different links with this code; the one in Redis is kept, the other is dropped"
         );
-        let text = format!("a link of {code} was given up for another node's of the same code; see the log for others");
+        let text = format!(
+            "the link of {code} was dropped, because another node has a link with this code; see the log for others"
+        );
         stats.alarms.raise(Alarm::Conflict, text);
     }
 }
 
 /// Whether an order tells of other nodes.
 fn is_of_fleet(order: &Order) -> bool {
-    !matches!(order, Order::Client(..) | Order::Expire { .. } | Order::Unearth { .. })
+    !matches!(order, Order::Client(..) | Order::Expire { .. } | Order::Discard { .. } | Order::Unearth { .. })
 }
 
 #[cfg(test)]

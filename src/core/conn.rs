@@ -8,11 +8,12 @@ use std::time::Instant;
 use carom_ring::Tag;
 
 use super::access;
-use super::slow::Stream;
+use super::slow::{Ending, Stream};
 use crate::access_log::Noted;
 use crate::desk::Desk;
 use crate::forwarded::Trust;
 use crate::guard::{Place, Source};
+use crate::limits::UNREAD_SMALL;
 use crate::visits::Visitor;
 use crate::wire::connection::Expects;
 use crate::wire::tls::Session;
@@ -42,6 +43,8 @@ pub(super) struct Asking {
     pub(super) looked_up: bool,
     /// Whether it is to be asked, since there was no answer to the one before.
     pub(super) again: bool,
+    /// Whether the code before could not be confirmed missing, so that this one's absence is no 404 either.
+    pub(super) unconfirmed: bool,
     /// Who asked.
     pub(super) visitor: Option<Visitor>,
 }
@@ -50,7 +53,7 @@ impl Asking {
     /// A question of a request that came at that instant; its head says who asked.
     pub(super) fn new(desk: &Desk, ask: Ask, since: Instant, head: &[u8]) -> Asking {
         let visitor = desk.visitor(ask.user_agent.of(head), ask.referer.of(head));
-        Asking { ask, since, wanted: false, looked_up: false, again: false, visitor }
+        Asking { ask, since, wanted: false, looked_up: false, again: false, unconfirmed: false, visitor }
     }
 }
 
@@ -87,6 +90,14 @@ pub(super) struct Conn {
     pub(super) expects: Expects,
     /// Bytes of a body without end since the present wait began.
     pub(super) progress: usize,
+    /// Bytes that the kernel has taken to send.
+    pub(super) sent_total: u64,
+    /// Bytes of them that the client had acknowledged at the last look.
+    acknowledged: u64,
+    /// When it had last acknowledged more, in ticks of the core; `None` while nothing is known to be unread.
+    unread_since: Option<u32>,
+    /// It was broken off: its close is a reset where answers are unread.
+    pub(super) is_cut: bool,
     pub(super) receiving: bool,
     pub(super) sending: bool,
     /// The client has asked for the end, and sent nothing behind that: nothing can be lost by closing at once.
@@ -140,6 +151,10 @@ impl Conn {
             heads: 0,
             expects: Expects::Request,
             progress: 0,
+            sent_total: 0,
+            acknowledged: 0,
+            unread_since: None,
+            is_cut: false,
             receiving: false,
             sending: false,
             said_last: false,
@@ -247,12 +262,50 @@ impl Conn {
         }
     }
 
+    /// Whether the bytes that are not consumed belong to the TLS handshake, and not to the layer above it.
+    pub(super) fn holds_handshake(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) && !self.machine.awaits_proxy()
+    }
+
+    /// Hands bytes to hyper, and says so where they are the last.
+    pub(super) fn pass(&self, bytes: &[u8]) {
+        let Some(stream) = &self.slow else { return };
+        stream.put(bytes, self.machine.heads());
+        if self.machine.is_ended() {
+            stream.end(Ending::Last);
+        }
+    }
+
     /// Whether anything is under way for the client.
     pub(super) fn is_busy(&self) -> bool {
         self.asking.is_some()
             || self.sending
             || !self.out.is_empty()
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
+    }
+
+    /// Whether the client has left unread what the kernel keeps for it, and that is not little.
+    pub(super) fn has_unread(&self) -> bool {
+        // An end that was sent counts as one byte.
+        self.sent_total > UNREAD_SMALL && carom_ring::unacknowledged_len(&self.socket) > 1
+    }
+
+    /// Looks at what the client has read since the last look. Returns for how many ticks it has read nothing of what waits for it
+    /// in the kernel. Asks the kernel only while something may be unread.
+    pub(super) fn unread_for(&mut self, tick: u32) -> u32 {
+        if self.acknowledged == self.sent_total {
+            return 0;
+        }
+        let unread = carom_ring::unacknowledged_len(&self.socket) as u64;
+        let acknowledged = if unread <= 1 { self.sent_total } else { self.sent_total.saturating_sub(unread) };
+        let has_read = acknowledged > std::mem::replace(&mut self.acknowledged, acknowledged);
+        if acknowledged == self.sent_total {
+            self.unread_since = None;
+            return 0;
+        }
+        let since = self.unread_since.filter(|_| !has_read).unwrap_or(tick);
+        self.unread_since = Some(since);
+        tick.wrapping_sub(since)
     }
 
     /// Whether it speaks HTTP/2.

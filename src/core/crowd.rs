@@ -102,7 +102,12 @@ impl Work {
     pub(super) fn count_address(&mut self, slot: u32) -> bool {
         let most = self.limits.per_address;
         let Some(conn) = self.conns.get(slot).filter(|_| most > 0) else { return true };
-        let Some(place) = conn.place(&self.desk) else { return true };
+        let Some(address) = conn.known_address() else { return true };
+        let place = self.desk.guard().place(address);
+        // A proxy stands for many clients.
+        if self.trust.proxies.has(address) || place.is_private() && !self.limits.counts_private {
+            return true;
+        }
         let count = self.crowd.of_address.entry(place.hash()).or_default();
         if *count >= most {
             self.stats.shed.add(1);

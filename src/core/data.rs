@@ -6,6 +6,7 @@ use carom_shards::{Code, CodeHash, CoreId};
 use super::hot::{HotLinks, Sightings};
 use super::mesh::{Arrived, Mesh};
 use super::recall::Recalls;
+use super::residents::Placed;
 use super::shard::Shard;
 use crate::mail::{Change, StoreAnswer, Ticket};
 use crate::wire::answer::Found;
@@ -93,8 +94,10 @@ impl Data {
         commit: u64,
         notify: Option<(Ticket, StoreAnswer)>,
     ) -> Option<(Ticket, StoreAnswer)> {
-        let Ok((hash, replaced)) = self.shard.apply(change, commit) else {
-            return notify.map(|(ticket, _)| (ticket, StoreAnswer::Unserved));
+        let (hash, Placed { replaced, is_served }) = self.shard.apply(change, commit);
+        let notify = match notify {
+            Some((ticket, _)) if !is_served => Some((ticket, StoreAnswer::Unserved)),
+            notify => notify,
         };
         let peers = self.mesh.peers();
         // A link that takes the place of one whose delete still waits must wait for the copies of that one.
@@ -427,6 +430,64 @@ mod tests {
             assert_eq!(is_there, *answer == StoreAnswer::Created, "{number}");
         }
         assert_eq!(node.alarms.list()[0].alarm, Alarm::MemoryFull);
+    }
+
+    /// A core with hardly any memory for links, its neighbour, and the codes of its links. There is room for no other.
+    fn full_core() -> (Vec<Data>, Vec<usize>) {
+        let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(9));
+        let shard = |core| Shard::new(CoreId(core), count, hasher, Share::Little, Arc::default(), Arc::default());
+        let mut cores: Vec<Data> =
+            weave(count).into_iter().zip(0..).map(|(mesh, core)| Data::new(shard(core), mesh)).collect();
+        let mut stored = Vec::new();
+        for number in 0.. {
+            if cores[0].shard.locate(&code(number)).1 != CoreId(0) {
+                continue;
+            }
+            let ticket = Ticket { core: CoreId(0), token: number as u64 };
+            let put = Change::Put(Arc::new(Link { target: target_of(1_900), ..link(number, 1) }));
+            match cores[0].change(&put, 1, Some((ticket, StoreAnswer::Created))) {
+                Some((_, StoreAnswer::Created)) => stored.push(number),
+                Some((_, StoreAnswer::Unserved)) => return (cores, stored),
+                other => panic!("{other:?}"),
+            }
+        }
+        unreachable!("memory ends");
+    }
+
+    fn target_of(len: usize) -> String {
+        format!("https://example.org/{}", "x".repeat(len))
+    }
+
+    #[test]
+    fn a_change_that_finds_no_memory_leaves_neither_the_old_link_nor_copies_of_it() {
+        let (mut cores, stored) = full_core();
+        let changed = code(stored[0]);
+        // The neighbour has a copy.
+        let (hash, _) = cores[0].shard.locate(&changed);
+        cores[1].hot.as_mut().unwrap().0.keep(&changed, hash, Policy::default(), b"https://example.org/1");
+        let ticket = Ticket { core: CoreId(0), token: 7 };
+        let put = Change::Put(Arc::new(Link { target: target_of(2_000), ..link(stored[0], 2) }));
+        assert_eq!(
+            cores[0].change(&put, 2, Some((ticket, StoreAnswer::Created))),
+            None,
+            "a copy is to be dropped first"
+        );
+        cores[0].mesh.hand_over(|_| ());
+        let mut dropped = None;
+        cores[1].serve(0, |brought| {
+            let Brought::Dropped { number, .. } = brought else { panic!("nobody asked") };
+            dropped = Some(number);
+            None
+        });
+        assert_eq!(cores[0].dropped(dropped.unwrap()), Some((ticket, StoreAnswer::Unserved)));
+        assert!(matches!(cores[0].find(&changed, 0), Place::Here(Found::Elsewhere)), "503, not the old destination");
+        assert!(matches!(cores[1].find(&changed, 0), Place::There { .. }));
+        assert!(matches!(cores[0].find(&code(stored[1]), 0), Place::Here(Found::Link { .. })), "others are served");
+        // Once there is room again, the next change is served.
+        assert_eq!(cores[0].change(&Change::Remove(code(stored[1])), 3, None), None);
+        let put = Change::Put(Arc::new(link(stored[0], 3)));
+        let _ = cores[0].change(&put, 4, None);
+        assert!(matches!(cores[0].find(&changed, 0), Place::Here(Found::Link { .. })));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 pub use socket2::Socket;
 use socket2::{Domain, Protocol, SockFilter, Type};
 
+use crate::limits::{SEND_BUFFER_LEN, SEND_TIME_MAX, UNSENT_LEN};
+
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 
@@ -41,7 +43,7 @@ pub fn handed_over() -> io::Result<Vec<(SocketAddr, Socket)>> {
         let address = listener.local_addr()?;
         let socket = Socket::from(listener);
         socket.set_nonblocking(true)?;
-        socket.set_tcp_nodelay(true)?;
+        prepare(&socket)?;
         sockets.push((address, socket));
     }
     Ok(sockets)
@@ -91,12 +93,21 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
-    // Accepted sockets inherit it. All answers to one receive go out in one send, so there is nothing to gather.
-    socket.set_tcp_nodelay(true)?;
+    prepare(&socket)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
     Ok(socket)
+}
+
+/// Sets what accepted sockets inherit.
+fn prepare(socket: &Socket) -> io::Result<()> {
+    // All answers to one receive go out in one send, so there is nothing to gather.
+    socket.set_tcp_nodelay(true)?;
+    // A client that reads nothing leaves little in the kernel, and not for long.
+    socket.set_send_buffer_size(SEND_BUFFER_LEN)?;
+    socket.set_tcp_notsent_lowat(UNSENT_LEN)?;
+    socket.set_tcp_user_timeout(Some(SEND_TIME_MAX))
 }
 
 /// Lets clients in.
@@ -139,6 +150,19 @@ mod tests {
         assert_ne!(address.port(), 0);
         open(&sockets[0]).unwrap();
         assert_eq!(bind(address, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn what_bounds_unread_answers_is_inherited() {
+        let (address, sockets) = bind(loopback(), 1).unwrap();
+        open(&sockets[0]).unwrap();
+        let _client = TcpStream::connect(address).unwrap();
+        sockets[0].set_nonblocking(false).unwrap();
+        let (accepted, _) = sockets[0].accept().unwrap();
+        assert_eq!(accepted.tcp_notsent_lowat().unwrap(), UNSENT_LEN);
+        assert_eq!(accepted.tcp_user_timeout().unwrap(), Some(SEND_TIME_MAX));
+        // The kernel doubles what it is asked for.
+        assert!(accepted.send_buffer_size().unwrap() <= 2 * SEND_BUFFER_LEN);
     }
 
     #[test]

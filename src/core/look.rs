@@ -81,11 +81,16 @@ impl Looks {
             Found::Link { .. } if self.ask_allowance(code, token) => return Next::Wait,
             // Nobody could say whether it may be followed.
             Found::Link { .. } => return Next::Answer(Found::Elsewhere),
-            Found::Elsewhere => self.ask_store(code, token, tick),
-            Found::Missing => self.ask_redis(self.question(code, token), tick),
-            // Redis may have what the disk has lost. It cannot say that there is no such link.
-            Found::Damaged => self.ask_redis(LookUp { in_doubt: true, ..self.question(code, token) }, tick),
-            Found::Early | Found::Gone => false,
+            Found::Elsewhere if self.store.is_some() => self.ask_store(code, token, tick),
+            Found::Missing => match self.ask_redis(self.question(code, token), tick) {
+                Some(false) => return Next::Answer(Found::Unconfirmed),
+                asked => asked.is_some(),
+            },
+            // Redis may have what the disk has lost, or what finds no room in memory. It cannot say that there is no such link.
+            Found::Damaged | Found::Elsewhere => {
+                self.ask_redis(LookUp { in_doubt: true, ..self.question(code, token) }, tick) == Some(true)
+            }
+            Found::Early | Found::Gone | Found::Unconfirmed => false,
         };
         if is_asked { Next::Wait } else { Next::Answer(found) }
     }
@@ -114,10 +119,12 @@ impl Looks {
         LookUp { code, core: self.me, token, since: Instant::now(), in_doubt: false, was_unknown: false }
     }
 
-    fn ask_redis(&self, question: LookUp, tick: u32) -> bool {
-        let Some(queue) = &self.redis else { return false };
+    /// Asks Redis for a code. Returns whether the queue had room; `None` where there is nothing to ask: the node is
+    /// alone, or Redis has just said that it has no such link.
+    fn ask_redis(&self, question: LookUp, tick: u32) -> Option<bool> {
+        let queue = self.redis.as_ref()?;
         if self.was_unknown(&question.code, tick) {
-            return false;
+            return None;
         }
         let asked = queue.try_send(question).is_ok();
         if asked {
@@ -125,7 +132,7 @@ impl Looks {
         } else {
             self.node.fleet.look_ups_left_out.add_shared(1);
         }
-        asked
+        Some(asked)
     }
 
     fn was_unknown(&self, code: &Code, tick: u32) -> bool {
@@ -159,6 +166,7 @@ pub(super) fn found(looked_up: &LookedUp, now_ms: u64) -> Found<'_> {
         LookedUp::Missing => Found::Missing,
         LookedUp::Damaged => Found::Damaged,
         LookedUp::Unknown => Found::Elsewhere,
+        LookedUp::Unconfirmed => Found::Unconfirmed,
     }
 }
 
@@ -193,8 +201,15 @@ mod tests {
         assert!(!ask(&mut looks, "a", 11));
         assert!(ask(&mut looks, "b", 11), "another code is");
         assert!(ask(&mut looks, "a", 10 + REMEMBERED_TICKS));
-        assert!(!ask(&mut looks, "c", 11), "the queue is full");
-        assert_eq!((looks.stats.looked_up.get(), looks.node.fleet.look_ups_left_out.get()), (3, 1));
+        assert_eq!(
+            looks.go_on(Found::Missing, code("c"), 7, 11),
+            Next::Answer(Found::Unconfirmed),
+            "the queue is full: another node may have the link"
+        );
+        assert_eq!(looks.go_on(Found::Missing, code("b"), 7, 11), Next::Answer(Found::Unconfirmed));
+        looks.not_found(&code("b"), 11);
+        assert_eq!(looks.go_on(Found::Missing, code("b"), 7, 12), Next::Answer(Found::Missing), "Redis has said so");
+        assert_eq!((looks.stats.looked_up.get(), looks.node.fleet.look_ups_left_out.get()), (3, 2));
     }
 
     #[test]

@@ -197,7 +197,8 @@ impl Peer {
             Found::Early => (Kind::Early, Policy::default(), &[][..]),
             Found::Gone => (Kind::Gone, Policy::default(), &[][..]),
             Found::Damaged => (Kind::Damaged, Policy::default(), &[][..]),
-            Found::Elsewhere => (Kind::Elsewhere, Policy::default(), &[][..]),
+            // The core of the client asks the fleet, never the owner.
+            Found::Elsewhere | Found::Unconfirmed => (Kind::Elsewhere, Policy::default(), &[][..]),
         };
         let mut left = target;
         loop {

@@ -26,10 +26,17 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         let waited = tick.wrapping_sub(conn.since);
         if conn.stage == Stage::Lingering {
-            if waited >= LINGER_TICKS {
+            // Those who read get what is left, at their own pace.
+            let is_stuck = conn.unread_for(tick) >= ticks(SEND_TIME_MAX);
+            let is_over = conn.peer_ended || waited >= LINGER_TICKS;
+            if is_stuck || is_over && !conn.has_unread() {
                 self.break_off(slot);
             }
             return;
+        }
+        if !conn.sending && conn.unread_for(tick) >= ticks(SEND_TIME_MAX) {
+            // The client does not read, and the kernel has taken all there is.
+            return self.break_off(slot);
         }
         if conn.sending && tick.wrapping_sub(conn.sent_since) >= ticks(SEND_TIME_MAX) {
             // The client does not read.
@@ -61,6 +68,7 @@ impl Work {
             return match stream.judge(self.now.instant, &self.limits) {
                 Verdict::Wait => {}
                 Verdict::Leave => stream.leave(),
+                Verdict::End => self.end_frames(slot),
                 Verdict::Cut => self.break_off(slot),
             };
         }
@@ -109,6 +117,17 @@ impl Work {
         }
     }
 
+    /// Ends a connection of HTTP/2 that has had all its answers, once what is left of them is sent.
+    fn end_frames(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        Self::touch(&mut self.dirty, conn);
+        conn.stage = Stage::Finishing;
+        if let Some(stream) = conn.slow.take() {
+            stream.take(&mut conn.out);
+            stream.break_off();
+        }
+    }
+
     /// Lets every connection end after its next answer: the one under way where there is one.
     pub(super) fn drain(&mut self) {
         self.draining = true;
@@ -130,10 +149,15 @@ impl Work {
         }
     }
 
-    /// Breaks every connection that is left.
+    /// Breaks every connection that is left. Those that only have to read what they were sent may do so: the kernel sees to
+    /// that for a while.
     pub(super) fn break_all(&mut self) {
         for slot in 0..self.conns.slots() as u32 {
+            let was_lingering = self.conns.get(slot).is_some_and(|conn| conn.stage == Stage::Lingering);
             self.break_off(slot);
+            if let Some(conn) = self.conns.get(slot) {
+                conn.is_cut &= !was_lingering;
+            }
         }
     }
 }

@@ -5,8 +5,14 @@
 //! then than a change that has overtaken it. So every change has the number of its commit, and every read the number of
 //! commits that had ended when it began; a link that was read before the last change of its code, or of any other of the
 //! same slot of a small table, is not taken.
+//!
+//! The load at start obeys the same rule in both cases ([`Residents::wants`]): a record never overwrites a change that was
+//! made since it was read.
 
-use carom_shards::{CachedLinks, Code, CodeFilter, CodeHash, CodeHasher, Entry, LinkMap, MapFull, Put};
+use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, Entry, LinkMap, MapFull};
+
+use super::all_links::AllLinks;
+use super::codes::Codes;
 
 /// What a core may keep in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +40,7 @@ const FILTER_SHARE: u64 = 2;
 #[derive(Debug)]
 pub(super) enum Residents {
     /// All that there are.
-    All(LinkMap),
+    All(AllLinks),
     /// Those in use.
     Hot(HotSet),
 }
@@ -45,8 +51,8 @@ pub(super) struct HotSet {
     hasher: CodeHasher,
     share: u64,
     links: CachedLinks,
-    /// Every code of the core; none where it would not fit, so that every code may be in the store.
-    codes: Option<CodeFilter>,
+    /// Every code of the core.
+    codes: Codes,
     /// The number of the last commit that changed a code of each slot.
     changed: Box<[u64]>,
 }
@@ -62,20 +68,29 @@ pub(super) enum Resident<'a> {
     Elsewhere,
 }
 
+/// What became of an entry that a commit has set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Placed {
+    /// Whether there was one before, here or in the store.
+    pub(super) replaced: bool,
+    /// Whether redirects find it. If not, there is no room in memory where every link must be.
+    pub(super) is_served: bool,
+}
+
 impl Residents {
     pub(super) fn new(hasher: CodeHasher, share: Share) -> Residents {
         match share {
-            Share::All => Residents::All(LinkMap::new(hasher)),
+            Share::All => Residents::All(AllLinks::new(LinkMap::new(hasher))),
             Share::Bytes(bytes) => Residents::Hot(HotSet::new(hasher, bytes, 0)),
             #[cfg(any(test, feature = "faults"))]
-            Share::Little => Residents::All(LinkMap::with_room(hasher, 1)),
+            Share::Little => Residents::All(AllLinks::new(LinkMap::with_room(hasher, 1))),
         }
     }
 
     #[inline]
     pub(super) fn get(&mut self, code: &Code, hash: CodeHash) -> Resident<'_> {
         match self {
-            Residents::All(map) => map.get(code, hash).map_or(Resident::Nothing, Resident::Entry),
+            Residents::All(all) => all.get(code, hash),
             Residents::Hot(hot) => hot.get(code, hash),
         }
     }
@@ -84,9 +99,9 @@ impl Residents {
     #[inline]
     pub(super) fn foresee(&self, hashes: impl Iterator<Item = CodeHash> + Clone) {
         match self {
-            Residents::All(map) => {
-                hashes.clone().for_each(|hash| map.touch_index(hash));
-                hashes.for_each(|hash| map.touch_record(hash));
+            Residents::All(all) => {
+                hashes.clone().for_each(|hash| all.map().touch_index(hash));
+                hashes.for_each(|hash| all.map().touch_record(hash));
             }
             Residents::Hot(hot) => {
                 hashes.clone().for_each(|hash| hot.links.touch_index(hash));
@@ -95,21 +110,18 @@ impl Residents {
         }
     }
 
-    /// Sets the entry of a code as a commit has. Returns whether there was one before, here or in the store.
-    ///
-    /// # Errors
-    /// [`MapFull`] where every link must be in memory and this one finds no room.
-    pub(super) fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, commit: u64) -> Result<bool, MapFull> {
+    /// Sets the entry of a code as a commit has. What there was before is gone in any case.
+    pub(super) fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, commit: u64) -> Placed {
         match self {
-            Residents::All(map) => Ok(map.put(code, hash, entry)? == Put::Replaced),
-            Residents::Hot(hot) => Ok(hot.put(code, hash, entry, commit)),
+            Residents::All(all) => all.put(code, hash, entry),
+            Residents::Hot(hot) => Placed { replaced: hot.put(code, hash, entry, commit), is_served: true },
         }
     }
 
     /// Removes the entry of a code as a commit has. Returns whether there was one before, here or in the store.
     pub(super) fn remove(&mut self, code: &Code, hash: CodeHash, commit: u64) -> bool {
         match self {
-            Residents::All(map) => map.remove(code, hash),
+            Residents::All(all) => all.remove(code, hash),
             Residents::Hot(hot) => hot.remove(code, hash, commit),
         }
     }
@@ -121,11 +133,14 @@ impl Residents {
         }
     }
 
-    /// Prepares for about so many links to be read back at start.
+    /// Prepares for about so many links to be loaded at start. Forgets nothing where a change came first.
     pub(super) fn expect(&mut self, links: usize) {
         match self {
-            Residents::All(map) => map.expect(links),
-            Residents::Hot(hot) => *hot = HotSet::new(hot.hasher, hot.share, links),
+            Residents::All(all) => all.expect(links),
+            Residents::Hot(hot) if hot.changed.iter().all(|&commit| commit == 0) => {
+                *hot = HotSet::new(hot.hasher, hot.share, links);
+            }
+            Residents::Hot(_) => {}
         }
     }
 
@@ -133,15 +148,15 @@ impl Residents {
     pub(super) fn knows_codes(&self) -> bool {
         match self {
             Residents::All(_) => true,
-            Residents::Hot(hot) => hot.codes.is_some(),
+            Residents::Hot(hot) => hot.codes.is_known(),
         }
     }
 
-    /// Takes note of a link that is read back at start. Returns whether its entry is wanted as well.
+    /// Takes note of a link that is loaded at start. Returns whether there is room for its entry as well.
     pub(super) fn announce(&mut self, hash: CodeHash) -> bool {
         match self {
-            Residents::All(map) => {
-                map.touch_index(hash);
+            Residents::All(all) => {
+                all.map().touch_index(hash);
                 true
             }
             Residents::Hot(hot) => {
@@ -151,30 +166,98 @@ impl Residents {
         }
     }
 
-    /// All links have been read back.
-    pub(super) fn fit(&mut self) {
-        if let Residents::All(map) = self {
-            map.fit();
+    /// Whether the record of a code, read from the store when `as_of` commits had ended, is still what the code is. This is
+    /// asked of everything that is loaded: nothing read earlier overtakes a change.
+    pub(super) fn wants(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
+        match self {
+            Residents::All(all) => all.wants(code, hash),
+            Residents::Hot(hot) => hot.wants(code, hash, as_of),
+        }
+    }
+
+    /// Takes an entry that was loaded and is wanted.
+    ///
+    /// # Errors
+    /// [`MapFull`] where every link must be in memory and this one finds no room.
+    pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<(), MapFull> {
+        match self {
+            Residents::All(all) => all.load(code, hash, entry),
+            Residents::Hot(hot) => {
+                // Without memory it is read from the store like others.
+                let _ = hot.links.put(code, hash, entry);
+                Ok(())
+            }
+        }
+    }
+
+    /// All links have been loaded.
+    pub(super) fn end_load(&mut self) {
+        if let Residents::All(all) = self {
+            all.end_load();
+        }
+    }
+
+    /// Whether the codes of the store should be sent, for another filter of them: most in this one are of removed links, and
+    /// there is room for both.
+    pub(super) fn wants_codes(&self) -> bool {
+        matches!(self, Residents::Hot(hot) if hot.codes.is_worn() && hot.has_room_for_codes())
+    }
+
+    /// The codes of the store are about to come.
+    pub(super) fn begin_codes(&mut self) {
+        if let Residents::Hot(hot) = self
+            && hot.has_room_for_codes()
+        {
+            hot.codes.begin();
+            hot.share_out();
+        }
+    }
+
+    /// Takes some codes of the store.
+    pub(super) fn take_codes(&mut self, hashes: &[CodeHash]) {
+        if let Residents::Hot(hot) = self {
+            hashes.iter().for_each(|&hash| hot.codes.insert_next(hash));
+            hot.share_out();
+        }
+    }
+
+    /// All codes of the store have come, or they cannot all be read.
+    pub(super) fn end_codes(&mut self, is_whole: bool) {
+        if let Residents::Hot(hot) = self {
+            if is_whole {
+                hot.codes.finish();
+            } else {
+                hot.codes.abandon();
+            }
+            hot.share_out();
+        }
+    }
+
+    /// How many codes are remembered because they were removed while links are loaded.
+    pub(super) fn removed_len(&self) -> usize {
+        match self {
+            Residents::All(all) => all.removed_len(),
+            Residents::Hot(_) => 0,
         }
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
-            Residents::All(map) => map.len(),
+            Residents::All(all) => all.map().len(),
             Residents::Hot(hot) => hot.links.len(),
         }
     }
 
     pub(super) fn link_bytes(&self) -> u64 {
         match self {
-            Residents::All(map) => map.link_bytes(),
+            Residents::All(all) => all.map().link_bytes(),
             Residents::Hot(hot) => hot.links.link_bytes(),
         }
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
         match self {
-            Residents::All(map) => map.memory_bytes(),
+            Residents::All(all) => all.map().memory_bytes(),
             Residents::Hot(hot) => hot.memory_bytes(),
         }
     }
@@ -182,32 +265,41 @@ impl Residents {
 
 impl HotSet {
     fn new(hasher: CodeHasher, share: u64, codes: usize) -> HotSet {
-        // A quarter more than there are, so that the filter is of one piece for a while.
-        let codes = (codes + codes / 4).max((share / BYTES_PER_CODE) as usize);
         let changed = vec![0; SLOTS].into_boxed_slice();
-        let filter = CodeFilter::bytes_for(codes);
-        let beside = share.saturating_sub(filter + size_of_val(&*changed) as u64);
-        let fits = filter <= share / FILTER_SHARE && beside >= CachedLinks::LIMIT_BYTES_MIN;
-        let codes = fits.then(|| CodeFilter::for_about(codes));
-        let taken = codes.as_ref().map_or(0, CodeFilter::memory_bytes) + size_of_val(&*changed) as u64;
-        HotSet { hasher, share, links: CachedLinks::new(hasher, share.saturating_sub(taken)), codes, changed }
+        let room = share.saturating_sub(size_of_val(&*changed) as u64);
+        let filter_max = (share / FILTER_SHARE).min(room.saturating_sub(CachedLinks::LIMIT_BYTES_MIN));
+        let codes = Codes::for_about(codes, (share / BYTES_PER_CODE) as usize, filter_max);
+        let links = CachedLinks::new(hasher, room.saturating_sub(codes.memory_bytes()));
+        HotSet { hasher, share, links, codes, changed }
+    }
+
+    /// Bytes of the share that links and codes may take.
+    fn room(&self) -> u64 {
+        self.share.saturating_sub(size_of_val(&*self.changed) as u64)
+    }
+
+    /// Whether there is room for another filter of the codes now.
+    fn has_room_for_codes(&self) -> bool {
+        let taken = self.links.memory_bytes() + self.codes.memory_bytes();
+        self.codes.bytes_of_next().is_some_and(|bytes| taken + bytes <= self.room())
+    }
+
+    /// Gives links what codes leave of the room.
+    fn share_out(&mut self) {
+        self.links.set_limit(self.room().saturating_sub(self.codes.bytes_wanted()));
     }
 
     #[inline]
     fn get(&mut self, code: &Code, hash: CodeHash) -> Resident<'_> {
         match self.links.get(code, hash) {
             Some(entry) => Resident::Entry(entry),
-            None if self.codes.as_ref().is_none_or(|codes| codes.may_hold(hash)) => Resident::Elsewhere,
+            None if self.codes.may_hold(hash) => Resident::Elsewhere,
             None => Resident::Nothing,
         }
     }
 
-    fn may_exist(&self, hash: CodeHash) -> bool {
-        self.codes.as_ref().is_none_or(|codes| codes.may_hold(hash))
-    }
-
     fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, commit: u64) -> bool {
-        let replaced = self.may_exist(hash);
+        let replaced = self.codes.may_hold(hash);
         self.changed[slot(hash)] = commit;
         self.add_code(hash);
         // Without memory it is read from the store like others.
@@ -218,31 +310,31 @@ impl HotSet {
     fn remove(&mut self, code: &Code, hash: CodeHash, commit: u64) -> bool {
         self.changed[slot(hash)] = commit;
         self.links.remove(code, hash);
-        self.may_exist(hash)
+        let may_exist = self.codes.may_hold(hash);
+        if may_exist {
+            self.codes.note_removed();
+        }
+        may_exist
     }
 
     fn keep(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, as_of: u64) {
-        // A commit may have been told of that had not ended for whoever read.
-        if self.changed[slot(hash)] <= as_of && self.links.peek(code, hash).is_none() {
+        if self.wants(code, hash, as_of) {
             let _ = self.links.put(code, hash, entry);
         }
     }
 
+    /// Whether what was read when so many commits had ended is still right. The owner may have been told of a commit that
+    /// had not ended when the reader asked for the number: then the read is refused, although it may have seen the commit.
+    fn wants(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
+        self.changed[slot(hash)] <= as_of && self.links.peek(code, hash).is_none()
+    }
+
     fn add_code(&mut self, hash: CodeHash) {
-        let Some(codes) = &mut self.codes else { return };
-        codes.insert(hash);
-        // Links make room for the next layer of the filter well before it is needed; where it would be too large, all
-        // codes may be in the store from now on.
-        let ahead = codes.bytes_ahead();
-        if ahead == 0 {
-            return;
-        }
-        let wanted = codes.memory_bytes() + ahead;
-        let beside = self.share.saturating_sub(wanted + size_of_val(&*self.changed) as u64);
-        if wanted > self.share / FILTER_SHARE || beside < CachedLinks::LIMIT_BYTES_MIN {
-            self.codes = None;
-        } else {
-            self.links.lower_limit(beside);
+        let before = self.codes.bytes_wanted();
+        self.codes.insert(hash);
+        // Links make room for the next layer of the filter well before it is needed.
+        if self.codes.bytes_wanted() != before {
+            self.share_out();
         }
     }
 
@@ -252,8 +344,7 @@ impl HotSet {
     }
 
     fn memory_bytes(&self) -> u64 {
-        let codes = self.codes.as_ref().map_or(0, CodeFilter::memory_bytes);
-        self.links.memory_bytes() + codes + size_of_val(&*self.changed) as u64
+        self.links.memory_bytes() + self.codes.memory_bytes() + size_of_val(&*self.changed) as u64
     }
 }
 
@@ -283,7 +374,7 @@ mod tests {
         let target = "x".repeat(200);
         for number in 0..20_000 {
             let (code, hash) = code(number);
-            residents.put(&code, hash, entry(&target), 1).unwrap();
+            residents.put(&code, hash, entry(&target), 1);
             assert!(residents.memory_bytes() <= 1 << 20);
         }
         let kinds = (0..20_000).map(|number| {
@@ -314,7 +405,7 @@ mod tests {
         assert!(!residents.remove(&code, hash, 6), "the filter has not heard of it");
         residents.keep(&code, hash, entry("http://a/1"), 5);
         assert_eq!(residents.get(&code, hash), Resident::Nothing);
-        residents.put(&code, hash, entry("http://a/2"), 7).unwrap();
+        residents.put(&code, hash, entry("http://a/2"), 7);
         residents.keep(&code, hash, entry("http://a/1"), 7);
         assert_eq!(residents.get(&code, hash), Resident::Entry(entry("http://a/2")), "what is here stays");
         assert!(residents.remove(&code, hash, 8));
@@ -323,11 +414,48 @@ mod tests {
     }
 
     #[test]
+    fn links_that_come_and_go_leave_no_codes_behind() {
+        let mut residents = Residents::new(CodeHasher::new(3), Share::Bytes(1 << 20));
+        residents.expect(1_000);
+        let lasting = 0..1_000;
+        for number in lasting.clone() {
+            let (code, hash) = code(number);
+            residents.put(&code, hash, entry("https://example.org/lasting"), 1);
+        }
+        let mut built = 0;
+        for number in 1_000..1_000_000 {
+            let (code, hash) = code(number);
+            residents.put(&code, hash, entry("https://example.org/"), 2);
+            residents.remove(&code, hash, 2);
+            if residents.wants_codes() {
+                // What the thread does that reads the store.
+                residents.begin_codes();
+                let stored: Vec<CodeHash> = lasting.clone().map(|number| self::code(number).1).collect();
+                residents.take_codes(&stored);
+                residents.end_codes(true);
+                built += 1;
+            }
+            assert!(residents.memory_bytes() <= 1 << 20);
+        }
+        assert!(residents.knows_codes(), "after {built} filters");
+        let is_known = |residents: &mut Residents, number| {
+            let (code, hash) = code(number);
+            residents.get(&code, hash) == Resident::Nothing
+        };
+        let nowhere = (2_000_000..2_010_000).filter(|&number| is_known(&mut residents, number)).count();
+        assert!(nowhere > 9_800, "{nowhere}");
+        for number in lasting {
+            assert!(!is_known(&mut residents, number), "{number} exists");
+        }
+        assert!((20..200).contains(&built), "{built} filters for a million links");
+    }
+
+    #[test]
     fn more_codes_than_expected_take_room_from_links_and_too_many_are_not_known_at_all() {
         let mut residents = Residents::new(CodeHasher::new(3), Share::Bytes(2 << 20));
         for number in 0..2_000_000 {
             let (code, hash) = code(number);
-            residents.put(&code, hash, entry("https://example.org/"), 1).unwrap();
+            residents.put(&code, hash, entry("https://example.org/"), 1);
             assert!(residents.memory_bytes() <= 2 << 20, "{} after {number}", residents.memory_bytes());
             assert!(residents.knows_codes() || number > 300_000, "{number}");
         }
@@ -338,9 +466,10 @@ mod tests {
             small.expect(codes);
             assert!(small.memory_bytes() <= 512 << 10, "{codes}");
         }
-        residents.expect(1_000_000);
-        assert!(!residents.knows_codes());
+        let mut loaded = Residents::new(CodeHasher::new(3), Share::Bytes(2 << 20));
+        loaded.expect(1_000_000);
+        assert!(!loaded.knows_codes());
         let (code, hash) = code(5);
-        assert_eq!(residents.get(&code, hash), Resident::Elsewhere);
+        assert_eq!(loaded.get(&code, hash), Resident::Elsewhere);
     }
 }

@@ -5,14 +5,14 @@
 //! of the core, and there are never more under way than was allowed: who was let in before is not slowed by who knocks.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carom_ring::Tag;
 use hyper::header::HeaderValue;
 
 use super::conn::{Conn, Stage};
 use super::work::Work;
-use crate::limits::{HANDSHAKE_TICKS, HANDSHAKES_PER_TURN};
+use crate::limits::{HANDSHAKE_TICKS, HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
 use crate::tls::Identity;
 use crate::wire::Rejection;
 use crate::wire::answer::max_age;
@@ -144,7 +144,11 @@ impl Work {
 
     /// Goes on with some handshakes. Returns whether others wait.
     pub(super) fn serve_handshakes(&mut self) -> bool {
+        if self.secure.waiting.is_empty() {
+            return false;
+        }
         let mut left = HANDSHAKES_PER_TURN;
+        let begin = Instant::now();
         while left > 0 {
             let Some(tag) = self.secure.waiting.pop_front() else { return false };
             let Some(conn) = self.conns.of(tag) else { continue };
@@ -163,6 +167,9 @@ impl Work {
                 && conn.peer_ended
             {
                 self.peer_ended(tag.slot);
+            }
+            if begin.elapsed() >= HANDSHAKE_TIME_PER_TURN {
+                break;
             }
         }
         !self.secure.waiting.is_empty()

@@ -120,7 +120,7 @@ pub fn start(seed: CoreSeed) -> io::Result<Running> {
     let (core, events) = (seed.parts.core, seed.parts.events.clone());
     executor::spawn(&name, seed.parts.cpu, move || async move {
         let result = match Core::new(seed) {
-            Ok(core) => core.run().await,
+            Ok(core) => core.run(),
             Err(error) => Err(error),
         };
         // Whoever started the node may have given up by now.
@@ -199,19 +199,27 @@ impl Core {
         })
     }
 
-    async fn run(mut self) -> io::Result<()> {
+    fn run(mut self) -> io::Result<()> {
+        let result = self.serve();
+        // Tasks that are left hold queues whose readers wait for the last holder.
+        self.work.tasks.clear();
+        result
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
         loop {
             let worked = self.turn()?;
             if let Phase::Finished { since } = self.phase
                 && self.work.conns.len() == 0
                 && self.work.data.as_ref().is_none_or(|data| data.mesh.all_finished())
-                && (!self.work.woken.has_tasks() || since.elapsed() >= TASKS_TIME_MAX)
+                && (!self.work.tasks.are_left() || since.elapsed() >= TASKS_TIME_MAX)
             {
                 return Ok(());
             }
-            if self.work.woken.take() {
+            if self.work.tasks.are_woken() {
+                // Answers of this turn go out first.
                 self.ring.enter()?;
-                executor::breathe().await;
+                self.work.run_tasks();
             } else if worked {
                 self.ring.enter()?;
             } else {
@@ -359,6 +367,7 @@ impl Core {
         conn.sending = false;
         conn.sent_since = tick;
         Work::touch(&mut self.work.dirty, conn);
+        conn.sent_total += result.unwrap_or_default() as u64;
         match result {
             Ok(len) if conn.sent + len < buffer.len() && conn.stage != Stage::Dead => {
                 conn.sent += len;
@@ -453,7 +462,7 @@ impl Core {
                     // Whoever waits is for the next process.
                     self.ring.cancel_accept(index as u32);
                 } else if let Err(error) = listen::refuse_new(socket) {
-                    tracing::debug!("new connections cannot be kept out while the queue is emptied: {error}");
+                    tracing::debug!("the queue of new connections cannot be drained: {error}");
                 }
             }
         }
@@ -541,13 +550,15 @@ impl Core {
             conn.out = out;
         }
         if conn.stage == Stage::Finishing && !conn.sending {
-            if conn.peer_ended {
+            let has_unread = conn.has_unread();
+            if conn.peer_ended && !has_unread {
                 conn.stage = Stage::Dead;
                 return self.bury(slot);
             }
             // What a client sends behind its last request would make the kernel answer with a reset, which can overtake our
-            // answer. So we wait for its end, unless it has promised to send nothing.
-            if conn.said_last {
+            // answer. So we wait for its end, unless it has promised to send nothing. What the client has not read
+            // keeps the connection, too: it counts as one until then.
+            if conn.said_last && !has_unread {
                 Ring::shut_down(&conn.socket);
             } else {
                 Ring::shut_down_sending(&conn.socket);
@@ -556,7 +567,7 @@ impl Core {
             conn.since = self.work.now.tick;
             conn.slow = None;
         }
-        if conn.stage == Stage::Lingering && conn.peer_ended {
+        if conn.stage == Stage::Lingering && conn.peer_ended && !conn.has_unread() {
             conn.stage = Stage::Dead;
             return self.bury(slot);
         }
@@ -585,6 +596,10 @@ impl Core {
             return;
         }
         if let Some(conn) = self.work.conns.remove(slot) {
+            if conn.is_cut && conn.has_unread() {
+                // Otherwise the kernel would keep it for a client that does not read, outside of all limits.
+                carom_ring::reset_on_close(&conn.socket);
+            }
             self.work.secure.forget(&conn);
             self.work.crowd.forget(&conn);
         }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, MapFull, Phase, owner};
+use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, Phase, owner};
 
-use super::residents::{Resident, Residents, Share};
+use super::residents::{Placed, Resident, Residents, Share};
 use crate::alarms::Alarm;
 use crate::link::Link;
-use crate::mail::{Change, LoadBatch};
+use crate::mail::{Change, LoadBatch, StoredCodes};
 use crate::record::{self, DamagedRange, RecordRef};
 use crate::stats::{CoreStats, NodeStats};
 use crate::wire::answer::Found;
@@ -96,33 +96,35 @@ impl Shard {
         }
     }
 
-    /// Makes a change visible here that is durable with the commit of that number. Returns the hash of the code, and
-    /// whether it had a link before, of which others may hold copies.
-    ///
-    /// # Errors
-    /// [`MapFull`] when there is no memory for a link; nothing has changed.
-    pub(super) fn apply(&mut self, change: &Change, commit: u64) -> Result<(CodeHash, bool), MapFull> {
-        let (hash, replaced) = match change {
+    /// Makes a change visible here that is durable with the commit of that number. Returns the hash of the code, whether it
+    /// had a link before, of which others may hold copies, and whether redirects find the new one.
+    pub(super) fn apply(&mut self, change: &Change, commit: u64) -> (CodeHash, Placed) {
+        let code = match change {
+            Change::Put(link) => &link.code,
+            Change::Remove(code) => code,
+        };
+        let hash = self.hasher.hash(code);
+        assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
+        let placed = match change {
             Change::Put(link) => {
                 let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
-                let hash = self.hasher.hash(&link.code);
-                (hash, self.put(&link.code, hash, entry, commit)?)
+                self.links.put(code, hash, entry, commit)
             }
-            Change::Remove(code) => {
-                let hash = self.hasher.hash(code);
-                (hash, self.links.remove(code, hash, commit))
-            }
+            Change::Remove(_) => Placed { replaced: self.links.remove(code, hash, commit), is_served: true },
         };
+        if !placed.is_served {
+            self.report_no_room();
+        }
         self.count();
-        Ok((hash, replaced))
+        (hash, placed)
     }
 
-    /// Prepares for about so many links to be read back at start.
+    /// Prepares for about so many links to be loaded at start.
     pub(super) fn begin_load(&mut self, links: usize) {
         self.links.expect(links);
     }
 
-    /// Takes links that were read back at start.
+    /// Takes links that were read from the store at start, but for those that were changed since.
     pub(super) fn load(&mut self, batch: &LoadBatch) {
         let hasher = self.hasher;
         let mut records = batch.iter().filter_map(|(key, value)| {
@@ -136,22 +138,30 @@ impl Shard {
                 break;
             }
             group.retain(|loaded| self.links.announce(loaded.hash));
-            for Loaded { code, hash, key, value } in group.drain(..) {
-                match record::decode(key, value) {
-                    Ok(RecordRef::Link(link)) => {
-                        let entry = Entry::Link { policy: link.policy, target: link.target.as_bytes() };
-                        // The alarm says it; the rest is served.
-                        let _ = self.put(&code, hash, entry, 0);
-                    }
-                    Ok(RecordRef::Tombstone(_)) => {}
-                    Err(error) => {
-                        self.node.report_damaged(key, &error);
-                        let _ = self.put(&code, hash, Entry::Damaged, 0);
-                    }
+            for loaded in group.drain(..) {
+                if self.links.wants(&loaded.code, loaded.hash, batch.as_of) {
+                    self.load_one(&loaded);
                 }
             }
         }
         self.count();
+    }
+
+    fn load_one(&mut self, loaded: &Loaded<'_>) {
+        let Loaded { code, hash, key, value } = *loaded;
+        assert_eq!(owner(hash, self.cores), self.me, "a record goes to the owner of its code");
+        let entry = match record::decode(key, value) {
+            Ok(RecordRef::Link(link)) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
+            Ok(RecordRef::Tombstone(_)) => return,
+            Err(error) => {
+                self.node.report_damaged(key, &error);
+                Entry::Damaged
+            }
+        };
+        if self.links.load(&code, hash, entry).is_err() {
+            // The rest is served.
+            self.report_no_room();
+        }
     }
 
     /// These records could not be read back: of a code without a link there it cannot be said that it has none.
@@ -159,9 +169,9 @@ impl Shard {
         self.damaged = ranges;
     }
 
-    /// All links have been read back.
+    /// All links have been loaded.
     pub(super) fn end_load(&mut self) {
-        self.links.fit();
+        self.links.end_load();
         self.count();
     }
 
@@ -176,6 +186,19 @@ impl Shard {
         self.count();
     }
 
+    /// Takes codes of the store, for another filter of them.
+    pub(super) fn take_codes(&mut self, codes: StoredCodes) {
+        match codes {
+            StoredCodes::Begin => self.links.begin_codes(),
+            StoredCodes::Some { hashes, credit } => {
+                self.links.take_codes(&hashes);
+                drop(credit);
+            }
+            StoredCodes::End { is_whole } => self.links.end_codes(is_whole),
+        }
+        self.count();
+    }
+
     /// Evicts a link, if not all are kept.
     #[cfg(test)]
     pub(super) fn evict(&mut self, code: &Code) {
@@ -184,25 +207,226 @@ impl Shard {
         }
     }
 
-    /// Puts an entry into memory, or raises the alarm that there is no memory for it.
-    fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, commit: u64) -> Result<bool, MapFull> {
-        assert_eq!(owner(hash, self.cores), self.me, "a change goes to the owner of its code");
-        self.links.put(code, hash, entry, commit).inspect_err(|_| {
-            let text = format!(
-                "core {} holds as many bytes of links as it can address; run the node with more cores",
-                self.me
-            );
-            self.node.alarms.raise(Alarm::MemoryFull, text);
-        })
+    fn report_no_room(&self) {
+        let text = format!(
+            "core {} has reached its limit of link data; further links are stored but return 503; run the node with more cores",
+            self.me
+        );
+        self.node.alarms.raise(Alarm::MemoryFull, text);
     }
 
     fn count(&mut self) {
-        if !self.links.knows_codes() && !std::mem::replace(&mut self.in_doubt, true) {
-            let text = "links.memory_limit is too low for this many links: unknown codes are looked for on disk";
+        let wants_codes = self.links.wants_codes();
+        let in_doubt = !self.links.knows_codes() && !wants_codes;
+        if in_doubt && !std::mem::replace(&mut self.in_doubt, true) {
+            let text = "links.memory_limit is too low for this many links; unknown codes are looked up on disk";
             self.node.alarms.raise(Alarm::MemoryLimitLow, text.to_owned());
         }
+        self.in_doubt &= in_doubt;
+        self.stats.in_doubt.set(u64::from(self.in_doubt));
+        self.stats.wants_codes.set(u64::from(wants_codes));
         self.stats.links.set(self.links.len() as u64);
         self.stats.link_bytes.set(self.links.link_bytes());
         self.stats.map_bytes.set(self.links.memory_bytes());
+        self.stats.removed_while_loading.set(self.links.removed_len() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carom_shards::Policy;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::labels::Labels;
+    use crate::link::{Origin, Version};
+
+    const CODES: usize = 12;
+
+    /// What the store holds for a code.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Stored {
+        Nothing,
+        /// A link whose target has this number, with so many characters behind it.
+        Link(u64, usize),
+        Damaged,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// A client changes a code: the commit ends, and its Apply is on its way to the owner.
+        Change { code: usize, to: Stored },
+        /// The owner takes the oldest Apply.
+        Apply,
+        /// The loader reads the next codes into a batch.
+        Scan { count: usize },
+        /// The owner takes a batch.
+        Load { at: usize },
+        /// A fetcher reads a code.
+        Fetch { code: usize },
+        /// The owner takes what a fetcher has read.
+        Keep { at: usize },
+        /// The owner needs the memory of a link.
+        Evict { code: usize },
+    }
+
+    fn any_stored() -> impl Strategy<Value = Stored> {
+        prop_oneof![
+            2 => Just(Stored::Nothing),
+            // Targets of two lengths: a record of the same size is written in place, another one is moved.
+            3 => (any::<u64>(), prop_oneof![Just(0), Just(40)]).prop_map(|(number, more)| Stored::Link(number, more)),
+        ]
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..CODES, any_stored()).prop_map(|(code, to)| Step::Change { code, to }),
+            4 => Just(Step::Apply),
+            3 => (1..4usize).prop_map(|count| Step::Scan { count }),
+            2 => (0..4usize).prop_map(|at| Step::Load { at }),
+            1 => (0..CODES).prop_map(|code| Step::Fetch { code }),
+            1 => (0..4usize).prop_map(|at| Step::Keep { at }),
+            1 => (0..CODES).prop_map(|code| Step::Evict { code }),
+        ]
+    }
+
+    fn code(number: usize) -> Code {
+        Code::parse(format!("c{number}").as_bytes()).unwrap()
+    }
+
+    fn target(number: u64, more: usize) -> String {
+        format!("https://example.org/{number}/{}", "x".repeat(more))
+    }
+
+    fn link(number: usize, stored: Stored) -> Option<Link> {
+        let Stored::Link(version, more) = stored else { return None };
+        Some(Link {
+            code: code(number),
+            policy: Policy::default(),
+            target: target(version, more),
+            created_ms: 0,
+            origin: Origin::Custom,
+            version: Version::default(),
+            labels: Labels::default(),
+        })
+    }
+
+    /// A shard that is loaded while links change, the store, and what is on its way between them.
+    struct World {
+        shard: Shard,
+        stored: [Stored; CODES],
+        commits: u64,
+        /// Changes whose owner has not been told: code, what it is from then on, number of the commit.
+        untold: std::collections::VecDeque<(usize, Stored, u64)>,
+        /// The next code that the loader reads.
+        next: usize,
+        batches: Vec<LoadBatch>,
+        fetched: Vec<(usize, Stored, u64)>,
+    }
+
+    impl World {
+        fn new(share: Share, stored: &[Stored; CODES]) -> World {
+            let (cores, hasher) = (CoreCount::new(1).unwrap(), CodeHasher::new(5));
+            let mut shard = Shard::new(CoreId(0), cores, hasher, share, Arc::default(), Arc::default());
+            shard.begin_load(CODES);
+            let untold = std::collections::VecDeque::new();
+            World { shard, stored: *stored, commits: 0, untold, next: 0, batches: Vec::new(), fetched: Vec::new() }
+        }
+
+        fn take(&mut self, step: &Step) {
+            match *step {
+                Step::Change { code, to } if to != Stored::Nothing || self.stored[code] != Stored::Nothing => {
+                    self.commits += 1;
+                    self.stored[code] = to;
+                    self.untold.push_back((code, to, self.commits));
+                }
+                Step::Change { .. } => {}
+                Step::Apply => self.apply(),
+                Step::Scan { count } => self.scan(count),
+                Step::Load { at } if at < self.batches.len() => {
+                    let batch = self.batches.remove(at);
+                    self.shard.load(&batch);
+                }
+                Step::Fetch { code } => self.fetched.push((code, self.stored[code], self.commits)),
+                Step::Keep { at } if at < self.fetched.len() => {
+                    let (number, stored, as_of) = self.fetched.remove(at);
+                    if stored != Stored::Nothing {
+                        self.shard.keep(&code(number), link(number, stored).as_ref(), as_of);
+                    }
+                }
+                Step::Load { .. } | Step::Keep { .. } => {}
+                Step::Evict { code } => self.shard.evict(&self::code(code)),
+            }
+        }
+
+        fn apply(&mut self) {
+            let Some((number, to, commit)) = self.untold.pop_front() else { return };
+            let change = match link(number, to) {
+                Some(link) => Change::Put(Arc::new(link)),
+                None => Change::Remove(code(number)),
+            };
+            self.shard.apply(&change, commit);
+        }
+
+        fn scan(&mut self, count: usize) {
+            let mut batch = LoadBatch { as_of: self.commits, ..LoadBatch::default() };
+            for number in (self.next..CODES).take(count) {
+                let name = format!("c{number}");
+                match self.stored[number] {
+                    Stored::Nothing => {}
+                    Stored::Damaged => batch.push(name.as_bytes(), b"no record at all"),
+                    link => {
+                        let mut record = Vec::new();
+                        record::encode_link(name.as_bytes(), &self::link(number, link).unwrap(), &mut record);
+                        batch.push(name.as_bytes(), &record);
+                    }
+                }
+                self.next += 1;
+            }
+            self.batches.push(batch);
+        }
+
+        /// Lets everything that is on its way arrive, and compares memory with the store.
+        fn end(mut self) {
+            self.scan(CODES);
+            while !self.batches.is_empty() {
+                self.take(&Step::Load { at: 0 });
+            }
+            self.shard.end_load();
+            while !self.untold.is_empty() {
+                self.apply();
+            }
+            while !self.fetched.is_empty() {
+                self.take(&Step::Keep { at: 0 });
+            }
+            let is_hot = matches!(self.shard.links, Residents::Hot(_));
+            for number in 0..CODES {
+                let (code, stored) = (code(number), self.stored[number]);
+                let hash = self.shard.hasher().hash(&code);
+                match (self.shard.find(&code, hash, 0), stored) {
+                    // The store is asked.
+                    (Found::Elsewhere, _) if is_hot => {}
+                    (Found::Missing, Stored::Nothing) | (Found::Damaged, Stored::Damaged) => {}
+                    (Found::Link { target: found, .. }, Stored::Link(version, more)) => {
+                        assert_eq!(found, target(version, more).as_bytes(), "c{number}");
+                    }
+                    (found, stored) => panic!("c{number}: {found:?} in memory, {stored:?} in the store"),
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_link_that_is_loaded_never_overwrites_a_change_made_since_it_was_read(
+            stored in proptest::array::uniform12(prop_oneof![4 => any_stored(), 1 => Just(Stored::Damaged)]),
+            steps in proptest::collection::vec(any_step(), 1..120),
+        ) {
+            for share in [Share::All, Share::Bytes(512 << 10)] {
+                let mut world = World::new(share, &stored);
+                steps.iter().for_each(|step| world.take(step));
+                world.end();
+            }
+        }
     }
 }

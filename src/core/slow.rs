@@ -27,13 +27,13 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::access;
-use super::executor::{Woken, spawn_task};
+use super::tasks::Tasks;
 use crate::desk::Desk;
 use crate::forwarded::{Field, Trust};
 use crate::guard::Source;
 use crate::limits::{
-    ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX, HEADERS_MAX,
-    LONG_BODIES_MAX, SHORT_BODY_LEN, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW,
+    ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX,
+    HEADERS_MAX, LONG_BODIES_MAX, SHORT_BODY_LEN, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW,
 };
 
 /// The body of an answer: whole, or made while it is sent.
@@ -56,8 +56,8 @@ pub(super) struct Manner {
     pub(super) hsts: Option<HeaderValue>,
     /// What is taken from it.
     pub(super) limits: ConnectionLimits,
-    /// Whose tasks answer its requests.
-    pub(super) woken: Woken,
+    /// The tasks of the core, which answer its requests.
+    pub(super) tasks: Tasks,
 }
 
 /// Why nothing more comes in for hyper.
@@ -78,6 +78,8 @@ pub(super) enum Verdict {
     Wait,
     /// It is told that the connection ends.
     Leave,
+    /// The connection ends when what was made for it is sent.
+    End,
     /// The connection ends.
     Cut,
 }
@@ -96,6 +98,7 @@ pub(super) struct Stream {
     /// Bytes of bodies that count as progress.
     progress_len: usize,
     desk: Rc<Desk>,
+    tasks: Tasks,
     state: RefCell<State>,
 }
 
@@ -177,8 +180,8 @@ impl Stream {
         let state =
             RefCell::new(State { put_heads: heads, asked_heads: heads, answered_heads: heads, ..State::default() });
         let (is_http2, queued_max) = (manner.is_http2, manner.limits.queued_len);
-        let progress_len = manner.limits.progress_len();
-        let stream = Rc::new(Stream { slot, is_http2, queued_max, progress_len, desk, state });
+        let (progress_len, tasks) = (manner.limits.progress_len(), manner.tasks.clone());
+        let stream = Rc::new(Stream { slot, is_http2, queued_max, progress_len, desk, tasks, state });
         (Rc::clone(&stream), drive(stream, manner, service))
     }
 
@@ -239,7 +242,7 @@ impl Stream {
         match () {
             () if unanswered >= limits.body_time + ANSWER_TIME_MAX => Verdict::Cut,
             () if is_busy && silent >= limits.body_time + ANSWER_TIME_MAX => Verdict::Cut,
-            () if !is_busy && left >= GOODBYE_TIME_MAX => Verdict::Cut,
+            () if !is_busy && left >= GOODBYE_TIME_MAX => Verdict::End,
             () if !is_busy && silent >= limits.idle_time => Verdict::Leave,
             () => Verdict::Wait,
         }
@@ -365,7 +368,7 @@ impl Stream {
 
 /// Runs hyper until the connection ends, one way or the other.
 async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
-    let Manner { source, trust, is_secure, hsts, limits, woken, .. } = manner;
+    let Manner { source, trust, is_secure, hsts, limits, .. } = manner;
     let handler = service_fn(|mut request: Request<Incoming>| {
         if let Some(source) = source {
             let source = client_of(&trust, source, request.headers());
@@ -404,7 +407,7 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
     // An error here is the client's (it went away, or its body broke off): there is nobody left to tell.
     if stream.is_http2 {
         let mut connection = pin!(
-            http2::Builder::new(Tasks(woken))
+            http2::Builder::new(stream.tasks.clone())
                 .max_concurrent_streams(STREAMS_MAX)
                 .max_pending_accept_reset_streams(STREAMS_RESET_MAX)
                 .max_local_error_reset_streams(STREAMS_RESET_MAX)
@@ -461,10 +464,10 @@ fn is_of_two_hosts(request: &Request<Incoming>) -> bool {
 
 /// What somebody is told who names two hosts.
 const TWO_HOSTS: &str =
-    r#"{"title":"Bad Request","type":"about:blank","detail":"The request names several hosts.","status":400}"#;
+    r#"{"title":"Bad Request","type":"about:blank","detail":"The request has several Host fields.","status":400}"#;
 
 /// What somebody is told who sends too many long bodies at once.
-const LONG_BODIES: &str = r#"{"title":"Temporarily unavailable","type":"urn:carom:problem:unavailable","detail":"Too many long bodies come at once over this connection. Send them one after the other.","status":503}"#;
+const LONG_BODIES: &str = r#"{"title":"Temporarily unavailable","type":"urn:carom:problem:unavailable","detail":"Too many long request bodies arrive at once on this connection. Send them one after the other.","status":503}"#;
 
 /// A problem of our own, in place of a handler's answer.
 fn refused(status: StatusCode, problem: &'static str) -> Response<Content> {
@@ -527,20 +530,17 @@ impl Drop for Flight {
     }
 }
 
-/// Runs what answers one request of a connection, beside those of the others.
-#[derive(Clone)]
-struct Tasks(Woken);
-
+/// Runs what answers one request of a connection of HTTP/2, beside the others.
 impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
     fn execute(&self, task: F) {
-        spawn_task(task, &self.0);
+        self.spawn(task);
     }
 }
 
 /// The body of an answer on its way out. While hyper has it, the connection is not idle.
 struct Answering {
     content: Content,
-    /// What was made and not taken: HTTP/2 is given pieces.
+    /// What was made and not taken: hyper is given pieces.
     rest: Bytes,
     flight: Flight,
 }
@@ -553,9 +553,6 @@ impl Body for Answering {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if !self.flight.stream.is_http2 {
-            return self.content.as_mut().poll_frame(context);
-        }
         if self.rest.is_empty() {
             match self.content.as_mut().poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -567,7 +564,8 @@ impl Body for Answering {
         }
         let stream = &self.flight.stream;
         stream.note_progress(&mut stream.state.borrow_mut());
-        let len = self.rest.len().min(ANSWER_PIECE_LEN);
+        let most = if stream.is_http2 { ANSWER_PIECE_LEN } else { ANSWER_CHUNK_LEN };
+        let len = self.rest.len().min(most);
         let piece = self.rest.split_to(len);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
@@ -597,6 +595,10 @@ impl Read for End {
         let mut state = self.0.state.borrow_mut();
         let waiting = &state.inbound[state.read..];
         if !waiting.is_empty() {
+            if self.0.tasks.must_yield() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let was_full = waiting.len() >= self.0.queued_max;
             let len = waiting.len().min(buffer.remaining());
             buffer.put_slice(&waiting[..len]);
@@ -640,11 +642,13 @@ impl Write for End {
             self.0.kick();
             return Poll::Pending;
         }
-        state.outbound.extend_from_slice(bytes);
+        // No more than the loop sends at once, however large the piece of an answer is.
+        let len = bytes.len().min(self.0.queued_max - state.outbound.len());
+        state.outbound.extend_from_slice(&bytes[..len]);
         state.reader.take().into_iter().for_each(Waker::wake);
         drop(state);
         self.0.kick();
-        Poll::Ready(Ok(bytes.len()))
+        Poll::Ready(Ok(len))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

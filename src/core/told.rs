@@ -31,7 +31,7 @@ pub(super) fn count(stats: &CoreStats, told: &Told<'_>) {
             stats.misses.add(1);
         }
         Told::TooMany => stats.throttled.add(1),
-        Told::Found(Found::Damaged | Found::Elsewhere) => stats.unavailable.add(1),
+        Told::Found(Found::Damaged | Found::Elsewhere | Found::Unconfirmed) => stats.unavailable.add(1),
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl 
         _ if ask.head_only => {}
         Told::Found(Found::Link { .. }) => desk.tell_visit(Some(ask.code), visitor()),
         Told::Found(Found::Missing | Found::Early) => desk.tell_visit(None, visitor()),
-        Told::Found(Found::Gone | Found::Damaged | Found::Elsewhere) => {}
+        Told::Found(Found::Gone | Found::Damaged | Found::Elsewhere | Found::Unconfirmed) => {}
         Told::Blocked | Told::TooMany | Told::Misdirected | Told::Away(_) => {}
     }
 }
@@ -79,6 +79,12 @@ pub(super) fn go_on<'a>(
     }
 }
 
+/// What was found where a link of the default domain could have stood in: no 404 while the first code is unconfirmed.
+#[inline]
+pub(super) fn confirmed(found: Found<'_>, unconfirmed: bool) -> Found<'_> {
+    if unconfirmed && found == Found::Missing { Found::Unconfirmed } else { found }
+}
+
 /// What is told of what was found: not where a blocked link leads, and nothing to who asks for too much that is not there.
 #[inline]
 pub(super) fn screen<'a>(desk: &Desk, conn: &mut Conn, found: Found<'a>) -> Told<'a> {
@@ -86,7 +92,8 @@ pub(super) fn screen<'a>(desk: &Desk, conn: &mut Conn, found: Found<'a>) -> Told
         Found::Link { target, .. } if desk.blocks(target) => Told::Blocked,
         // It may have asked before others of the same address were refused, so that all of them were under way at once.
         Found::Link { .. } if desk.guard().is_alert() && conn.is_barred(desk) => Told::TooMany,
-        Found::Missing | Found::Early if conn.misses_too_often(desk) => Told::TooMany,
+        // A guess is a guess also while nobody can say whether it has hit.
+        Found::Missing | Found::Early | Found::Unconfirmed if conn.misses_too_often(desk) => Told::TooMany,
         found => Told::Found(found),
     }
 }
@@ -99,5 +106,6 @@ pub(super) fn looked(found: &Found<'_>) -> Looked {
         Found::Gone => Looked::Gone,
         Found::Damaged => Looked::Damaged,
         Found::Elsewhere => Looked::Unavailable,
+        Found::Unconfirmed => Looked::Unconfirmed,
     }
 }

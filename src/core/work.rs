@@ -13,14 +13,14 @@ use super::access;
 use super::conn::{Asking, Conn, Conns, Stage};
 use super::crowd::Crowd;
 use super::data::{Brought, Data, Place};
-use super::executor::{self, Woken};
 use super::listen::Begins;
 use super::look::{self, Looks, Next};
 use super::mesh::Question;
 use super::places::Places;
 use super::secure::Secure;
 use super::slow::{Ending, Manner, Service, Stream};
-use super::told::{count, end_or_wait, go_on, looked, may_step, screen, tell_visit, visitor_of};
+use super::tasks::Tasks;
+use super::told::{confirmed, count, end_or_wait, go_on, looked, may_step, screen, tell_visit, visitor_of};
 use crate::desk::{Desk, Looked};
 use crate::forwarded::{Field, Trust};
 use crate::limits::ConnectionLimits;
@@ -76,8 +76,8 @@ pub(super) struct Work {
     /// Requests answered on the spot in this turn; their latency is recorded at its end.
     pub(super) answered: u64,
     pub(super) draining: bool,
-    /// Whether tasks want their turn.
-    pub(super) woken: Woken,
+    /// What answers the requests that are not answered on the spot.
+    pub(super) tasks: Tasks,
     /// Slots whose streams called.
     kicked: Vec<u32>,
 }
@@ -114,7 +114,7 @@ impl Work {
             latency: Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("bounds that fit each other"),
             answered: 0,
             draining: false,
-            woken: Woken::default(),
+            tasks: Tasks::default(),
             kicked: Vec::new(),
         }
     }
@@ -163,12 +163,12 @@ impl Work {
             is_http2: conn.tls.as_ref().is_some_and(|tls| tls.is_http2()),
             hsts: conn.tls.as_ref().and_then(|_| self.secure.hsts().cloned()),
             limits: self.limits,
-            woken: self.woken.clone(),
+            tasks: self.tasks.clone(),
         };
         let (stream, task) =
             Stream::start(slot, conn.machine.heads(), manner, Rc::clone(&self.desk), Rc::clone(&self.service));
         conn.slow = Some(stream);
-        executor::spawn_task(task, &self.woken);
+        self.tasks.spawn(task);
     }
 
     /// Takes bytes that a connection received.
@@ -209,7 +209,7 @@ impl Work {
     /// Goes on with what a connection has not consumed yet.
     fn resume(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        if conn.stage != Stage::Open || !may_step(conn) || conn.unconsumed.is_empty() {
+        if conn.stage != Stage::Open || !may_step(conn) || conn.unconsumed.is_empty() || conn.holds_handshake() {
             return;
         }
         let mut bytes = std::mem::take(&mut conn.unconsumed);
@@ -267,7 +267,7 @@ impl Work {
                         continue;
                     }
                     self.places.locate(&mut ask, taken);
-                    let mut found = Found::Missing;
+                    let (mut found, mut unconfirmed) = (Found::Missing, false);
                     while ask.place.is_some() {
                         found = match data.find(&ask.code, self.now.unix_ms) {
                             Place::Here(found) => found,
@@ -278,22 +278,24 @@ impl Work {
                             Place::There { owner, hash, wanted } => {
                                 let question = Question { token: conn.token(), hash, code: ask.code };
                                 let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
-                                conn.wait(&self.desk, Asking { wanted, ..asking }, taken);
+                                conn.wait(&self.desk, Asking { wanted, unconfirmed, ..asking }, taken);
                                 self.stats.forwarded_out.add(1);
                                 data.mesh.ask(owner, question);
                                 return at;
                             }
                         };
-                        let looks = self.looks.as_mut().expect("whoever has a shard has these");
+                        let looks = self.looks.as_mut().expect("a core with a shard has these");
                         let Next::Answer(then) = go_on(&self.desk, looks, found, ask.code, conn.token(), self.now.tick)
                         else {
                             let asking = Asking::new(&self.desk, ask, self.now.instant, taken);
-                            conn.wait(&self.desk, Asking { looked_up: true, ..asking }, taken);
+                            conn.wait(&self.desk, Asking { looked_up: true, unconfirmed, ..asking }, taken);
                             return at;
                         };
-                        found = then;
+                        found = confirmed(then, unconfirmed);
                         match self.places.fallback_of(&ask.code) {
-                            Some(code) if found == Found::Missing => ask.code = code,
+                            Some(code) if matches!(found, Found::Missing | Found::Unconfirmed) => {
+                                (ask.code, unconfirmed) = (code, found == Found::Unconfirmed);
+                            }
                             _ => break,
                         }
                     }
@@ -316,12 +318,15 @@ impl Work {
                     self.start_stream(slot);
                 }
                 Action::Pass => {
-                    if let Some(stream) = &conn.slow {
-                        stream.put(taken, conn.machine.heads());
-                        if conn.machine.is_ended() {
-                            stream.end(Ending::Last);
-                        }
+                    conn.pass(taken);
+                    if !may_step(conn) {
+                        return at;
                     }
+                }
+                Action::PassAsHttp11 { minor } => {
+                    let mut head = taken.to_vec();
+                    head[minor] = b'1';
+                    conn.pass(&head);
                     if !may_step(conn) {
                         return at;
                     }
@@ -375,7 +380,7 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         conn.stage = Stage::Dead;
-        conn.peer_ended = true;
+        (conn.peer_ended, conn.is_cut) = (true, true);
         if let Some(stream) = conn.slow.take() {
             stream.break_off();
         }
@@ -496,7 +501,9 @@ impl Work {
             };
             found = then;
         }
-        if let (Found::Missing, Some(code)) = (found, self.places.fallback_of(&asking.ask.code)) {
+        found = confirmed(found, asking.unconfirmed);
+        if let (Found::Missing | Found::Unconfirmed, Some(code)) = (found, self.places.fallback_of(&asking.ask.code)) {
+            asking.unconfirmed = found == Found::Unconfirmed;
             (asking.ask.code, asking.again, asking.looked_up) = (code, true, false);
             conn.asking = Some(asking);
             resumed.push(conn.tag.slot);
@@ -541,6 +548,7 @@ impl Work {
                 self.desk.bring_stored(token, answer);
             }
             ToCore::Page { token, page } => self.desk.bring_page(token, page),
+            ToCore::Made { token, made } => self.desk.bring_made(token, made),
             ToCore::LoadBegin { links } => {
                 if let Some(data) = &mut self.data {
                     data.shard.begin_load(links);
@@ -549,6 +557,11 @@ impl Work {
             ToCore::Load(batch) => {
                 if let Some(data) = &mut self.data {
                     data.shard.load(&batch);
+                }
+            }
+            ToCore::StoredCodes(codes) => {
+                if let Some(data) = &mut self.data {
+                    data.shard.take_codes(codes);
                 }
             }
             ToCore::LookedUp { code, token, found } => self.take_look_up(&code, token, &found),
@@ -628,6 +641,14 @@ impl Work {
     pub(super) fn end_load(&mut self) {
         if let Some(data) = &mut self.data {
             data.shard.end_load();
+        }
+    }
+
+    /// Lets the tasks go on, for a bounded time.
+    pub(super) fn run_tasks(&mut self) {
+        let micros = self.tasks.run().as_micros() as u64;
+        if micros > self.stats.task_micros_max.get() {
+            self.stats.task_micros_max.set(micros);
         }
     }
 

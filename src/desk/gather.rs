@@ -9,9 +9,8 @@ use std::time::Instant;
 
 use carom_shards::Code;
 
-use super::Desk;
-use crate::limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES};
-use crate::link::Origin;
+use super::{Desk, fresh_code_of, late};
+use crate::limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
 use crate::mail::{Ground, Order, StoreAnswer, StoreRequest, Ticket};
 
 /// Set in tokens of requests that are one of many. Those of look-ups have the bit above.
@@ -43,18 +42,20 @@ struct Gather {
 #[derive(Debug)]
 struct Place {
     answer: Option<StoreAnswer>,
+    is_read: bool,
     /// The code that the request has brought, if it can go to another link should this one not need it.
     code: Option<Code>,
 }
 
 impl Place {
-    /// Takes the code that nobody needs after this answer. The answer says so no more.
+    /// Takes the code that nobody needs after this answer. An answer that names an existing link then no longer calls it spare.
     fn take_spare(&mut self) -> Option<Code> {
         match &mut self.answer {
             Some(StoreAnswer::Existing { spare, .. }) if *spare => {
                 *spare = false;
                 self.code.take()
             }
+            Some(answer) if answer.frees_code() => self.code.take(),
             _ => None,
         }
     }
@@ -118,10 +119,9 @@ impl Gathered {
             gather.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        let late = || StoreAnswer::Refused("the store did not answer in time");
         self.desk.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
         // What comes later still counts, so the places of those answers stay.
-        let answers = gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(late));
+        let answers = gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(|| late(place.is_read)));
         Poll::Ready(answers.collect())
     }
 }
@@ -156,21 +156,16 @@ impl Desk {
             let token = GATHER_TOKEN | number << PLACE_BITS | at as u64;
             let request = make(at, Ticket { core: self.me, token });
             let code = match &request {
-                StoreRequest::Create { link, .. } if link.origin == Origin::Issued && !link.is_private() => {
-                    Some(link.code)
-                }
+                StoreRequest::Create { link, .. } => fresh_code_of(link),
                 _ => None,
             };
+            let is_read = request.is_read();
             let place = match self.send(request) {
                 Ok(()) => {
                     gather.left += 1;
-                    Place { answer: None, code }
+                    Place { answer: None, is_read, code }
                 }
-                Err(reason) => {
-                    // Nobody has heard of it.
-                    self.spare_codes.borrow_mut().extend(code);
-                    Place { answer: Some(StoreAnswer::Refused(reason)), code: None }
-                }
+                Err(reason) => Place { answer: Some(StoreAnswer::Refused(reason)), is_read, code },
             };
             gather.places.push(place);
         }
@@ -180,15 +175,19 @@ impl Desk {
 
     /// Puts a request into the queue of who serves it.
     pub(super) fn send(&self, request: StoreRequest) -> Result<(), &'static str> {
-        match &request {
-            StoreRequest::Read { .. } | StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. } => {
-                self.counters.reader.try_send(request).map_err(|error| super::refusal(&error))
-            }
-            _ => {
-                let order = Order::Client(request, Ground::Alone);
-                self.counters.writer.try_send(order).map_err(|error| super::refusal(&error))
-            }
+        if request.is_read() {
+            return self.counters.reader.try_send(request).map_err(|error| super::refusal(&error));
         }
+        if self.removed_while_loading() >= REMOVED_WHILE_LOADING_MAX {
+            return Err(super::LOADING);
+        }
+        let order = Order::Client(request, Ground::Alone);
+        self.counters.writer.try_send(order).map_err(|error| super::refusal(&error))
+    }
+
+    /// Codes that all cores remember until all links are loaded.
+    fn removed_while_loading(&self) -> u64 {
+        self.counters.cores.iter().map(|core| core.removed_while_loading.get()).sum()
     }
 }
 
@@ -197,9 +196,10 @@ pub(super) mod tests {
     use super::*;
     use crate::desk::{Codes, Counters, Tellers};
     use crate::domains::{Domains, UnknownHost};
+    use crate::idempotency::PendingCreates;
     use crate::labels::Labels;
-    use crate::link::{Link, Reuse, Version};
-    use crate::mail::{AllowanceQueue, ListQueues, Post};
+    use crate::link::{Link, Origin, Reuse, Version};
+    use crate::mail::{AllowanceQueue, JobQueues, ListQueues, Post};
     use crate::pages::Pages;
     use carom_shards::{CoreId, Policy};
     use std::sync::Arc;
@@ -238,12 +238,14 @@ pub(super) mod tests {
             pages: Arc::new(Pages::plain()),
             page_reader: sync_channel(1).0,
             lists: ListQueues { pages: sync_channel(1).0, searches: sync_channel(1).0 },
+            jobs: JobQueues { pictures: sync_channel(1).0, documents: sync_channel(1).0 },
             look_ups: None,
             allowances: AllowanceQueue::new().0,
             fetches: None,
             apps: sync_channel(1).0,
             misses_per_second: 0,
             post,
+            pending_creates: PendingCreates::default(),
             cores: Arc::new([Arc::default(), Arc::default()]),
             node: Arc::default(),
         };
@@ -310,12 +312,65 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn while_links_are_loaded_only_so_many_may_be_deleted() {
+        let (desk, orders) = desk(9);
+        desk.counters().cores[1].removed_while_loading.set(REMOVED_WHILE_LOADING_MAX);
+        let answers = poll(&mut ask(&desk, 1)).unwrap();
+        assert_eq!(answers, [StoreAnswer::Refused(super::super::LOADING)]);
+        assert!(orders.try_recv().is_err());
+        // All links are loaded.
+        desk.counters().cores[1].removed_while_loading.set(0);
+        assert_eq!(poll(&mut ask(&desk, 1)), None);
+    }
+
+    #[test]
     fn what_finds_no_place_in_the_queue_is_refused_with_its_code_free() {
         let (desk, orders) = desk(2);
         let mut gathered = ask(&desk, 4);
-        assert_eq!(desk.spare_codes.borrow().len(), 2);
         (0..2).for_each(|_| answer(&desk, &orders, false));
         let answers = poll(&mut gathered).unwrap();
         assert!(matches!(answers[..], [.., StoreAnswer::Refused(_), StoreAnswer::Refused(_)]), "{answers:?}");
+        drop(gathered);
+        assert_eq!(
+            *desk.spare_codes.borrow(),
+            [2, 3].map(|at| link(at, Origin::Issued).code),
+            "each code is free once"
+        );
+    }
+
+    #[test]
+    fn a_refused_create_frees_its_code_and_an_unconfirmed_one_does_not() {
+        for (answer, is_free) in [
+            (StoreAnswer::Refused("the disk is full"), true),
+            (StoreAnswer::NeedsRedis { asked: false }, true),
+            (StoreAnswer::NeedsRedis { asked: true }, false),
+            (StoreAnswer::Unconfirmed("the disk is slow"), false),
+            (StoreAnswer::Created, false),
+            (StoreAnswer::Taken, false),
+        ] {
+            let (desk, orders) = desk(9);
+            let mut gathered = ask(&desk, 2);
+            while let Ok(Order::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
+                desk.bring_stored(ticket.token, answer.clone());
+            }
+            assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);
+            drop(gathered);
+            let link = link(1, Origin::Issued);
+            let free = if is_free { vec![link.code] } else { Vec::new() };
+            assert_eq!(*desk.spare_codes.borrow(), free, "{answer:?}");
+            desk.give_back_unused(&link, &answer);
+            assert_eq!(desk.spare_codes.borrow().len(), 2 * free.len(), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_is_late_cannot_be_confirmed_and_a_late_read_is_refused() {
+        let (desk, _orders) = desk(9);
+        let mut writes = ask(&desk, 1);
+        let code = link(0, Origin::Custom).code;
+        let mut reads = desk.store_all(1, |_, ticket| StoreRequest::Read { code, ticket });
+        desk.gathers.borrow_mut().close();
+        assert!(matches!(poll(&mut writes).unwrap()[..], [StoreAnswer::Unconfirmed(_)]));
+        assert!(matches!(poll(&mut reads).unwrap()[..], [StoreAnswer::Refused(_)]));
     }
 }

@@ -7,7 +7,7 @@ use carom_shards::Code;
 use super::Desk;
 use crate::access_log::{AccessSender, Entry, Noted, Outcome, Request};
 use crate::stats::unix_ms;
-use crate::visits::{Visit, VisitSender, Visitor};
+use crate::visits::{Told, Visit, VisitSender, Visitor};
 
 /// To whom a core tells of its requests.
 #[derive(Debug, Default)]
@@ -28,10 +28,12 @@ impl Desk {
     /// Tells of a visit: of the link of that code, or of no link.
     #[inline]
     pub fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
-        if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor)
-            && !visits.tell(&Visit { code, visitor })
-        {
-            self.counters.node.visits_dropped.add_shared(1);
+        if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor) {
+            match visits.tell(&Visit { code, visitor }) {
+                Told::Whole => {}
+                Told::WithoutReferrer => self.counters.node.referrers_dropped.add_shared(1),
+                Told::Nothing => self.counters.node.visits_dropped.add_shared(1),
+            }
         }
     }
 

@@ -35,10 +35,12 @@ pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: Soc
 /// Says that a signal came, after which new connections are taken for some time or none.
 pub(super) fn tell_of_end(signal: &str, delay: Duration) {
     match delay.as_secs() {
-        0 => tracing::info!("{signal}: finishing what is in flight, then ending"),
-        seconds => tracing::info!(
-            "{signal}: not ready any more; new connections are taken for another {seconds} s (drain.delay)"
-        ),
+        0 => tracing::info!("{signal}: finishing open requests, then stopping"),
+        seconds => {
+            tracing::info!(
+                "{signal}: no longer ready; accepting new connections for another {seconds} s (drain.delay)"
+            );
+        }
     }
 }
 
@@ -47,6 +49,6 @@ pub(super) fn tell_of_end(signal: &str, delay: Duration) {
 pub(super) fn tell_manager(is_ready: bool) {
     let state = if is_ready { NotifyState::Ready } else { NotifyState::Stopping };
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!("the service manager could not be told: {error}");
+        tracing::warn!("the service manager could not be notified: {error}");
     }
 }

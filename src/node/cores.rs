@@ -10,6 +10,7 @@ use super::events::{Event, forward_events};
 use super::thread_exit;
 use crate::api::{self, Site};
 use crate::config::{Residency, Settings};
+use crate::control::code_filter::{self, CodeFilterSetup, CodeFilters};
 use crate::control::replenisher::CodeSource;
 use crate::core::listen::Listener;
 use crate::core::{self, CoreParts, Seeds, Share};
@@ -17,7 +18,7 @@ use crate::desk::{Codes, Counters, Tellers};
 use crate::exit::Exit;
 use crate::forwarded::Trust;
 use crate::limits::ConnectionLimits;
-use crate::mail::ToCore;
+use crate::mail::{Mailbox, Post, ToCore};
 use crate::tls::Identity;
 
 /// What all cores are made from.
@@ -94,6 +95,36 @@ impl CorePlan<'_> {
     }
 }
 
+/// Starts the thread that sends cores the codes of the store again, where not all links are in memory.
+///
+/// # Errors
+/// Where the operating system gives no thread.
+pub(super) fn start_code_filters(settings: &Settings, setup: CodeFilterSetup) -> Result<Option<CodeFilters>, Exit> {
+    let is_needed = matches!(settings.residency, Residency::Hot { .. });
+    let started = is_needed.then(|| code_filter::start(setup)).transpose();
+    started.map_err(|error| thread_exit("the filter of codes", &error))
+}
+
+type Mail = (Post, Vec<File>, Vec<Receiver<ToCore>>);
+
+/// A mailbox for each core and for the admin listener.
+pub(super) fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
+    let mut boxes = Vec::new();
+    let mut bells = Vec::new();
+    let mut mail = Vec::new();
+    for _ in 0..=cores.get() {
+        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)
+            .map_err(|error| thread_exit("a doorbell", &error.into()))?;
+        let bell = File::from(bell);
+        let ring = bell.try_clone().map_err(|error| thread_exit("a doorbell", &error))?;
+        let (mailbox, receiver) = Mailbox::new(Arc::new(ring));
+        boxes.push(mailbox);
+        bells.push(bell);
+        mail.push(receiver);
+    }
+    Ok((Post::new(boxes), bells, mail))
+}
+
 /// A core's segment; the admin listener has none.
 struct Segment(Option<CodeSource>);
 
@@ -105,4 +136,9 @@ impl Codes for Segment {
     fn remaining(&self) -> usize {
         self.0.as_ref().map_or(0, CodeSource::remaining)
     }
+}
+
+/// The number of cores in the settings.
+pub(super) fn core_count(settings: &Settings) -> CoreCount {
+    CoreCount::new(settings.cores.cpus.len()).expect("the settings name at least one CPU")
 }

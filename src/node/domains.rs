@@ -43,8 +43,7 @@ pub(super) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats
     if let Some(found) = links.view().keys_behind(Shelf::Tags, &shelf).next() {
         found?;
         let text = format!(
-            "there are links of {name} from before it was the host of base_url: they answer nowhere until base_url is what it was, \
-             and {name} is in domains.serve"
+            "links created for {name} in domains.serve are hidden while it is the host of base_url; restore the former base_url and list {name} in domains.serve"
         );
         stats.alarms.raise(Alarm::DomainHidden, text);
     }

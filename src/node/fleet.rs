@@ -51,17 +51,18 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
         (Ok(Some(theirs)), Some(ours)) if theirs == ours => Ok(()),
         (Ok(Some(theirs)), Some(ours)) => Err(other_key(&theirs, &ours)),
         (Ok(Some(theirs)), None) => {
-            let what = format!("the fleet's secret key has the fingerprint {theirs}, and this node has no key yet");
+            let what = format!("the code secret of the fleet has the fingerprint {theirs}, but this node has none yet");
             let remedy = format!("copy {} of another node to {} with mode 0600", space_key::FILE_NAME, path.display());
             Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
         }
         // A node that has a key goes on without Redis; the first heartbeat that is answered tells.
         (Err(_), Some(_)) => Ok(()),
         (Err(trouble), None) => {
-            let what =
-                format!("this node has no secret key yet, and Redis does not say whether its fleet has one: {trouble}");
+            let what = format!(
+                "this node has no code secret yet, and Redis does not answer whether its fleet has one: {trouble}"
+            );
             let remedy = format!(
-                "start Redis and see that its password is right, or copy {} of another node to {}",
+                "start Redis and check its password, or copy {} of another node to {}",
                 space_key::FILE_NAME,
                 path.display()
             );
@@ -72,10 +73,9 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
 
 /// The end of a node whose key is not the fleet's.
 fn other_key(theirs: &str, ours: &str) -> Exit {
-    let what = format!("the fleet's secret key has the fingerprint {theirs}, this node's has {ours}");
+    let what = format!("the code secret of the fleet has the fingerprint {theirs}, that of this node has {ours}");
     let remedy = format!(
-        "use the fleet's key ({} of another node; `carom key show-fingerprint` tells keys apart), or another Redis or \
-         fleet.prefix",
+        "use the code secret of the fleet ({} of another node; `carom key show-fingerprint` identifies it), or another Redis or fleet.prefix",
         space_key::FILE_NAME
     );
     Exit::new(Reason::SpaceKey, what).with_remedy(remedy)
@@ -147,9 +147,9 @@ pub(super) struct Parts<'a> {
 pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joined>, Exit> {
     let Some(redis) = redis_settings(settings) else {
         if parts.links.is_of_fleet().map_err(|error| super::store_exit(&error))? {
-            let what = "this data directory belongs to a node of a fleet, and no Redis is named";
+            let what = "this data directory belongs to a node of a fleet, but redis is not set";
             let remedy =
-                "name it with --redis, CAROM_REDIS or redis; without it, codes could be given out that others have";
+                "set --redis, CAROM_REDIS or redis; without it, the node could issue codes that other nodes have";
             return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
         }
         return Ok(None);
@@ -197,12 +197,15 @@ fn name(settings: &Settings) -> Result<String, Exit> {
     }
     let path = settings.data_dir.join(NAME_FILE);
     let failed = |error: std::io::Error| {
-        Exit::new(Reason::DataNotWritable, format!("the node's name cannot be kept in {}: {error}", path.display()))
+        Exit::new(
+            Reason::DataNotWritable,
+            format!("the name of the node cannot be stored in {}: {error}", path.display()),
+        )
     };
     match std::fs::read_to_string(&path) {
         Ok(name) if is_name(name.trim()) => return Ok(name.trim().to_owned()),
         Ok(_) => {
-            let what = format!("{} holds no name of a node", path.display());
+            let what = format!("{} does not contain the name of a node", path.display());
             return Err(Exit::new(Reason::Usage, what).with_remedy("remove the file, or set fleet.node"));
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::config::Settings;
+use crate::api::Interfaces;
+use crate::config::{Api, Settings};
 use crate::core::listen::{self, Begins, Listener, Socket};
 use crate::exit::{Exit, Reason};
 
@@ -22,7 +23,7 @@ pub(super) struct Bound {
 /// When an address cannot be had, or a socket was handed over that nobody wants.
 pub(super) fn bind(settings: &Settings, cores: usize) -> Result<Bound, Exit> {
     let mut handed = listen::handed_over().map_err(|error| {
-        Exit::new(Reason::Address, format!("a socket that was handed over cannot be used: {error}"))
+        Exit::new(Reason::Address, format!("a socket from the service manager cannot be used: {error}"))
     })?;
     let mut listening = Vec::new();
     let mut public: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
@@ -39,8 +40,8 @@ pub(super) fn bind(settings: &Settings, cores: usize) -> Result<Bound, Exit> {
     let of_admin = |socket| Listener { socket, begins: Begins::default(), is_handed };
     let admin = sockets.into_iter().map(of_admin).collect();
     if let Some((address, _)) = handed.first() {
-        let what = format!("a socket was handed over for {address}, and neither listen nor admin_listen names that");
-        let remedy = "write the same address into the settings and behind `ListenStream=` of the socket unit";
+        let what = format!("the service manager passed a socket for {address}, which is not in listen or admin_listen");
+        let remedy = "use the same address in the settings and in `ListenStream=` of the socket unit";
         return Err(Exit::new(Reason::Address, what).with_remedy(remedy));
     }
     Ok(Bound { listening, public, admin_address, admin })
@@ -65,4 +66,10 @@ fn bind_one(
 pub(super) fn names_of_admin(settings: &Settings) -> Vec<String> {
     let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
     settings.admin_hosts.iter().cloned().chain([machine, "localhost".to_owned()]).collect()
+}
+
+/// The programming interfaces that the public listeners serve.
+pub(super) fn interfaces(api: Api) -> Interfaces {
+    let Api { shlink, bitly, yourls, yourls_jsonp } = api;
+    Interfaces { shlink, bitly, yourls, yourls_jsonp }
 }

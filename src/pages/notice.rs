@@ -1,21 +1,21 @@
-//! What is told to who follows a link that cannot be followed.
+//! The notices that visitors see in place of a redirect.
 
-/// Why a link is not followed.
+/// The reason why a link does not redirect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// There is no such link.
+    /// The link does not exist.
     NotFound,
-    /// There was such a link.
+    /// The link has expired, is archived, or has reached its visit limit.
     Gone,
-    /// There is such a link, but its target is on the block list.
+    /// The link exists, but its destination is on the block list.
     Blocked,
-    /// Whoever asks has asked for too many links that do not exist.
+    /// The client requested too many links that do not exist.
     TooMany,
-    /// The host that was asked is no domain of the service.
+    /// The host is not a domain of the service.
     Misdirected,
-    /// There is such a link, but where it leads cannot be read.
+    /// The link exists, but its record cannot be read.
     Damaged,
-    /// The answer is not to be had now.
+    /// The link cannot be looked up at present.
     Unavailable,
 }
 
@@ -55,7 +55,7 @@ impl Notice {
         }
     }
 
-    /// What its template is called, where there is one for it alone.
+    /// The file name of a template for this notice alone.
     pub const fn template(self) -> &'static str {
         match self {
             Notice::NotFound => "404.html",
@@ -68,34 +68,28 @@ impl Notice {
         }
     }
 
-    /// What it is about.
+    /// The heading of the page.
     pub const fn heading(self) -> &'static str {
         match self {
             Notice::NotFound => "This link does not exist",
-            Notice::Gone => "This link has ended",
-            Notice::Blocked => "This link was stopped",
-            Notice::TooMany => "Too many wrong links",
-            Notice::Misdirected => "Nothing is served here",
-            Notice::Damaged => "This link cannot be followed",
-            Notice::Unavailable => "Not available right now",
+            Notice::Gone => "This link is no longer active",
+            Notice::Blocked => "This link is disabled",
+            Notice::TooMany => "Slow down",
+            Notice::Misdirected => "Unknown address",
+            Notice::Damaged => "This link cannot be opened",
+            Notice::Unavailable => "Temporarily unavailable",
         }
     }
 
-    /// What to do about it.
+    /// The advice below the heading.
     pub const fn text(self) -> &'static str {
         match self {
-            Notice::NotFound => "Check that the address is complete: capital and small letters matter.",
-            Notice::Gone => "It was valid for a limited time. Ask whoever gave it to you for a new one.",
-            Notice::Blocked => {
-                "Where it leads is blocked by the operators of this service. Do not look for another way there."
-            }
-            Notice::TooMany => {
-                "From where you are, too many links were asked for that do not exist. Try again in a moment."
-            }
-            Notice::Misdirected => {
-                "This address leads to a service of short links, but its host name is none of theirs. Check how the link begins."
-            }
-            Notice::Damaged => "Its record is damaged. The operators of this service have been told.",
+            Notice::NotFound => "Check the link for typos. Short links are case-sensitive.",
+            Notice::Gone => "Ask the person who shared it for a new one.",
+            Notice::Blocked => "The operators of this service have blocked its destination because it may be unsafe.",
+            Notice::TooMany => "Your network requested too many links that don’t exist. Try again in a moment.",
+            Notice::Misdirected => "This domain isn’t set up for short links. Check the start of the link.",
+            Notice::Damaged => "Its record is damaged. The operators of this service have been notified.",
             Notice::Unavailable => "Try again in a moment.",
         }
     }

@@ -1,7 +1,7 @@
-// Makes public pages smoother: without script they work as well.
+// Makes public pages smoother. They also work without script.
 "use strict";
 
-// A second click on the button of the form would make a second link. Who comes back to the page may send it again.
+// A second click on the button would create a second link. After going back, the form can be sent again.
 const form = document.querySelector("form");
 form?.addEventListener("submit", () => setTimeout(() => { form.querySelector("button").disabled = true; }));
 addEventListener("pageshow", () => form?.querySelectorAll("button").forEach((send) => { send.disabled = false; }));
@@ -20,7 +20,7 @@ if (until) {
   if (!Number.isNaN(at.getTime())) {
     until.value = new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
   }
-  until.labels[0].textContent = `Valid until (${zoneOf(new Date())})`;
+  until.labels[0].textContent = `Expires (${zoneOf(new Date())})`;
   form.addEventListener("formdata", ({ formData }) => {
     const wanted = new Date(until.value);
     if (!Number.isNaN(wanted.getTime())) {
@@ -40,6 +40,11 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
+    // The page shows the link without its scheme; what is copied has it.
+    document.addEventListener("copy", (event) => {
+      event.clipboardData.setData("text/plain", text);
+      event.preventDefault();
+    }, { once: true });
     getSelection().selectAllChildren(shown);
     return document.execCommand("copy");
   }
@@ -49,6 +54,6 @@ if (button) {
   button.hidden = false;
   button.addEventListener("click", async () => {
     const copied = await copy(button.dataset.copy);
-    said.textContent = copied ? "Copied." : "That was not allowed: copy the link by hand.";
+    said.textContent = copied ? "Copied." : "Copying failed. Select the link and copy it.";
   });
 }

@@ -31,11 +31,11 @@ impl fmt::Display for StoreError {
         match self {
             StoreError::Damaged(what) => write!(f, "the store is damaged: {what}"),
             StoreError::Failed(what) => write!(f, "the store failed: {what}"),
-            StoreError::Halted => f.write_str("the store takes no writes since one failed; restart to read it back"),
+            StoreError::Halted => f.write_str("the store accepts no writes since one failed; restart the node"),
             StoreError::InUse => f.write_str("the store is in use by another process"),
             StoreError::OtherFormat(what) => write!(f, "the store has another format: {what}"),
             StoreError::OtherKey => f.write_str(
-                "the codes in the store were made under another secret key; with this one, codes could be given twice",
+                "the codes in the store were created with another code secret; with this one, codes could be issued twice",
             ),
         }
     }

@@ -66,7 +66,7 @@ impl HttpText {
                 self.last = tag.map(|tag| (tag, text.clone()));
                 Ok(text)
             }
-            (status, _) => Err(format!("it answers {status}")),
+            (status, _) => Err(format!("the server answered {status}")),
         }
     }
 }

@@ -48,7 +48,7 @@ pub struct IdError(String);
 
 impl fmt::Display for IdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the id table failed: {}", self.0)
+        write!(f, "the code table failed: {}", self.0)
     }
 }
 
@@ -73,7 +73,7 @@ impl std::fmt::Display for MovedAside {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "the id table could not be opened ({}); it was moved to {} and a new one was made, which loses unused codes and nothing else",
+            "the code table could not be opened ({}); it was moved to {} and replaced, which loses only unused codes",
             self.reason,
             self.path.display()
         )

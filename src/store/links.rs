@@ -1,19 +1,22 @@
 //! The links on disk: the one module that names fjall.
 //!
-//! Ten keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `ends`
+//! Twelve keyspaces: `links` holds one record for each code under its ASCII form, `urls` finds the codes of a long URL, `ends`
 //! says which links end when, `dates` and `tags` are what lists are made of, `allowances` holds how often limited links may
-//! still be followed, `visits` how often links were, `history` who changed what of them, `meta` holds the format, the fingerprint of the secret key and, for
+//! still be followed, `visits` how often links were, `history` who changed what of them, `idempotency` which link was created with which key of a client, `meta` holds the format, the fingerprint of the secret key and, for
 //! each length of code, the mark that no counter may fall below; `fleet` what a node of several must remember of the
-//! others: the outbox, and its place in each stream. A commit is visible to readers at once and durable after
+//! others: the outbox, and its place in each stream; `changes` which codes each commit changed. A commit is visible to readers at once and durable after
 //! [`Links::sync`]. What a record means is not known here (see [`crate::record`]); who may write is the caller's business:
 //! there is one writer.
 
 mod allowances;
 pub mod catalog;
+mod changes;
 pub mod dump;
 mod ends;
+mod errors;
 mod fleet;
 mod history;
+mod idempotency;
 mod indexes;
 mod urls;
 mod visits;
@@ -31,11 +34,14 @@ use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy,
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
+use self::changes::{ChangedCodes, LogEnd};
+pub use self::changes::{ChangesSince, LogPosition};
 pub use self::ends::{Of, is_grave, stored_end};
 pub use self::indexes::{Index, complete_index};
 pub use self::urls::{UrlUse, stored_url};
 pub use self::visits::{Ended, TOGETHER, VisitRow};
 pub use super::error::StoreError;
+use super::journal::mark::SyncedMark;
 use super::journal::{self, Repair};
 use super::search::{bisect, from_position, gallop, position};
 use crate::limits::store_files;
@@ -59,34 +65,6 @@ const BLOCK_BYTES: u32 = 16 * 1024;
 
 /// Filter bits for a code: of 1,000 new codes about 8 cost a read.
 const FILTER_BITS: f32 = 10.0;
-
-impl From<fjall::Error> for StoreError {
-    fn from(error: fjall::Error) -> StoreError {
-        use fjall::{Error, LsmError};
-        let text = error.to_string();
-        match error {
-            Error::Io(error) | Error::Storage(LsmError::Io(error)) => from_io(&error, text),
-            Error::Poisoned => StoreError::Halted,
-            Error::Locked => StoreError::InUse,
-            Error::InvalidVersion(_) | Error::Storage(LsmError::InvalidVersion(_)) => StoreError::OtherFormat(text),
-            Error::Storage(_)
-            | Error::JournalRecovery(_)
-            | Error::Decompress(_)
-            | Error::InvalidTrailer
-            | Error::InvalidTag(_)
-            | Error::Unrecoverable => StoreError::Damaged(text),
-            _ => StoreError::Failed(text),
-        }
-    }
-}
-
-fn from_io(error: &io::Error, text: String) -> StoreError {
-    match error.kind() {
-        // A file shorter than its index says.
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => StoreError::Damaged(text),
-        _ => StoreError::Failed(text),
-    }
-}
 
 /// A stored record's bytes. Keeps a part of the store's memory alive: for short use.
 #[derive(Clone, Debug)]
@@ -115,6 +93,9 @@ pub struct Batch {
     tags: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
+    /// The codes whose records it changes.
+    changed: ChangedCodes,
+    idempotency: Keyspace,
     /// The earliest end of a link that it writes, in milliseconds since 1970 UTC.
     first_end_ms: u64,
 }
@@ -128,12 +109,18 @@ impl fmt::Debug for Batch {
 impl Batch {
     /// Puts a record in the place of any other of its code. At most one write for each code may stand in a batch.
     pub fn put(&mut self, code: &Code, record: &[u8]) {
-        self.inner.insert(&self.links, code.key(&mut [0; CODE_KEY_LEN_MAX]), record);
+        let mut buffer = [0; CODE_KEY_LEN_MAX];
+        let key = code.key(&mut buffer);
+        self.inner.insert(&self.links, key, record);
+        self.changed.push(key);
     }
 
     /// Removes the record of a code.
     pub fn remove(&mut self, code: &Code) {
-        self.inner.remove(&self.links, Slice::from(code.key(&mut [0; CODE_KEY_LEN_MAX])));
+        let mut buffer = [0; CODE_KEY_LEN_MAX];
+        let key = code.key(&mut buffer);
+        self.inner.remove(&self.links, Slice::from(key));
+        self.changed.push(key);
     }
 
     /// Sets the mark that no counter for codes of this length may fall below.
@@ -180,6 +167,10 @@ pub struct Links {
     tags: Keyspace,
     meta: Keyspace,
     fleet: Keyspace,
+    changes: Keyspace,
+    log_end: Arc<LogEnd>,
+    mark: Arc<SyncedMark>,
+    idempotency: Keyspace,
     commits: Arc<AtomicU64>,
     /// The same of all batches, until somebody asks.
     first_end_ms: Arc<AtomicU64>,
@@ -220,8 +211,13 @@ impl Links {
         let history = db.keyspace("history", KeyspaceCreateOptions::default)?;
         let meta = db.keyspace("meta", KeyspaceCreateOptions::default)?;
         let fleet = db.keyspace("fleet", KeyspaceCreateOptions::default)?;
+        let changes = db.keyspace("changes", changes::options)?;
+        let idempotency = db.keyspace("idempotency", KeyspaceCreateOptions::default)?;
         let first_end_ms = Arc::new(AtomicU64::new(u64::MAX));
         let commits = Arc::default();
+        let mark = SyncedMark::open(dir).map(Arc::new).map_err(|error| {
+            StoreError::Failed(format!("the synced mark in {} cannot be opened: {error}", dir.display()))
+        })?;
         let store = Links {
             db,
             links,
@@ -234,10 +230,17 @@ impl Links {
             history,
             meta,
             fleet,
+            changes,
+            log_end: Arc::default(),
+            mark,
+            idempotency,
             commits,
             first_end_ms,
         };
         store.check_meta(fingerprint)?;
+        store.open_log(!repairs.is_empty())?;
+        // A process that was killed may have left whole batches that were not synced.
+        store.sync()?;
         Ok((store, repairs))
     }
 
@@ -253,7 +256,7 @@ impl Links {
             }
             Some(value) => match unsealed("format", &value)? {
                 FORMAT => {}
-                found => return Err(StoreError::OtherFormat(format!("it is {found}, this program knows {FORMAT}"))),
+                found => return Err(StoreError::OtherFormat(format!("it is {found}, but this carom reads {FORMAT}"))),
             },
         }
         match self.meta.get("key_fingerprint")? {
@@ -283,6 +286,8 @@ impl Links {
             tags: self.tags.clone(),
             meta: self.meta.clone(),
             fleet: self.fleet.clone(),
+            changed: ChangedCodes::default(),
+            idempotency: self.idempotency.clone(),
             first_end_ms: u64::MAX,
         }
     }
@@ -293,7 +298,7 @@ impl Links {
     /// After one, nobody knows what of the batch is on disk; the store takes no more writes.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
         let first_end_ms = batch.first_end_ms;
-        batch.inner.commit()?;
+        self.commit_logged(batch)?;
         // When it is there to be read: whoever is told goes back for it.
         if first_end_ms < self.first_end_ms.load(Ordering::Relaxed) {
             self.first_end_ms.fetch_min(first_end_ms, Ordering::AcqRel);
@@ -317,6 +322,8 @@ impl Links {
     /// # Panics
     /// When a key does not follow the one before it.
     pub fn ingest<'a>(&self, sorted: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Result<(), StoreError> {
+        // These records are too many for the change log.
+        self.reset_log()?;
         let mut ingestion = self.links.start_ingestion()?;
         for (key, record) in sorted {
             ingestion.write(key, record)?;
@@ -324,12 +331,20 @@ impl Links {
         Ok(ingestion.finish()?)
     }
 
-    /// Makes everything committed so far durable (`fdatasync`).
+    /// Makes everything committed so far durable (`fdatasync`), and moves the synced mark.
     ///
     /// # Errors
     /// After one, nobody knows what is on disk; the store takes no more writes.
     pub fn sync(&self) -> Result<(), StoreError> {
-        Ok(self.db.persist(PersistMode::SyncData)?)
+        self.mark.around(|| Ok(self.db.persist(PersistMode::SyncData)?))
+    }
+
+    /// Makes the synced mark itself durable, if it has moved. For threads that nobody waits for.
+    ///
+    /// # Errors
+    /// When the disk fails. The mark is then an old one, which tells less of what was acknowledged.
+    pub fn flush_mark(&self) -> io::Result<()> {
+        self.mark.flush()
     }
 
     /// The mark that no counter for codes of this length may fall below; 0 where none was set.
@@ -510,7 +525,7 @@ fn unsealed(key: &str, stored: &[u8]) -> Result<u64, StoreError> {
         .and_then(|(value, sum)| Some((number(value)?, number(sum)?)))
         .filter(|&(value, sum)| seal(key, value) == sum)
         .map(|(value, _)| value)
-        .ok_or_else(|| StoreError::Damaged(format!("the mark {key} is not what was written")))
+        .ok_or_else(|| StoreError::Damaged(format!("the mark {key} is damaged")))
 }
 
 fn seal(key: &str, value: u64) -> u64 {
@@ -522,159 +537,4 @@ fn text(key: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record;
-    use std::fs;
-    use std::path::PathBuf;
-
-    const KEY: &str = "0123456789abcdef";
-
-    fn open(dir: &Path) -> Links {
-        Links::open(dir, KEY).unwrap().0
-    }
-
-    fn code(number: usize) -> Code {
-        Code::parse(format!("a{number:06}").as_bytes()).unwrap()
-    }
-
-    /// Every code of the test's part, in order.
-    fn scan_all(store: &Links) -> (Vec<String>, Vec<DamagedRange>) {
-        let mut keys = Vec::new();
-        let damaged = store
-            .scan(Part(b'a'), |key, _| {
-                keys.push(text(key));
-                true
-            })
-            .unwrap();
-        (keys, damaged)
-    }
-
-    fn fill(store: &Links, numbers: std::ops::Range<usize>) {
-        let mut batch = store.batch();
-        for number in numbers {
-            batch.put(&code(number), format!("{number:->100}").as_bytes());
-        }
-        store.commit(batch).unwrap();
-        store.sync().unwrap();
-    }
-
-    fn tables(dir: &Path) -> Vec<PathBuf> {
-        let mut found = Vec::new();
-        let mut folders = vec![dir.join("keyspaces")];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.parent().unwrap().ends_with("tables") && path.metadata().unwrap().len() > 100_000 {
-                    found.push(path);
-                }
-            }
-        }
-        found
-    }
-
-    #[test]
-    fn what_is_synced_is_read_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path());
-        fill(&store, 0..100);
-        let mut batch = store.batch();
-        batch.remove(&code(3));
-        batch.set_high_water(7, 12_345);
-        store.commit(batch).unwrap();
-        store.sync().unwrap();
-        drop(store);
-        let store = open(dir.path());
-        assert_eq!(store.high_water(7).unwrap(), 12_345);
-        assert_eq!(store.high_water(6).unwrap(), 0);
-        assert!(store.get(&code(3)).unwrap().is_none());
-        assert!(store.get(&code(4)).unwrap().unwrap().ends_with(b"-4"));
-        assert_eq!(scan_all(&store).0.len(), 99);
-    }
-
-    #[test]
-    fn another_key_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        drop(open(dir.path()));
-        let refused = Links::open(dir.path(), "another").unwrap_err();
-        assert!(matches!(refused, StoreError::OtherKey), "{refused}");
-        drop(open(dir.path()));
-    }
-
-    #[test]
-    fn parts_cover_every_code() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path());
-        let mut batch = store.batch();
-        for &first in ALPHABET {
-            batch.put(&Code::parse(&[first]).unwrap(), b"x");
-            batch.put(&Code::parse(&[first; 64]).unwrap(), b"x");
-        }
-        store.commit(batch).unwrap();
-        let mut seen = 0;
-        for part in parts() {
-            store
-                .scan(part, |_, _| {
-                    seen += 1;
-                    true
-                })
-                .unwrap();
-        }
-        assert_eq!(seen, 128);
-    }
-
-    #[test]
-    fn a_scan_goes_around_damaged_blocks() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path());
-        fill(&store, 0..20_000);
-        store.links.rotate_memtable_and_wait().unwrap();
-        fill(&store, 20_000..20_010);
-        drop(store);
-        let table = tables(dir.path()).pop().expect("a table was written");
-        let mut bytes = fs::read(&table).unwrap();
-        // Two places in the data, far enough apart to be in different blocks with whole ones between.
-        for at in [bytes.len() / 4, bytes.len() / 2] {
-            bytes[at] ^= 1;
-        }
-        fs::write(&table, &bytes).unwrap();
-        let store = open(dir.path());
-        let (keys, damaged) = scan_all(&store);
-        assert_eq!(damaged.len(), 2, "{damaged:?}");
-        assert!(keys.is_sorted_by(|a, b| a < b), "each code once");
-        assert!(keys.len() > 19_000 && keys.len() < 20_010, "{}", keys.len());
-        assert_eq!(keys.last().unwrap(), "a020009");
-        // What is missing lies in the ranges that are named, and a look-up there says so.
-        for number in 0..20_010 {
-            let name = code(number).to_string();
-            let inside = damaged.iter().any(|range| range.after < name && range.before.as_ref().unwrap() > &name);
-            assert_eq!(inside, keys.binary_search(&name).is_err(), "{name}");
-            assert_eq!(inside, matches!(store.get(&code(number)), Err(StoreError::Damaged(_))), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_damaged_journal_costs_its_own_records_only() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path());
-        for number in 0..50 {
-            let mut batch = store.batch();
-            let mut record = Vec::new();
-            record::encode_tombstone(code(number).to_string().as_bytes(), &record::tests::a_tombstone(), &mut record);
-            batch.put(&code(number), &record);
-            store.commit(batch).unwrap();
-        }
-        drop(store);
-        let journal = journal::journals(dir.path()).unwrap().pop().unwrap();
-        let mut bytes = fs::read(&journal).unwrap();
-        let middle = journal::written_len(&bytes) / 2;
-        bytes[middle] ^= 0x10;
-        fs::write(&journal, &bytes).unwrap();
-        let (store, repairs) = Links::open(dir.path(), KEY).unwrap();
-        assert_eq!(repairs.len(), 1);
-        assert!(!repairs[0].only_tail && repairs[0].kept.is_some());
-        assert!(scan_all(&store).0.len() >= 49);
-    }
-}
+mod tests;

@@ -22,7 +22,7 @@ pub fn client(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
                 roots.add(certificate.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
             }
             if roots.is_empty() {
-                return Err(wrong(&"there is no certificate in it"));
+                return Err(wrong(&"it contains no certificate"));
             }
         }
         None => {

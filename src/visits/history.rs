@@ -105,8 +105,7 @@ mod tests {
     #[test]
     fn old_hours_become_days() {
         let mut history = History::default();
-        let mut row = Row::default();
-        row.add_visit(true, b"a.example");
+        let row = Row::of_visit(true, b"a.example");
         for hour in 480_000..482_000 {
             history.add(hour, &row);
         }

@@ -10,11 +10,15 @@ use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, DomainId, GeneratedCode};
 use heapless::spsc::{Consumer, Producer, Queue};
 
-use super::{HOST_LEN_MAX, Visit, Visitor};
+use super::{HOST_LEN_MAX, Told, Visit, Visitor};
 
-/// Words that one core can tell of between two looks of the thread that counts, which come up to fifty times a second:
-/// several times what a core can answer, and enough for as much with referrers.
+/// Words that one core can tell of between two looks of the thread that empties the rings, which come ten to fifty times a
+/// second: several times what a core can answer.
 const RING_LEN: usize = 32_768;
+
+/// Words that visits with referrers may fill. The rest of a ring is for visits without: a client that invents long referrers
+/// cannot make those of others drop.
+const REFERRER_WORDS: usize = RING_LEN / 2;
 
 /// Codes up to this length leave room for the bit of bots.
 const SHORT_LEN_MAX: usize = 9;
@@ -73,12 +77,21 @@ fn words_behind(head: u64) -> usize {
 }
 
 impl Sender {
-    /// Tells of a visit. `false`: there is no room.
+    /// Tells of a visit, without its referrer where the ring is filled with others.
     #[inline]
-    pub(super) fn tell(&mut self, visit: &Visit) -> bool {
+    pub(super) fn tell(&mut self, visit: &Visit) -> Told {
         match short(visit) {
-            Some(word) => self.0.enqueue(word).is_ok(),
-            None => self.tell_long(visit),
+            Some(word) if self.0.enqueue(word).is_ok() => Told::Whole,
+            Some(_) => Told::Nothing,
+            None if visit.visitor.host_len > 0 && self.0.len() > REFERRER_WORDS => {
+                let visitor = Visitor { host_len: 0, ..visit.visitor };
+                match self.tell(&Visit { visitor, ..*visit }) {
+                    Told::Whole => Told::WithoutReferrer,
+                    told => told,
+                }
+            }
+            None if self.tell_long(visit) => Told::Whole,
+            None => Told::Nothing,
         }
     }
 
@@ -171,7 +184,7 @@ mod tests {
         ) {
             let visits: Vec<Visit> = told.iter().map(|(code, is_bot, host)| visit(code, *is_bot, host)).collect();
             let (mut sender, mut receiver) = ring();
-            prop_assert!(visits.iter().all(|visit| sender.tell(visit)));
+            prop_assert!(visits.iter().all(|visit| sender.tell(visit) == Told::Whole));
             let mut heard = Vec::new();
             prop_assert_eq!(receiver.drain(|visit| heard.push(*visit)), visits.len());
             prop_assert_eq!(heard, visits);
@@ -191,27 +204,41 @@ mod tests {
 
     #[test]
     fn a_full_ring_takes_nothing_by_halves() {
-        let long = visit("a-slug-of-more-than-ten-letters", true, "news.example.org");
+        let long = visit("a-slug-of-more-than-ten-letters", true, "");
         let (mut sender, mut receiver) = ring();
         let mut told = 0;
-        while sender.tell(&long) {
+        while sender.tell(&long) == Told::Whole {
             told += 1;
         }
-        assert_eq!(told, (RING_LEN - 1) / 6);
-        while sender.tell(&visit("abc", false, "")) {
+        assert_eq!(told, (RING_LEN - 1) / 4);
+        while sender.tell(&visit("abc", false, "")) == Told::Whole {
             told += 1;
         }
         let mut heard = 0;
         assert_eq!(receiver.drain(|visit| heard += usize::from(*visit == long)), told);
-        assert_eq!(heard, (RING_LEN - 1) / 6);
-        assert!(sender.tell(&long));
+        assert_eq!(heard, (RING_LEN - 1) / 4);
+        assert_eq!(sender.tell(&long), Told::Whole);
+    }
+
+    #[test]
+    fn long_referrers_leave_half_of_a_ring_to_others() {
+        let long = visit("abc", false, &"x".repeat(HOST_LEN_MAX));
+        let (mut sender, mut receiver) = ring();
+        let told: Vec<Told> = (0..12_000).map(|_| sender.tell(&long)).collect();
+        let whole = told.iter().filter(|told| **told == Told::Whole).count();
+        assert!(whole > 1_500 && whole * 10 <= REFERRER_WORDS + 10, "{whole}");
+        assert!(!told.contains(&Told::Nothing), "visits are counted without their referrers");
+        assert_eq!(sender.tell(&visit("other", false, "")), Told::Whole);
+        let mut with_referrer = 0;
+        let found = receiver.drain(|visit| with_referrer += usize::from(!visit.visitor.host().is_empty()));
+        assert_eq!((found, with_referrer), (12_001, whole));
     }
 
     #[test]
     fn a_record_whose_end_is_not_there_waits() {
         let (mut sender, mut receiver) = ring();
         let long = visit("abc", false, "news.example.org");
-        assert!(sender.tell(&visit("abc", true, "")) && sender.tell(&long));
+        assert_eq!([sender.tell(&visit("abc", true, "")), sender.tell(&long)], [Told::Whole; 2]);
         let mut words: Vec<u64> = std::iter::from_fn(|| receiver.0.dequeue()).collect();
         let last = words.pop().unwrap();
         words.iter().for_each(|word| sender.0.enqueue(*word).unwrap());

@@ -10,11 +10,19 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, DomainId, GeneratedCode};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::limits::{ALL_HOSTS_HELD, LINK_HOSTS_HELD};
+
 /// Referring hosts that are kept of one link; the least frequent go first.
 pub const HOSTS_MAX: usize = 100;
 
-/// Hosts of one row in memory before the rarest are forgotten: who sends invented ones must not fill it.
-const HOSTS_HELD: usize = 4 * HOSTS_MAX;
+/// Memory for a code that could have been generated, bytes: an entry of a hash table while it grows.
+const SHORT_BYTES: usize = 64;
+
+/// Memory for any other subject, or one with referrers, before its first host.
+const HELD_BYTES: usize = 320;
+
+/// Memory for a host beside the bytes of its name.
+const HOST_BYTES: usize = 80;
 
 /// How many, and how many of these were bots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -110,20 +118,18 @@ impl From<Counts> for Row {
 }
 
 impl Row {
-    /// Adds a visit.
-    pub fn add_visit(&mut self, is_bot: bool, host: &[u8]) {
-        self.counts.add(Counts { total: 1, bots: u64::from(is_bot) });
-        if !host.is_empty() {
-            self.add_host(host, 1);
-            self.bound(HOSTS_HELD);
-        }
+    /// The row of one visit.
+    #[cfg(test)]
+    pub(crate) fn of_visit(is_bot: bool, host: &[u8]) -> Row {
+        let hosts = if host.is_empty() { Vec::new() } else { vec![(host.into(), 1)] };
+        Row { counts: Counts { total: 1, bots: u64::from(is_bot) }, hosts }
     }
 
     /// Adds another row.
     pub fn add(&mut self, other: &Row) {
         self.counts.add(other.counts);
         other.hosts.iter().for_each(|(host, count)| self.add_host(host, *count));
-        self.bound(HOSTS_HELD);
+        self.bound(ALL_HOSTS_HELD);
     }
 
     fn add_host(&mut self, host: &[u8], count: u64) {
@@ -212,10 +218,76 @@ pub fn take_bytes<'b>(bytes: &mut &'b [u8]) -> Option<&'b [u8]> {
 pub struct Tally {
     short: HashMap<u64, (u32, u32), Numbers>,
     /// Other codes, and the visits with referrers.
-    rows: HashMap<Subject, Row>,
+    held: HashMap<Subject, Held>,
     /// What is counted with every visit.
-    all: Row,
-    orphans: Row,
+    all: Held,
+    orphans: Held,
+    /// Memory for `held` and `all`, bytes.
+    held_bytes: usize,
+}
+
+/// The visits of a subject, with its hosts where they are found at once.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    counts: Counts,
+    hosts: HashMap<Box<[u8]>, u64, Numbers>,
+    /// Memory for the hosts.
+    bytes: usize,
+}
+
+impl Held {
+    fn add_host(&mut self, host: &[u8], count: u64, most: usize) {
+        match self.hosts.get_mut(host) {
+            Some(before) => *before += count,
+            None => {
+                self.hosts.insert(host.into(), count);
+                self.bytes += bytes_of(host);
+                self.forget_rarest(most);
+            }
+        }
+    }
+
+    /// Forgets the rarest hosts, if there are more than so many.
+    fn forget_rarest(&mut self, most: usize) {
+        if self.hosts.len() <= most {
+            return;
+        }
+        let mut counts: Vec<u64> = self.hosts.values().copied().collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let mut room = most - most / 4;
+        let least = counts[room - 1];
+        let above = counts.iter().take_while(|count| **count > least).count();
+        // Of those that are as frequent as the last one some stay.
+        room -= above;
+        self.hosts.retain(|_, count| match (*count).cmp(&least) {
+            std::cmp::Ordering::Greater => true,
+            std::cmp::Ordering::Less => false,
+            std::cmp::Ordering::Equal if room > 0 => {
+                room -= 1;
+                true
+            }
+            std::cmp::Ordering::Equal => false,
+        });
+        self.bytes = self.hosts.keys().map(|host| bytes_of(host)).sum();
+    }
+
+    fn add(&mut self, counts: Counts, hosts: impl Iterator<Item = (impl AsRef<[u8]>, u64)>, most: usize) {
+        self.counts.add(counts);
+        hosts.for_each(|(host, count)| self.add_host(host.as_ref(), count, most));
+    }
+
+    fn row(&self) -> Row {
+        Row { counts: self.counts, hosts: self.hosts.iter().map(|(host, count)| (host.clone(), *count)).collect() }
+    }
+}
+
+fn bytes_of(host: &[u8]) -> usize {
+    HOST_BYTES + host.len()
+}
+
+/// Hosts of a subject that are held.
+fn hosts_held(subject: &Subject) -> usize {
+    if *subject == Subject::All { ALL_HOSTS_HELD } else { LINK_HOSTS_HELD }
 }
 
 /// Hashes the numbers of codes: several times as fast as what the library does, and as little to be foreseen.
@@ -265,7 +337,11 @@ impl Tally {
             Some(bits) if host.is_empty() => {
                 self.add_short(bits, 1, u32::from(is_bot));
             }
-            _ => self.held(subject).add_visit(is_bot, host),
+            _ => {
+                let counts = Counts { total: 1, bots: u64::from(is_bot) };
+                let hosts = (!host.is_empty()).then_some((host, 1));
+                self.add_held(subject, counts, hosts.into_iter());
+            }
         }
     }
 
@@ -274,20 +350,26 @@ impl Tally {
         *before = (before.0.saturating_add(total), before.1.saturating_add(bots));
     }
 
-    /// The row of a subject that is not counted in short.
-    fn held(&mut self, subject: Subject) -> &mut Row {
-        match subject {
+    /// Adds to a subject that is not counted in short.
+    fn add_held(&mut self, subject: Subject, counts: Counts, hosts: impl Iterator<Item = (impl AsRef<[u8]>, u64)>) {
+        let held = match subject {
             Subject::All => &mut self.all,
             Subject::Orphans => &mut self.orphans,
-            Subject::Link(_) => self.rows.entry(subject).or_default(),
-        }
+            Subject::Link(_) => self.held.entry(subject).or_insert_with(|| {
+                self.held_bytes += HELD_BYTES;
+                Held::default()
+            }),
+        };
+        let before = held.bytes;
+        held.add(counts, hosts, hosts_held(&subject));
+        self.held_bytes = self.held_bytes + held.bytes - before;
     }
 
-    /// The rows that are not counted in short, each with something in it.
-    fn all_held(&self) -> impl Iterator<Item = (Subject, &Row)> {
+    /// What is not counted in short, each with something in it.
+    fn all_held(&self) -> impl Iterator<Item = (Subject, &Held)> {
         let others = [(Subject::All, &self.all), (Subject::Orphans, &self.orphans)];
-        let rows = self.rows.iter().map(|(subject, row)| (*subject, row));
-        rows.chain(others.into_iter().filter(|(_, row)| row.counts.total > 0))
+        let held = self.held.iter().map(|(subject, held)| (*subject, held));
+        held.chain(others.into_iter().filter(|(_, held)| held.counts.total > 0))
     }
 
     /// Adds what another one has counted.
@@ -295,15 +377,17 @@ impl Tally {
         for (bits, (total, bots)) in &other.short {
             self.add_short(*bits, *total, *bots);
         }
-        other.all_held().for_each(|(subject, row)| self.held(subject).add(row));
+        for (subject, held) in other.all_held() {
+            self.add_held(subject, held.counts, held.hosts.iter().map(|(host, count)| (host, *count)));
+        }
     }
 
     /// The visits of a subject.
     pub fn row(&self, subject: &Subject) -> Row {
         let mut row = match subject {
-            Subject::All => self.all.clone(),
-            Subject::Orphans => self.orphans.clone(),
-            Subject::Link(_) => self.rows.get(subject).cloned().unwrap_or_default(),
+            Subject::All => self.all.row(),
+            Subject::Orphans => self.orphans.row(),
+            Subject::Link(_) => self.held.get(subject).map(Held::row).unwrap_or_default(),
         };
         if let Some((total, bots)) = short(subject).and_then(|bits| self.short.get(&bits)) {
             row.counts.add(Counts { total: u64::from(*total), bots: u64::from(*bots) });
@@ -316,17 +400,18 @@ impl Tally {
         let counted = row.counts;
         match (short(&subject), u32::try_from(counted.total)) {
             (Some(bits), Ok(total)) if row.hosts.is_empty() => self.add_short(bits, total, counted.bots as u32),
-            _ => self.held(subject).add(row),
+            _ => self.add_held(subject, counted, row.hosts.iter().map(|(host, count)| (host, *count))),
         }
     }
 
     /// Forgets a subject.
     pub fn remove(&mut self, subject: &Subject) {
-        match subject {
-            Subject::All => self.all = Row::default(),
-            Subject::Orphans => self.orphans = Row::default(),
-            Subject::Link(_) => _ = self.rows.remove(subject),
-        }
+        let gone = match subject {
+            Subject::All => std::mem::take(&mut self.all).bytes,
+            Subject::Orphans => std::mem::take(&mut self.orphans).bytes,
+            Subject::Link(_) => self.held.remove(subject).map_or(0, |held| HELD_BYTES + held.bytes),
+        };
+        self.held_bytes -= gone;
         short(subject).map(|bits| self.short.remove(&bits));
     }
 
@@ -337,7 +422,7 @@ impl Tally {
     }
 
     /// What is not counted in short as well.
-    fn only_held(&self) -> impl Iterator<Item = (Subject, &Row)> {
+    fn only_held(&self) -> impl Iterator<Item = (Subject, &Held)> {
         self.all_held().filter(|(subject, _)| short(subject).is_none_or(|bits| !self.short.contains_key(&bits)))
     }
 
@@ -346,12 +431,12 @@ impl Tally {
         for (bits, (total, bots)) in &self.short {
             let Some(subject) = of_short(*bits) else { continue };
             let counts = Counts { total: u64::from(*total), bots: u64::from(*bots) };
-            match self.rows.get(&subject) {
+            match self.held.get(&subject) {
                 Some(_) => take(subject, &self.row(&subject)),
                 None => take(subject, &Row::from(counts)),
             }
         }
-        self.only_held().for_each(|(subject, row)| take(subject, row));
+        self.only_held().for_each(|(subject, held)| take(subject, &held.row()));
     }
 
     /// Gives links with their visits to `take`; one may come more than once.
@@ -361,16 +446,16 @@ impl Tally {
                 take(code, Counts { total: u64::from(*total), bots: u64::from(*bots) });
             }
         }
-        for (subject, row) in &self.rows {
+        for (subject, held) in &self.held {
             if let Subject::Link(code) = subject {
-                take(*code, row.counts);
+                take(*code, held.counts);
             }
         }
     }
 
-    /// About how much memory it takes, in subjects of the smallest kind: one with referrers is many times as large.
+    /// About how much memory it takes, in bytes. A running number.
     pub fn weight(&self) -> usize {
-        self.short.len() + 32 * self.rows.len()
+        SHORT_BYTES * self.short.len() + self.held_bytes
     }
 
     /// Whether nothing was counted.
@@ -411,7 +496,7 @@ mod tests {
     fn model(visits: &[(Subject, bool, String)]) -> BTreeMap<Subject, Row> {
         let mut rows: BTreeMap<Subject, Row> = BTreeMap::new();
         for (subject, is_bot, host) in visits {
-            rows.entry(*subject).or_default().add_visit(*is_bot, host.as_bytes());
+            rows.entry(*subject).or_default().add(&Row::of_visit(*is_bot, host.as_bytes()));
         }
         rows.values_mut().for_each(Row::sort_hosts);
         rows
@@ -458,8 +543,9 @@ mod tests {
                 prop_assert_eq!(Row::decode(&mut &bytes[..]), Some(row));
                 both.remove(&subject);
                 prop_assert_eq!(both.row(&subject), Row::default());
+                prop_assert_eq!(both.weight(), counted_weight(&both));
             }
-            prop_assert!(both.is_empty());
+            prop_assert!(both.is_empty() && both.weight() == 0);
         }
 
         #[test]
@@ -472,14 +558,61 @@ mod tests {
     fn the_rarest_hosts_are_forgotten() {
         let mut row = Row::default();
         for number in 0..10_000 {
-            row.add_visit(false, b"often.example");
-            row.add_visit(false, format!("{number}.example").as_bytes());
-            assert!(row.hosts.len() <= HOSTS_HELD);
+            row.add(&Row::of_visit(false, b"often.example"));
+            row.add(&Row::of_visit(false, format!("{number}.example").as_bytes()));
+            assert!(row.hosts.len() <= ALL_HOSTS_HELD);
         }
         let mut bytes = Vec::new();
         row.encode(&mut bytes);
         let row = Row::decode(&mut &bytes[..]).unwrap();
         assert_eq!((row.counts.total, row.hosts.len()), (20_000, HOSTS_MAX));
         assert_eq!(row.hosts[0], (b"often.example"[..].into(), 10_000));
+    }
+
+    /// The memory that a tally takes, counted anew.
+    fn counted_weight(tally: &Tally) -> usize {
+        let hosts = tally.all_held().flat_map(|(_, held)| held.hosts.keys());
+        SHORT_BYTES * tally.short.len()
+            + HELD_BYTES * tally.held.len()
+            + hosts.map(|host| bytes_of(host)).sum::<usize>()
+    }
+
+    #[test]
+    fn referrers_weigh_what_they_take() {
+        let mut tally = Tally::default();
+        let codes: Vec<Code> = (0..100).map(|at| Code::parse(format!("a{at:06}").as_bytes()).unwrap()).collect();
+        let host = |at: usize| format!("{at:-^48}.example");
+        for at in 0..400 {
+            for code in &codes {
+                tally.add_visit(Subject::Link(*code), false, host(at).as_bytes());
+            }
+        }
+        let kept: usize = codes.iter().map(|code| tally.row(&Subject::Link(*code)).hosts.len()).sum();
+        assert!(kept >= 9_600, "{kept} hosts of 100 links");
+        assert!(tally.weight() >= kept * host(0).len(), "{} for {kept} hosts", tally.weight());
+        // A link has less room than all together.
+        assert!(kept <= 100 * LINK_HOSTS_HELD);
+        let mut all = Tally::default();
+        (0..400).for_each(|at| all.add_visit(Subject::All, false, host(at).as_bytes()));
+        assert_eq!(all.row(&Subject::All).hosts.len(), ALL_HOSTS_HELD);
+        assert_eq!(tally.weight(), counted_weight(&tally));
+        codes.iter().for_each(|code| tally.remove(&Subject::Link(*code)));
+        assert_eq!(tally.weight(), 0);
+    }
+
+    #[test]
+    fn the_rarest_hosts_of_a_link_are_forgotten() {
+        let mut tally = Tally::default();
+        let subject = Subject::Link(Code::parse(b"abc").unwrap());
+        for at in 0..1_000 {
+            tally.add_visit(subject, false, b"often.example");
+            tally.add_visit(subject, false, b"also.example");
+            tally.add_visit(subject, false, format!("{at}.example").as_bytes());
+        }
+        let mut row = tally.row(&subject);
+        row.sort_hosts();
+        assert_eq!(row.counts.total, 3_000);
+        assert!(row.hosts.len() <= LINK_HOSTS_HELD);
+        assert_eq!(row.hosts[..2], [(b"also.example"[..].into(), 1_000), (b"often.example"[..].into(), 1_000)]);
     }
 }

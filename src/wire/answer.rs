@@ -98,6 +98,8 @@ pub enum Found<'a> {
     Damaged,
     /// Perhaps a link, but not in memory: it must be looked for, and who cannot do that says that it is unavailable.
     Elsewhere,
+    /// Missing on this node, in a fleet that gave no answer: another node may have created the link a moment ago.
+    Unconfirmed,
 }
 
 /// What is told of it.
@@ -123,7 +125,7 @@ impl Told<'_> {
             Told::Found(Found::Missing | Found::Early) => Notice::NotFound.number(),
             Told::Found(Found::Gone) => Notice::Gone.number(),
             Told::Found(Found::Damaged) => Notice::Damaged.number(),
-            Told::Found(Found::Elsewhere) => Notice::Unavailable.number(),
+            Told::Found(Found::Elsewhere | Found::Unconfirmed) => Notice::Unavailable.number(),
             Told::Blocked => Notice::Blocked.number(),
             Told::TooMany => Notice::TooMany.number(),
             Told::Misdirected => Notice::Misdirected.number(),
@@ -219,7 +221,7 @@ impl Answers {
             Found::Missing | Found::Early => self.missing.write(out, ask),
             Found::Gone => self.gone.write(out, ask),
             Found::Damaged => self.damaged.write(out, ask),
-            Found::Elsewhere => self.unavailable.write(out, ask),
+            Found::Elsewhere | Found::Unconfirmed => self.unavailable.write(out, ask),
         }
     }
 
@@ -385,7 +387,9 @@ mod tests {
     #[test]
     fn pages_announce_the_length_they_have() {
         for (accepts_html, head_only) in [(false, false), (true, false), (false, true), (true, true)] {
-            for found in [Found::Missing, Found::Early, Found::Gone, Found::Damaged, Found::Elsewhere] {
+            for found in
+                [Found::Missing, Found::Early, Found::Gone, Found::Damaged, Found::Elsewhere, Found::Unconfirmed]
+            {
                 let text = written(&Ask { accepts_html, head_only, close: true, ..ask() }, &found);
                 let (head, body) = text.split_once("\r\n\r\n").unwrap();
                 let len: usize =

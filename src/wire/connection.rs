@@ -76,6 +76,12 @@ pub enum Action {
     HandOver,
     /// The consumed bytes belong to hyper; step again.
     Pass,
+    /// The consumed bytes are a head that belongs to hyper, as one of HTTP/1.1: the digit at this place says a later minor
+    /// version, which hyper does not know. Step again.
+    PassAsHttp11 {
+        /// The place of the digit in the consumed bytes.
+        minor: usize,
+    },
     /// The client is there; where the balancer in front names nobody, it is the one who asks. Step again.
     From(Option<IpAddr>),
     /// Nobody may answer what came instead of a PROXY header. No further step.
@@ -313,7 +319,8 @@ impl Connection {
             Body::Chunked if self.endless => Mode::Slow(Part::Chunked(Chunked::endless())),
             Body::Chunked => Mode::Slow(Part::Chunked(Chunked::default())),
         };
-        Step { consumed: end, action: Action::Pass }
+        let action = head::later_minor(&input[..end]).map_or(Action::Pass, |minor| Action::PassAsHttp11 { minor });
+        Step { consumed: end, action }
     }
 
     /// Behind a message on the slow way.
@@ -434,7 +441,7 @@ mod tests {
             unconsumed.extend_from_slice(piece);
             loop {
                 let step = connection.step(&unconsumed);
-                let taken: Vec<u8> = unconsumed.drain(..step.consumed).collect();
+                let mut taken: Vec<u8> = unconsumed.drain(..step.consumed).collect();
                 match step.action {
                     Action::Read => break,
                     Action::Lookup(ask) => {
@@ -445,10 +452,15 @@ mod tests {
                         seen.push(Seen::Asked(ask, query));
                     }
                     Action::HandOver => seen.push(Seen::HandedOver),
-                    Action::Pass => match seen.last_mut() {
-                        Some(Seen::Passed(bytes)) => bytes.extend(taken),
-                        _ => seen.push(Seen::Passed(taken)),
-                    },
+                    action @ (Action::Pass | Action::PassAsHttp11 { .. }) => {
+                        if let Action::PassAsHttp11 { minor } = action {
+                            taken[minor] = b'1';
+                        }
+                        match seen.last_mut() {
+                            Some(Seen::Passed(bytes)) => bytes.extend(taken),
+                            _ => seen.push(Seen::Passed(taken)),
+                        }
+                    }
                     Action::Reject(rejection) => {
                         seen.push(Seen::Rejected(rejection));
                         break 'pieces;
@@ -552,6 +564,13 @@ mod tests {
     }
 
     #[test]
+    fn a_later_minor_version_is_answered_as_http_1_1() {
+        assert_eq!(drive(&[b"GET /abc?x HTTP/1.2\r\nHost: a\r\n\r\n"]), [ask("abc", "x")]);
+        let sent = "POST /x HTTP/1.9\r\nHost: a\r\n\r\n";
+        assert_eq!(drive(&[sent.as_bytes()])[1], Seen::Passed(sent.replace("1.9", "1.1").into_bytes()));
+    }
+
+    #[test]
     fn nothing_is_taken_behind_the_last_message() {
         for last in [
             "GET /abc HTTP/1.0\r\n\r\n",
@@ -644,7 +663,7 @@ mod tests {
             1 => proptest::collection::vec(any::<u8>(), 1..40).prop_map(|body| {
                 [format!("PUT /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", body.len()).into_bytes(), body, b"\r\n0\r\n\r\n".to_vec()].concat()
             }),
-            1 => "[A-Z]{1,5} [ -~]{1,20}( HTTP/1\\.[01])?\r\n([A-Za-z-]{1,9}:[ -~]{0,9}\r\n){0,3}\r\n".prop_map(String::into_bytes),
+            1 => "[A-Z]{1,5} [ -~]{1,20}( HTTP/1\\.[012])?\r\n([A-Za-z-]{1,9}:[ -~]{0,9}\r\n){0,3}\r\n".prop_map(String::into_bytes),
             1 => proptest::collection::vec(any::<u8>(), 1..30),
         ]
     }

@@ -24,6 +24,8 @@ pub enum Rejection {
     HeadTooLarge,
     /// 501: a transfer coding other than `chunked`.
     NotImplemented,
+    /// 501: `CONNECT`, which asks for a tunnel.
+    Tunnel,
     /// 503: the node is going down or has no room.
     Unavailable,
     /// 505: not HTTP/1.0 or HTTP/1.1.
@@ -32,7 +34,7 @@ pub enum Rejection {
 
 impl Rejection {
     /// All of them.
-    pub const ALL: [Rejection; 9] = [
+    pub const ALL: [Rejection; 10] = [
         Rejection::BadRequest,
         Rejection::NotEncrypted,
         Rejection::Timeout,
@@ -40,6 +42,7 @@ impl Rejection {
         Rejection::ExpectationFailed,
         Rejection::HeadTooLarge,
         Rejection::NotImplemented,
+        Rejection::Tunnel,
         Rejection::Unavailable,
         Rejection::VersionNotSupported,
     ];
@@ -57,7 +60,7 @@ impl Rejection {
             Rejection::BodyTooLarge => "413 Content Too Large",
             Rejection::ExpectationFailed => "417 Expectation Failed",
             Rejection::HeadTooLarge => "431 Request Header Fields Too Large",
-            Rejection::NotImplemented => "501 Not Implemented",
+            Rejection::NotImplemented | Rejection::Tunnel => "501 Not Implemented",
             Rejection::Unavailable => "503 Service Unavailable",
             Rejection::VersionNotSupported => "505 HTTP Version Not Supported",
         }
@@ -67,17 +70,21 @@ impl Rejection {
     pub fn explanation(self) -> &'static str {
         match self {
             Rejection::BadRequest => "The request is not well-formed HTTP/1.1.",
-            Rejection::NotEncrypted => "TLS is spoken here: the address begins with https://.",
+            Rejection::NotEncrypted => "This port expects TLS. Use https:// at the start of the address.",
             Rejection::Timeout => "The request was not complete in time.",
-            Rejection::BodyTooLarge => "The request body is longer than is taken here.",
-            Rejection::ExpectationFailed => "Only \"Expect: 100-continue\" is understood.",
-            Rejection::HeadTooLarge => "The request head is longer than is taken here, or has more than 100 fields.",
-            Rejection::NotImplemented => "Only the transfer coding \"chunked\" is understood.",
+            Rejection::BodyTooLarge => "The request body is longer than this service accepts.",
+            Rejection::ExpectationFailed => "The only supported expectation is \"Expect: 100-continue\".",
+            Rejection::HeadTooLarge => "The request head is too long, or has more than 100 fields.",
+            Rejection::NotImplemented => "The only supported transfer coding is \"chunked\".",
+            Rejection::Tunnel => TUNNEL,
             Rejection::Unavailable => "The service is restarting or full. Try again in a moment.",
-            Rejection::VersionNotSupported => "Only HTTP/1.1 and HTTP/1.0 are spoken here.",
+            Rejection::VersionNotSupported => "The supported versions are HTTP/1.1 and HTTP/1.0.",
         }
     }
 }
+
+/// The explanation of [`Rejection::Tunnel`], which HTTP/2 gives as well.
+pub const TUNNEL: &str = "CONNECT is not supported.";
 
 /// How the body of a message is delimited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,19 +189,23 @@ pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
         // The scan found the end elsewhere: the two disagree about where the head ends, so others may too.
         Ok(_) => return Err(Rejection::BadRequest),
         Err(httparse::Error::TooManyHeaders) => return Err(Rejection::HeadTooLarge),
-        Err(httparse::Error::Version) => return Err(version_rejection(bytes)),
+        Err(httparse::Error::Version) => return parse_later_minor(bytes),
         Err(_) => return Err(Rejection::BadRequest),
-    }
-    let target = request.path.unwrap_or_default().as_bytes();
-    if target.is_empty() || !target.iter().all(u8::is_ascii_graphic) {
-        return Err(Rejection::BadRequest);
     }
     let is_http11 = request.version == Some(1);
     let method = match request.method {
         Some("GET") => Method::Get,
         Some("HEAD") => Method::Head,
+        Some("CONNECT") => return Err(Rejection::Tunnel),
         _ => Method::Other,
     };
+    let target = request.path.unwrap_or_default().as_bytes();
+    if target.first() != Some(&b'/') && !is_other_form(request.method, target) {
+        return Err(Rejection::BadRequest);
+    }
+    if !target.iter().all(u8::is_ascii_graphic) {
+        return Err(Rejection::BadRequest);
+    }
     let mut fields = Fields::default();
     for field in request.headers.iter() {
         fields.take(field.name.as_bytes(), field.value)?;
@@ -217,6 +228,56 @@ pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
         is_split: fields.is_split,
         referer: fields.referer,
         is_unusual: fields.is_unusual || body != Body::None,
+    })
+}
+
+/// Whether a target that does not begin with a slash has one of the other forms (RFC 9112, section 3.2): the absolute form with a
+/// scheme of HTTP, or the asterisk, which belongs to `OPTIONS` alone.
+#[cold]
+fn is_other_form(method: Option<&str>, target: &[u8]) -> bool {
+    let begins_with = |scheme: &[u8]| {
+        target.split_at_checked(scheme.len()).is_some_and(|(first, _)| first.eq_ignore_ascii_case(scheme))
+    };
+    match target {
+        b"*" => method == Some("OPTIONS"),
+        _ => begins_with(b"http://") || begins_with(b"https://"),
+    }
+}
+
+/// The place of the minor version in a head of HTTP/1.2 to HTTP/1.9. Such a head is read as one of HTTP/1.1, the highest
+/// version of that major version that this server implements (RFC 9110, section 6.2).
+pub fn later_minor(head: &[u8]) -> Option<usize> {
+    let end = memchr::memchr(b'\r', head)?;
+    let minor = end.checked_sub(1)?;
+    (head[..minor].ends_with(b" HTTP/1.") && matches!(head[minor], b'2'..=b'9')).then_some(minor)
+}
+
+/// Reads a head whose version httparse does not know.
+#[cold]
+fn parse_later_minor(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
+    let Some(minor) = later_minor(bytes) else { return Err(version_rejection(bytes)) };
+    let mut as_http11 = bytes.to_vec();
+    as_http11[minor] = b'1';
+    let head = parse(&as_http11)?;
+    // Each part stands at the same place of the original; the empty ones may stand nowhere.
+    let original = |part: &[u8]| {
+        let at = part.as_ptr().addr().wrapping_sub(as_http11.as_ptr().addr());
+        if part.is_empty() { &[] } else { &bytes[at..at + part.len()] }
+    };
+    Ok(Head {
+        target: original(head.target),
+        host: original(head.host),
+        user_agent: original(head.user_agent),
+        forwarded: original(head.forwarded),
+        x_forwarded_for: original(head.x_forwarded_for),
+        referer: original(head.referer),
+        method: head.method,
+        is_http11: head.is_http11,
+        body: head.body,
+        close: head.close,
+        accepts_html: head.accepts_html,
+        is_split: head.is_split,
+        is_unusual: head.is_unusual,
     })
 }
 
@@ -460,17 +521,53 @@ mod tests {
             "G@T /x HTTP/1.1",
             "GET /x http/1.1",
             "\r\nGET /x HTTP/1.1",
+            "GET * HTTP/1.1",
+            "POST * HTTP/1.1",
+            "OPTIONS ** HTTP/1.1",
+            "GET abc HTTP/1.1",
+            "GET a.example:80 HTTP/1.1",
+            "GET ftp://a/abc HTTP/1.1",
+            "GET /x HTTP/1.10",
+            "GET /x HTTP/1.",
         ] {
             let rejection = rejected(&format!("{line}\r\nHost: a\r\n\r\n"));
             assert_eq!(rejection, Rejection::BadRequest, "{line:?}");
         }
         assert_eq!(rejected("GET /x HTTP/2.0\r\nHost: a\r\n\r\n"), Rejection::VersionNotSupported);
         assert_eq!(rejected("GET /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), Rejection::BadRequest);
+        assert_eq!(rejected("GET /x HTTP/1.2\r\n\r\n"), Rejection::BadRequest, "HTTP/1.2 needs a host as well");
+        for target in ["a.example:80", "/x", "*"] {
+            assert_eq!(
+                rejected(&format!("CONNECT {target} HTTP/1.1\r\nHost: a\r\n\r\n")),
+                Rejection::Tunnel,
+                "{target}"
+            );
+        }
         assert_eq!(
             rejected("POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"),
             Rejection::NotImplemented
         );
         assert_eq!(rejected("POST /x HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n"), Rejection::ExpectationFailed);
+    }
+
+    #[test]
+    fn every_form_of_a_target_is_taken_with_its_methods() {
+        for line in ["GET /", "GET //x", "GET http://a", "POST HTTPS://a/x", "OPTIONS *", "OPTIONS /x", "DELETE /*"] {
+            let head = format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let target = line.split(' ').nth(1).unwrap();
+            assert_eq!(parse(head.as_bytes()).map(|head| head.target), Ok(target.as_bytes()), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_later_minor_version_is_read_as_http_1_1() {
+        let fields = "Host: a.example\r\nUser-Agent: b\r\nReferer: c\r\nForwarded: for=d\r\nX-Forwarded-For: e\r\n\r\n";
+        let [old, new] = ["1", "7"].map(|minor| format!("HEAD /x?y HTTP/1.{minor}\r\n{fields}"));
+        assert_eq!(parse(new.as_bytes()), parse(old.as_bytes()));
+        let place = later_minor(new.as_bytes()).unwrap();
+        assert_eq!((&new[place - 7..=place], later_minor(old.as_bytes())), ("HTTP/1.7", None));
+        // The parts are places of what was sent.
+        assert!(new.as_bytes().as_ptr_range().contains(&parse(new.as_bytes()).unwrap().host.as_ptr()));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The admin listener: who may ask it, and under which name; and the log that programs read.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::apps;
@@ -115,14 +117,17 @@ fn the_log_can_be_read_by_programs() {
     assert_eq!((code, last["exit_code"].as_i64(), last["remedy"].is_string()), (14, Some(14), true), "{said}");
 }
 
-/// Runs `carom status` once; its exit code, and what it said.
-fn status(node: &Node, arguments: &[&str]) -> (Option<i32>, String) {
-    let made = Command::new(CAROM)
-        .args(["status", "--once", "--admin", &node.admin.to_string()])
-        .args(arguments)
-        .output()
-        .expect("the command can be run");
+/// Runs a command that must end by itself within 20 seconds, with the address of the admin listener; its exit code and output.
+fn carom(node: &Node, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new("timeout");
+    let made = command.args(["20", CAROM]).args(arguments).args(["--admin", &node.admin.to_string()]).output();
+    let made = made.expect("the command can be run");
     (made.status.code(), String::from_utf8([made.stdout, made.stderr].concat()).unwrap())
+}
+
+/// Runs `carom status`, which prints once because its output is not a terminal.
+fn status(node: &Node, arguments: &[&str]) -> (Option<i32>, String) {
+    carom(node, &[&["status"], arguments].concat())
 }
 
 #[test]
@@ -133,15 +138,14 @@ fn the_status_is_shown_in_a_terminal() {
     (0..50).for_each(|number| _ = node.wire().shorten(&format!("https://example.org/{number}")));
     let (code, said) = status(&node, &[]);
     assert_eq!(code, Some(0), "{said}");
-    for part in
-        ["ready", "links 50", "redirects/s", "store   writable", "of 7 characters never given out", "alarms  none"]
-    {
+    for part in ["ready", "links 50", "redirects/s", "store   writable", "of 7 characters left", "alarms  none"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     // One line for each core.
     let is_core =
         |line: &&str| line.split_whitespace().filter(|word| word.replace(',', "").parse::<f64>().is_ok()).count() == 12;
     assert_eq!(said.lines().filter(is_core).count(), 3, "{said}");
+    assert_eq!(status(&node, &["--once"]).0, Some(0));
     let (_, json) = status(&node, &["--json"]);
     assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["links"], 50);
     // A key where one is asked for.
@@ -157,6 +161,52 @@ fn the_status_is_shown_in_a_terminal() {
     let made = Command::new(CAROM).args(["status", "--admin", &address]).output().unwrap();
     let said = String::from_utf8(made.stderr).unwrap();
     assert!(made.status.code() == Some(1) && said.contains(&address), "{said}");
+}
+
+#[test]
+fn top_refreshes_the_status_until_it_is_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Setup::new(dir.path()).start();
+    let mut top = Command::new(CAROM)
+        .args(["top", "--json", "--admin", &node.admin.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command can be run");
+    let lines = BufReader::new(top.stdout.take().unwrap()).lines().take(2);
+    let uptimes: Vec<f64> = lines
+        .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["uptimeSeconds"].as_f64().unwrap())
+        .collect();
+    assert!(uptimes.len() == 2 && uptimes[0] <= uptimes[1], "{uptimes:?}");
+    top.kill().unwrap();
+    top.wait().unwrap();
+    node.terminate();
+}
+
+#[test]
+fn health_needs_no_key_and_follows_the_admin_listener() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path()).env("CAROM_ADMIN_REQUIRE_KEY", "true").env("CAROM_DRAIN_DELAY", "60s");
+    apps::key(&setup, "ops", "admin");
+    let node = setup.start();
+    // As the health check of a container asks: the settings name the listener.
+    let from_settings = Command::new(CAROM)
+        .args(["health", "--ready"])
+        .env("CAROM_ADMIN_LISTEN", node.admin.to_string())
+        .output()
+        .expect("the command can be run");
+    assert_eq!(from_settings.status.code(), Some(0), "{from_settings:?}");
+    assert_eq!(carom(&node, &["status"]).0, Some(1), "a status needs the key");
+    assert_eq!(carom(&node, &["health"]), (Some(0), "ok\n".to_owned()));
+    assert_eq!(carom(&node, &["health", "--ready"]).0, Some(0));
+    node.signal(Signal::TERM);
+    wait_until("the drain", || Wire::open(node.admin).get("/readyz").status == 503);
+    let (code, said) = carom(&node, &["health", "--ready"]);
+    assert!(code == Some(1) && said.contains("503"), "{code:?}: {said}");
+    let address = node.admin.to_string();
+    node.kill();
+    let made = Command::new(CAROM).args(["health", "--admin", &address]).output().unwrap();
+    let said = String::from_utf8(made.stderr).unwrap();
+    assert!(made.status.code() == Some(1) && said.contains(&format!("http://{address}/healthz")), "{said}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn of_a_disk_that_takes_nothing() {
     // Visits are counted in memory, and written twice a second.
     assert_eq!(wire.get(&format!("/{code}")).status, 302);
     is_seen(&node, "visits_failed");
-    wire.create(&json!({"longUrl": "https://example.org/", "title": "x".repeat(500)})).problem(503, ":unavailable");
+    wire.create(&json!({"longUrl": "https://example.org/", "title": "x".repeat(500)})).problem(503, ":unconfirmed");
     is_seen(&node, "store_failed");
     assert_eq!(wire.get(&format!("/{code}")).status, 302);
     node.kill();
@@ -193,7 +193,7 @@ fn of_an_id_table_that_does_not_open() {
     let setup = Setup::new(dir.path());
     setup.start().terminate();
     fs::write(dir.path().join("ids/conf"), "this was never a table").unwrap();
-    let node = expecting(setup, &["id_table_moved"]).expect("the id table could not be opened").start();
+    let node = expecting(setup, &["id_table_moved"]).expect("the code table could not be opened").start();
     is_seen(&node, "id_table_moved");
     node.wire().shorten("https://example.org/");
     node.terminate();
@@ -225,11 +225,12 @@ fn of_links_that_cannot_be_compared() {
 #[cfg(feature = "faults")]
 mod fault_tests {
     use super::*;
+    use crate::http::request;
 
     #[test]
     fn of_links_for_which_there_is_no_memory() {
         let dir = tempfile::tempdir().unwrap();
-        let setup = Setup::new(dir.path()).env("CAROM_FAULT", "little-memory").expect("CAROM_FAULT has no meaning");
+        let setup = Setup::new(dir.path()).env("CAROM_FAULT", "little-memory").expect("CAROM_FAULT is not a setting");
         let node = expecting(setup, &["memory_full"]).start();
         let mut wire = node.wire();
         let long = format!("https://example.org/{}", "x".repeat(2_000));
@@ -237,5 +238,23 @@ mod fault_tests {
         assert!(refused.is_some());
         is_seen(&node, "memory_full");
         node.terminate();
+    }
+
+    #[test]
+    fn of_visits_that_nobody_takes_out_of_the_rings() {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = Setup::new(dir.path()).env("CAROM_FAULT", "deaf-visits").expect("CAROM_FAULT is not a setting");
+        let node = expecting(setup, &["visits_dropped"]).start();
+        let mut wire = node.wire();
+        let slug = "a-slug-that-takes-many-words-of-a-ring".repeat(2)[..64].to_owned();
+        wire.shorten_as(&slug, "https://example.org/");
+        let ask = request("GET", &format!("/{slug}"), "", b"");
+        // A visit of such a link takes seven words, and a ring has 32,768.
+        for _ in 0..100 {
+            wire.send(&ask.repeat(50));
+            (0..50).for_each(|_| assert_eq!(wire.reply().status, 302));
+        }
+        is_seen(&node, "visits_dropped");
+        node.kill();
     }
 }

@@ -218,18 +218,18 @@ fn what_is_there_is_not_overwritten_and_what_is_wrong_is_said() {
     };
     let data = text(setup.data_dir());
     refused(&["backup", text(&copy), "--data-dir", data], 2, "is not empty");
-    refused(&["backup", text(&dir.path().join("other")), "--data-dir", text(dir.path())], 2, "there are no links in");
+    refused(&["backup", text(&dir.path().join("other")), "--data-dir", text(dir.path())], 2, "contains no links");
     assert!(!dir.path().join("other").exists());
     refused(&["verify", text(dir.path())], 2, "neither a backup nor a data directory");
     refused(&["verify", data], 15, "in use");
     refused(&["restore", text(&copy), "--data-dir", data], 15, "in use");
     let setup = node.terminate();
-    refused(&["restore", text(&copy), "--data-dir", data], 2, "is there already");
+    refused(&["restore", text(&copy), "--data-dir", data], 2, "already exists");
     // What is somebody else's stays.
     let other = dir.path().join("other");
     fs::create_dir_all(other.join("visits")).unwrap();
     fs::write(other.join("visits/of-somebody"), "x").unwrap();
-    refused(&["restore", text(&copy), "--data-dir", text(&other)], 2, "is there already");
+    refused(&["restore", text(&copy), "--data-dir", text(&other)], 2, "already exists");
     assert_eq!(fs::read(other.join("visits/of-somebody")).unwrap(), b"x");
     // A socket that nobody listens at any more is no obstacle.
     fs::write(setup.data_dir().join("control.sock"), "").unwrap();
@@ -244,5 +244,39 @@ fn what_is_there_is_not_overwritten_and_what_is_wrong_is_said() {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     }
     assert_eq!(Wire::open(node.public).get("/kept").status, 302);
+    node.terminate();
+}
+
+#[test]
+fn a_restore_tells_of_keys_that_are_valid_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(&dir.path().join("data"));
+    let shop = apps::key(&setup, "shop", "read");
+    apps::key(&setup, "other", "read");
+    let copy = dir.path().join("backup");
+    setup.start().terminate();
+    backup(&setup, &copy);
+    let manifest = fs::read_to_string(copy.join("backup.json")).unwrap();
+    let manifest: Value = serde_json::from_str(manifest.lines().next().unwrap()).unwrap();
+    let taken = carom::dates::format(manifest["takenMillis"].as_u64().expect("the time of the backup"));
+    apps::done(&setup, &["revoke", "shop"]);
+    // The keys of the backup are valid, and the command says so.
+    let new = dir.path().join("new");
+    let said = done(&["restore", text(&copy), "--data-dir", text(&new)]);
+    for part in
+        ["2 API keys are valid", &format!("including keys revoked after {taken}"), "carom app list", "--revoke-keys"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let node = Setup::new(&new).start();
+    assert!(apps::Caller::new(&node, &shop).is_known(&node));
+    node.terminate();
+    // With the flag, none is, and a key is still asked for.
+    let safe = dir.path().join("safe");
+    let said = done(&["restore", text(&copy), "--revoke-keys", "--data-dir", text(&safe)]);
+    assert!(said.contains("revoked all 2 valid API keys of the backup"), "{said}");
+    let node = Setup::new(&safe).start();
+    assert!(!apps::Caller::new(&node, &shop).is_known(&node));
+    node.wire().get(SHORT_URLS).problem(401, "/missing-authentication");
     node.terminate();
 }

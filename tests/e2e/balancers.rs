@@ -1,6 +1,7 @@
 //! The configurations for balancers in `deploy/`: each is read by the program that it is for, and HAProxy's is used, in front of two
 //! nodes that are restarted again and again.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,7 +26,7 @@ fn check(program: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn every_line_has_its_reason_and_is_understood() {
+fn every_option_has_its_reason_and_is_understood() {
     let dir = tempfile::tempdir().unwrap();
     let written = |name: &str, text: &str| {
         let file = dir.path().join(name);
@@ -41,10 +42,16 @@ fn every_line_has_its_reason_and_is_understood() {
     let around = format!("load_module {module};\npid {};\nevents {{ }}\ninclude {include};\n", pid.display());
     check("nginx", &["-t", "-c", &written("nginx.conf", &format!("error_log stderr notice;\n{around}"))]);
     for text in [HAPROXY, KEEPALIVED, NGINX] {
+        // An option is explained where it first appears.
+        let mut explained = BTreeSet::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let is_title = line.ends_with('{') || line == "}" || ["global", "defaults"].contains(&line);
             let is_section = line.starts_with("frontend ") || line.starts_with("backend ");
-            assert!(is_title || is_section || line.contains(" # "), "no reason: {line}");
+            let option = line.split(' ').next().unwrap_or_default();
+            if line.contains(" # ") {
+                explained.insert(option);
+            }
+            assert!(is_title || is_section || explained.contains(option), "no reason: {line}");
         }
     }
 }

@@ -171,10 +171,10 @@ impl Browser {
         self.post(&format!("{}/click", self.element(selector)), &json!({}));
     }
 
-    /// What is seen, as a PNG.
-    pub(crate) fn screenshot(&self) -> Vec<u8> {
-        let text = self.get("/screenshot");
-        BASE64_STANDARD.decode(text.as_str().expect("a picture")).expect("WebDriver sends Base64")
+    /// The whole page, as a PNG, as high as it is.
+    pub(crate) fn whole_page(&self) -> Vec<u8> {
+        let told = self.devtools("Page.captureScreenshot", &json!({"format": "png", "captureBeyondViewport": true}));
+        BASE64_STANDARD.decode(told["data"].as_str().expect("a picture")).expect("DevTools send Base64")
     }
 
     /// Types into what a selector means.

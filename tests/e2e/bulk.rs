@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::apps::key;
 use crate::fields::{everybody_gets, moved_to, on_every_kind, wires};
 use crate::http::SHORT_URLS;
 use crate::node::{Node, PATIENCE, Setup, wait_until};
@@ -78,6 +79,12 @@ impl Session {
     /// The same where no key is asked for.
     fn bulk(node: &Node) -> Session {
         Session::open(node.public, &format!("POST {BULK} HTTP/1.1\r\n{KIND}Transfer-Encoding: chunked\r\n"))
+    }
+
+    /// Sends a body and reads the head of the answer. Returns its status.
+    fn begin_with(&mut self, lines: &str) -> u16 {
+        self.send(lines);
+        self.begin()
     }
 
     /// Reads the head of the answer. Returns its status.
@@ -162,7 +169,7 @@ fn every_line_has_its_result_and_bad_ones_do_no_harm() {
             b"\xef\xbb\xbf{\"longUrl\":\"https://example.org/target\",\"customSlug\":\"first\"}\r",
             b"",
             b"{\"longUrl\":\"https://example.org/other\",\"customSlug\":\"first\"}",
-            b"no JSON",
+            b"not valid JSON",
             b"{\"longUrl\":\"https://example.org/\xff\"}",
             b"[1]",
             b"{\"longUrl\":\"ftp://a/\",\"colour\":1}",
@@ -311,13 +318,16 @@ fn what_is_no_such_request_is_refused_at_once() {
     node.wire().ask("POST", BULK, "", b"{}").problem(415, ":unsupported-media-type");
     let refused = node.wire().ask("PUT", BULK, KIND, b"{}");
     refused.problem(405, "method-not-allowed");
-    assert!(refused.field("allow").unwrap().contains("POST"));
+    assert_eq!(refused.field("allow"), Some("POST"), "the other methods of a short code mean something else here");
     assert_eq!(send_all(&node, BULK, b"\n \n"), Vec::<Value>::new());
     assert_eq!(node.wire().ask("POST", BULK, &format!("{KIND}Content-Length: 0\r\n"), b"").status, 200);
-    // A slug of that name is a link like any other.
+    // A link with this slug is reached with an escape.
     node.wire().shorten_as("bulk", TARGET);
-    assert_eq!(node.wire().get(&format!("{SHORT_URLS}/bulk")).code(), "bulk");
-    assert_eq!(node.wire().delete("bulk").status, 204);
+    let refused = node.wire().get(&format!("{SHORT_URLS}/bulk"));
+    refused.problem(405, "method-not-allowed");
+    assert_eq!(refused.field("allow"), Some("POST"));
+    assert_eq!(node.wire().get(&format!("{SHORT_URLS}/%62ulk")).code(), "bulk");
+    assert_eq!(node.wire().delete("%62ulk").status, 204);
     node.terminate();
 }
 
@@ -404,12 +414,39 @@ fn one_too_many_is_told_to_come_again() {
     let refused = node.wire().ask("POST", BULK, KIND, many(1).as_bytes());
     refused.problem(503, ":unavailable");
     assert_eq!(refused.field("retry-after"), Some("1"));
-    node.wire().get("/rest/v3/short-urls/export").problem(503, ":unavailable");
+    assert_eq!(node.wire().get("/rest/v3/short-urls/export").status, 200, "exports have slots of their own");
     sessions[3].end();
     assert_eq!(sessions[3].result()["status"], json!(200));
     assert_eq!(sessions[3].line().unwrap(), None);
     wait_until("room", || node.wire().ask("POST", BULK, KIND, many(1).as_bytes()).status == 200);
     drop(sessions);
+    node.terminate();
+}
+
+#[test]
+fn one_app_leaves_half_of_the_slots_to_others() {
+    let data = tempfile::tempdir().unwrap();
+    let setup = Setup::new(data.path());
+    let (shop, mail) = (key(&setup, "shop", "write-own"), key(&setup, "mail", "write-own"));
+    let node = setup.start();
+    let begun = |key: &str| {
+        let mut session = Session::bulk_as(&node, key);
+        session.send(&many(1));
+        assert_eq!(session.begin(), 200);
+        session
+    };
+    let of_shop: Vec<Session> = (0..4).map(|_| begun(&shop)).collect();
+    let shown = format!("X-Api-Key: {shop}\r\n");
+    let refused = node.wire().ask("POST", BULK, &format!("{KIND}{shown}"), many(1).as_bytes());
+    let problem = refused.problem(503, ":unavailable");
+    assert!(
+        problem["detail"].as_str().unwrap().starts_with("This app already has 4 bulk requests in progress"),
+        "{problem}"
+    );
+    assert_eq!(node.wire().ask("GET", "/rest/v3/short-urls/export", &shown, b"").status, 200);
+    let of_mail: Vec<Session> = (0..4).map(|_| begun(&mail)).collect();
+    drop((of_shop, of_mail));
+    wait_until("a slot", || Session::bulk_as(&node, &shop).begin_with(&many(1)) == 200);
     node.terminate();
 }
 

@@ -16,7 +16,7 @@ const CLIENTS: usize = 6;
 const CUT_OFF: &str = "ended in the middle of a write";
 
 /// The library of the id table does not always open what a crash left; then the node begins a new one, and tells.
-const NEW_ID_TABLE: &str = "the id table could not be opened";
+const NEW_ID_TABLE: &str = "the code table could not be opened";
 
 /// Runs clients against a node and kills it at a random moment.
 fn kill_under_load(node: Node, ledger: &mut Ledger, dice: &mut Dice) -> Setup {

@@ -228,11 +228,11 @@ fn a_store_of_an_earlier_version_gets_its_index_of_ends() {
     store.forget_index(Index::Ends).unwrap();
     drop(store);
     let node = setup.env("CAROM_LINKS_KEEP_EXPIRED", "1s").start();
-    assert!(node.log().contains("making the index of ends"), "{}", node.log());
+    assert!(node.log().contains("building the index of expiry dates"), "{}", node.log());
     wait_until("the removal", || node.wire().get(&format!("/{recent}")).status == 404);
     assert_eq!(node.wire().get("/kept").location(), TARGET);
     let node = node.restart();
-    assert!(!node.log().contains("making the index of ends"), "once is enough");
+    assert!(!node.log().contains("building the index of expiry dates"), "once is enough");
     node.terminate();
 }
 

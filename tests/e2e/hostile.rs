@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::http::{Reply, SHORT_URLS, Wire, create_request, replies, request};
+use crate::http::{Reply, SHORT_URLS, Wire, create_request, replies, request, request_at};
 use crate::node::{Dice, Node, Setup};
 
 const TARGET: &str = "https://example.org/honest";
@@ -144,7 +144,6 @@ fn heads_that_two_programs_could_read_in_two_ways_are_refused() {
         "GET {}  HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET {} x HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET {}\r\nHost: a\r\n\r\n",
-        "GET {} HTTP/1.2\r\nHost: a\r\n\r\n",
         "GET {} http/1.1\r\nHost: a\r\n\r\n",
         "GET {} HTTP/1.1 \r\nHost: a\r\n\r\n",
         "G\tET {} HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -211,6 +210,55 @@ fn what_is_not_spoken_here_is_named() {
     refused(&node, b"GET /honest HTTP/3.0\r\nHost: a\r\n\r\n", 505);
     refused(&node, b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501);
     refused(&node, b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\nContent-Length: 1\r\n\r\nx", 417);
+    node.terminate();
+}
+
+#[test]
+fn targets_have_the_form_that_belongs_to_their_method() {
+    let data = tempfile::tempdir().unwrap();
+    let node = start(data.path());
+    for prelude in ["", HEALTH] {
+        let refused = |line: &str, status: u16| {
+            let mut wire = node.wire();
+            wire.send(format!("{prelude}{line} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+            if !prelude.is_empty() {
+                assert_eq!(wire.reply().status, 200);
+            }
+            assert_eq!(wire.reply().status, status, "{line}");
+            assert_eq!(wire.read_until_closed(), b"", "{line}");
+        };
+        refused("GET *", 400);
+        refused("GET honest", 400);
+        refused("GET ftp://a/honest", 400);
+        refused("GET /\u{e9}", 400);
+        refused("CONNECT a.example:443", 501);
+    }
+    for address in [node.public, node.admin] {
+        let mut wire = Wire::open(address);
+        wire.send(&request_at(&address.to_string(), "OPTIONS", "*", "", b""));
+        let options = wire.reply();
+        assert_eq!((options.status, options.field("content-length")), (200, Some("0")));
+        assert_eq!(options.field("allow"), Some("GET, HEAD, POST, PATCH, DELETE, OPTIONS"));
+    }
+    assert_eq!(node.wire().get("http://a/honest").location(), TARGET);
+    node.terminate();
+}
+
+#[test]
+fn a_later_minor_version_is_answered_as_http_1_1() {
+    let data = tempfile::tempdir().unwrap();
+    let node = start(data.path());
+    let mut wire = node.wire();
+    let later = |request: Vec<u8>| String::from_utf8(request).unwrap().replacen("HTTP/1.1", "HTTP/1.2", 1).into_bytes();
+    // On the fast path, handed over, and behind hyper.
+    for _ in 0..2 {
+        wire.send(&later(request("GET", "/honest", "", b"")));
+        let reply = wire.reply();
+        assert_eq!((reply.line.split(' ').next(), reply.location()), (Some("HTTP/1.1"), TARGET));
+        let body = json!({"longUrl": TARGET}).to_string();
+        wire.send(&later(request("POST", SHORT_URLS, "Content-Type: application/json\r\n", body.as_bytes())));
+        assert_eq!(wire.reply().status, 200);
+    }
     node.terminate();
 }
 

@@ -171,8 +171,13 @@ fn alerts_and_dashboard_are_read_by_what_they_are_for() {
     let mut questions = Vec::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
-            questions
-                .push(target["expr"].as_str().unwrap().replace("$__rate_interval", "1m").replace("$instance", ".*"));
+            let question = target["expr"].as_str().unwrap();
+            questions.push(question.replace("$__rate_interval", "1m").replace("$instance", ".*"));
+            // It counts changes and deletes too, so nobody may take it for new links.
+            if question.contains("carom_store_updates_total") {
+                let title = panel["title"].as_str().unwrap();
+                assert!(title.to_lowercase().contains("writes"), "{title} shows creates, changes and deletes");
+            }
         }
     }
     assert!(questions.len() > 30);
@@ -185,16 +190,4 @@ fn alerts_and_dashboard_are_read_by_what_they_are_for() {
     // JSON is YAML.
     fs::write(file.path(), serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]}).to_string()).unwrap();
     promtool(&["check", "rules", file.path().to_str().unwrap()], "");
-    // Each alert leads to a section that is there.
-    let runbook = fs::read_to_string(deployed("RUNBOOK.md")).unwrap();
-    let anchors: BTreeSet<String> = runbook
-        .lines()
-        .filter_map(|line| line.strip_prefix("### "))
-        .map(|title| title.to_lowercase().replace(' ', "-"))
-        .collect();
-    let text = fs::read_to_string(deployed("prometheus/carom.rules.yml")).unwrap();
-    for link in text.lines().filter_map(|line| line.trim().strip_prefix("runbook: \"RUNBOOK.md#")) {
-        let anchor = link.trim_end_matches('"');
-        assert!(anchor.starts_with("{{") || anchors.contains(anchor), "{anchor}");
-    }
 }

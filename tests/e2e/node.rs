@@ -29,7 +29,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// What more cores than CPUs are warned of. Whether that is so depends on the machine.
-const CROWDED: &str = "more cores than CPUs";
+const CROWDED: &str = "which slows redirects down";
 
 /// The sum of a number over all cores; `path` is a JSON pointer.
 pub(crate) fn sum(status: &Value, path: &str) -> u64 {
@@ -119,6 +119,11 @@ impl Setup {
         self
     }
 
+    /// Serves the interfaces of other shorteners, too.
+    pub(crate) fn all_interfaces(self) -> Setup {
+        self.env("CAROM_API_COMPAT", "shlink,bitly,yourls").env("CAROM_API_YOURLS_JSONP", "true")
+    }
+
     /// Starts the node from a shell command in which `"$@"` stands for it.
     pub(crate) fn shell(mut self, command: impl Into<String>) -> Setup {
         self.shell = Some(command.into());
@@ -145,20 +150,29 @@ impl Setup {
 
     /// Starts a node and waits until it serves.
     pub(crate) fn start(&self) -> Node {
+        self.start_or_end().unwrap_or_else(|(status, log)| panic!("no announcement, {status}, log:\n{log}"))
+    }
+
+    /// Starts a node that may refuse to serve. Returns its exit code and what it said if it does.
+    pub(crate) fn start_or_fail(&self) -> Result<Node, (i32, String)> {
+        self.start_or_end().map_err(|(status, log)| {
+            let code = status.code().unwrap_or_else(|| panic!("ended by signal {:?}:\n{log}", status.signal()));
+            (code, log)
+        })
+    }
+
+    fn start_or_end(&self) -> Result<Node, (ExitStatus, String)> {
         let (mut child, log) = self.spawn();
         let lines = lines_of(child.stdout.take().expect("it is piped"));
-        let line = match lines.recv_timeout(PATIENCE) {
-            Ok(line) => line,
-            Err(error) => {
-                let _ = child.kill();
-                let status = child.wait().expect("a child can be waited for");
-                panic!("no announcement ({error}), {status}, log:\n{}", log.text());
-            }
+        let Ok(line) = lines.recv_timeout(PATIENCE) else {
+            // The stream may be closed a moment before the process has ended; one that hangs is killed.
+            let status = wait_for_end(&mut child);
+            return Err((status, log.whole()));
         };
         let (public, admin) = addresses(&line);
         let node = Node { setup: self.clone(), child, log, lines: Mutex::new(lines), public, admin, ended: false };
         wait_until("a node that is ready", || node.is_ready());
-        node
+        Ok(node)
     }
 
     /// Starts a node and kills it after a while, wherever it then is.

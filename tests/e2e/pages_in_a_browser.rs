@@ -33,10 +33,10 @@ fn a_link_is_shortened_copied_and_followed() {
     browser.click("summary");
     browser.fill("#customSlug", "by-browser");
     browser.click("button.button");
-    assert_eq!(browser.text("#short-url"), node.url("/by-browser"));
+    assert_eq!(browser.attribute("#short-url", "href"), node.url("/by-browser"));
     // Loaded again, or opened by its address, the page is the same, and there is still one link.
     browser.go(&browser.url());
-    assert_eq!(browser.text("#short-url"), node.url("/by-browser"));
+    assert_eq!(browser.attribute("#short-url", "href"), node.url("/by-browser"));
     assert_eq!(node.wire().get(SHORT_URLS).json()["shortUrls"]["pagination"]["totalItems"], json!(1));
     // The picture is there and has a size.
     wait_until("a picture", || browser.value("document.querySelector('.qr img').naturalWidth > 0") == true);
@@ -68,8 +68,53 @@ fn a_link_is_shortened_without_tls_too() {
     browser.click("button.button");
     wait_until("the result", || browser.title() == "Your short link - Go");
     assert_eq!(browser.value("isSecureContext"), json!(false));
+    // The whole URL is copied, though the page leaves its scheme out.
+    browser.value("addEventListener('copy', (event) => { window.taken = event.clipboardData.getData('text/plain'); })");
     browser.click("#copy");
     wait_until("a word about it", || browser.text("#copied") == "Copied.");
+    assert_eq!(browser.value("window.taken"), json!(browser.attribute("#short-url", "href")));
+    browser.close();
+    node.terminate();
+}
+
+/// How many lines each part of the short URL takes: the host, and the code.
+const LINES: &str = "[...document.querySelector('#short-url').childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => {
+    const range = document.createRange();
+    range.selectNode(node);
+    return range.getClientRects().length;
+})";
+
+#[test]
+fn neither_host_nor_code_of_a_short_url_is_broken() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = "http://plain.test";
+    let node = Setup::new(dir.path()).env("CAROM_BASE_URL", &format!("{base}:12345")).start();
+    let browser = Browser::open();
+    for size in [SCREEN, PHONE] {
+        browser.resize(size);
+        browser.go(&format!("{base}:{}/", node.public.port()));
+        browser.fill("#longUrl", TARGET);
+        browser.click("button.button");
+        wait_until("the result", || browser.title().starts_with("Your short link"));
+        assert_eq!(browser.value(LINES), json!([1, 1]), "{size:?}");
+    }
+    browser.close();
+    node.terminate();
+}
+
+#[test]
+fn placeholders_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    let browser = Browser::open();
+    browser.go(&node.url("/"));
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme);
+        let colours = "[getComputedStyle(document.querySelector('#longUrl'), '::placeholder').color, getComputedStyle(document.querySelector('summary')).color]";
+        let colours = browser.value(colours);
+        // That of other soft texts, which axe-core looks at.
+        assert_eq!(colours[0], colours[1], "{scheme}");
+    }
     browser.close();
     node.terminate();
 }
@@ -85,7 +130,7 @@ fn times_are_those_of_the_viewer() {
     browser.go(&node.url("/"));
     browser.fill("#longUrl", "example.org/a");
     browser.click("summary");
-    assert_eq!(browser.text("label[for=validUntil]"), "Valid until (GMT+9)");
+    assert!(browser.text("label[for=validUntil]").ends_with(" (GMT+9)"));
     browser.value("document.querySelector('#validUntil').value = '2099-01-02T12:04'");
     browser.fill("#customSlug", "a b");
     browser.click("button.button");
@@ -104,7 +149,7 @@ fn times_are_those_of_the_viewer() {
         (&json!("2099-01-02T03:04:00+00:00"), &json!("https://example.org/a"))
     );
     browser.go(&node.url("/tokyo+"));
-    assert!(browser.text("main").contains("It ends on 2 January 2099, 12:04 GMT+9."), "{}", browser.text("main"));
+    assert_eq!(browser.text("#expires"), "2 January 2099, 12:04 GMT+9");
     browser.close();
     node.terminate();
 }
@@ -122,7 +167,7 @@ fn mistakes_are_told_beside_their_fields() {
     browser.click("summary");
     browser.fill("#customSlug", "taken");
     browser.click("button.button");
-    assert_eq!(browser.text("#customSlug-error"), "Another link has this ending.");
+    assert!(!browser.text("#customSlug-error").is_empty());
     assert_eq!(browser.attribute("#customSlug", "aria-invalid"), "true");
     assert_eq!(browser.value("document.querySelector('#longUrl').value"), json!(TARGET));
     browser.is_accessible();
@@ -145,7 +190,7 @@ fn everything_can_be_done_by_keyboard() {
     browser.press("typed");
     browser.press(ENTER);
     wait_until("the result", || browser.title() == "Your short link - Go");
-    assert_eq!(browser.text("#short-url"), node.url("/typed"));
+    assert_eq!(browser.attribute("#short-url", "href"), node.url("/typed"));
     // Where the focus is can be seen.
     browser.press(TAB);
     let outline = browser.value("getComputedStyle(document.activeElement).outlineStyle");
@@ -164,7 +209,7 @@ fn without_script_only_the_copy_button_is_missing() {
     browser.fill("#longUrl", TARGET);
     browser.fill("#longUrl", ENTER);
     wait_until("the result", || browser.title() == "Your short link - Go");
-    assert!(browser.text("#short-url").starts_with(&node.url("/")));
+    assert!(browser.attribute("#short-url", "href").starts_with(&node.url("/")));
     assert_eq!(browser.text("#copy"), "", "it cannot be seen");
     assert!(browser.text("dl").contains(TARGET));
     browser.close();

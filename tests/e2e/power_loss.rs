@@ -37,7 +37,10 @@ fn lose_power(setup: &Setup, ledger: &mut Ledger, dice: &mut Dice) -> (Vec<Strin
 
 fn setup(data: &tempfile::TempDir) -> Setup {
     // What a loss of power leaves behind the last sync is noise, in the middle of a write or after it.
-    Setup::new(data.path()).cores(2).expect("ended in the middle of a write").expect("the id table could not be opened")
+    Setup::new(data.path())
+        .cores(2)
+        .expect("ended in the middle of a write")
+        .expect("the code table could not be opened")
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn a_node_that_acknowledges_too_early_is_caught() {
     let mut dice = Dice::new();
     let mut ledger = Ledger::new(CLIENTS, &mut dice);
     // The settings know nothing of faults, and say so.
-    let setup = setup(&data).env("CAROM_FAULT", "ack-before-sync").expect("CAROM_FAULT has no meaning");
+    let setup = setup(&data).env("CAROM_FAULT", "ack-before-sync").expect("CAROM_FAULT is not a setting");
     let mut lost_in_all = 0;
     for _ in 0..CONTROL_ROUNDS {
         let (broken, lost) = lose_power(&setup, &mut ledger, &mut dice);

@@ -148,15 +148,15 @@ fn a_lost_or_changed_key_is_refused() {
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     let (_, said) = setup.fail();
     assert!(!said.contains(&other), "the key is shown");
-    refuses(&setup, 19, &["key"]);
+    refuses(&setup, 19, &["code secret"]);
     std::fs::write(&key, "no key").unwrap();
-    refuses(&setup, 19, &["no key"]);
+    refuses(&setup, 19, &["contains no code secret"]);
     std::fs::rename(&away, &key).unwrap();
     serves_again(&setup);
     // From the environment it is as good as from the file.
     let text = std::fs::read_to_string(&key).unwrap();
     std::fs::remove_file(&key).unwrap();
-    refuses(&setup.clone().env("CAROM_SPACE_KEY", &other), 19, &["key"]);
+    refuses(&setup.clone().env("CAROM_SPACE_KEY", &other), 19, &["code secret"]);
     serves_again(&setup.env("CAROM_SPACE_KEY", text.trim()));
 }
 

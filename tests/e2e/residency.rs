@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::faults::open_store;
 use crate::http::{Wire, request};
 use crate::ledger::Ledger;
-use crate::node::{CAROM, Dice, Setup, sum};
+use crate::node::{CAROM, Dice, Setup, sum, wait_until};
 
 const LINKS: u64 = 100_000;
 
 /// Requests that are sent before the first answer is read.
 const TOGETHER: u64 = 64;
 
-fn code(number: u64) -> String {
+pub(crate) fn code(number: u64) -> String {
     format!("link-{number}")
 }
 
@@ -26,7 +26,7 @@ fn target(number: u64) -> String {
 }
 
 /// Imports links into a new data directory.
-fn import(data: &Path, links: u64) {
+pub(crate) fn import(data: &Path, links: u64) {
     let file = data.with_extension("ndjson");
     let line = |number| format!("{}\n", json!({"shortCode": code(number), "longUrl": target(number)}));
     std::fs::write(&file, (0..links).map(line).collect::<String>()).unwrap();
@@ -210,6 +210,38 @@ fn a_limit_that_cannot_hold_even_the_codes_is_reported_and_all_links_redirect() 
     assert_eq!(node.wire().get("/nowhere").status, 404);
 }
 
+#[test]
+fn codes_of_deleted_links_are_forgotten_and_cost_no_read() {
+    const MADE: u64 = 9_000;
+    const LEFT: u64 = 500;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    import(&data, MADE);
+    let node = hot(&data, 512 << 10).start();
+    std::thread::scope(|scope| {
+        for part in 0..16 {
+            let mut wire = node.wire();
+            let numbers = (LEFT..MADE).filter(move |number| number % 16 == part);
+            scope.spawn(move || numbers.for_each(|number| assert_eq!(wire.delete(&code(number)).status, 204)));
+        }
+    });
+    // Links that come make room for another filter beside the one that is full.
+    let mut wire = node.wire();
+    (0..400).for_each(|number| _ = wire.shorten(&target(number)));
+    // Each deleted code looks like a link that is not in memory, until the codes have been read from the store.
+    wait_until("codes that are forgotten", || {
+        let fetches = sum(&node.status(), "/fetches");
+        let asked = (LEFT..MADE).step_by(17);
+        asked.clone().for_each(|number| assert_eq!(wire.get(&format!("/{}", code(number))).status, 404));
+        // What was deleted after the other filter was begun may still be in it.
+        sum(&node.status(), "/fetches") - fetches < asked.count() as u64 * 3 / 5
+    });
+    follow(&mut wire, &(0..LEFT).collect::<Vec<u64>>());
+    // A deleted code can be used again.
+    wire.shorten_as(&code(LEFT), "https://example.org/again");
+    assert_eq!(wire.get(&format!("/{}", code(LEFT))).location(), "https://example.org/again");
+}
+
 /// What happens when the store does not answer at all.
 #[cfg(feature = "faults")]
 mod fault_tests {
@@ -227,7 +259,7 @@ mod fault_tests {
         let data = folder.path().join("data");
         import(&data, 60_000);
         let setup = hot(&data, 1 << 20).cores(2).env("CAROM_FAULT", "deaf-fetchers");
-        let node = setup.expect("CAROM_FAULT has no meaning").start();
+        let node = setup.expect("CAROM_FAULT is not a setting").start();
         node.wire().shorten_as("warm", "https://example.org/warm");
         let mut wires: Vec<Wire> = (0..60).map(|_| node.wire()).collect();
         // The API is answered by hyper, and all that comes on its connection from then on.

@@ -181,9 +181,12 @@ struct Piece {
 }
 
 /// Whether a text matches a pattern of characters and classes of characters, each perhaps with a number behind it. It begins
-/// with `^`, and may end with `$`.
+/// with `^`, perhaps followed by alternatives in parentheses, and may end with `$`.
 fn matches(pattern: &str, text: &str) -> bool {
     let inner = pattern.strip_prefix('^').expect("patterns begin at the beginning");
+    if let Some((choices, rest)) = inner.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
+        return choices.split('|').any(|choice| matches(&format!("^{choice}{rest}"), text));
+    }
     let (inner, is_whole) = inner.strip_suffix('$').map_or((inner, false), |inner| (inner, true));
     let text: Vec<char> = text.chars().collect();
     match_pieces(&pieces(inner), &text, is_whole)
@@ -202,8 +205,8 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     while let Some(c) = chars.next() {
         let ranges = match c {
             '[' => {
-                let class: Vec<char> = chars.by_ref().take_while(|c| *c != ']').collect();
-                ranges(&class)
+                let class: String = chars.by_ref().take_while(|c| *c != ']').collect();
+                class_ranges(&class)
             }
             '(' | ')' | '|' | '\\' | '.' | '^' | '$' => panic!("{c} in {pattern} is not known here"),
             c => vec![(c, c)],
@@ -233,9 +236,41 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     pieces
 }
 
+/// The ranges of a class, which may begin with `^` and have escapes of the form `\u0020`.
+fn class_ranges(class: &str) -> Vec<(char, char)> {
+    let mut parts = class.split("\\u");
+    let mut chars: Vec<char> = parts.next().unwrap_or_default().chars().collect();
+    for part in parts {
+        let (digits, rest) = part.split_at(4);
+        chars.push(u32::from_str_radix(digits, 16).ok().and_then(char::from_u32).expect("a character"));
+        chars.extend(rest.chars());
+    }
+    match chars.split_first() {
+        Some(('^', rest)) => complement(ranges(rest)),
+        _ => ranges(&chars),
+    }
+}
+
+/// The ranges of all other characters.
+fn complement(mut ranges: Vec<(char, char)>) -> Vec<(char, char)> {
+    ranges.sort_unstable();
+    let mut others = Vec::new();
+    let mut next = Some('\0');
+    for (first, last) in ranges {
+        if let Some(next) = next
+            && next < first
+        {
+            others.extend((next..first).next_back().map(|end| (next, end)));
+        }
+        next = (last..=char::MAX).nth(1);
+    }
+    others.extend(next.map(|next| (next, char::MAX)));
+    others
+}
+
 /// The ranges of a class; a hyphen at its end stands for itself.
 fn ranges(class: &[char]) -> Vec<(char, char)> {
-    assert!(class.first() != Some(&'^') && !class.contains(&'\\'), "{class:?} is not known here");
+    assert!(!class.contains(&'\\'), "{class:?} is not known here");
     match class {
         [] => vec![],
         [first, '-', last, rest @ ..] => [vec![(*first, *last)], ranges(rest)].concat(),
@@ -283,6 +318,8 @@ mod tests {
         for (pattern, right, wrong) in [
             ("^[0-9A-Za-z_-]{1,3}$", vec!["a", "_-9"], vec!["", "abcd", "a b", "é"]),
             ("^ *[Hh]s?:", vec!["h:", "  Hs:x"], vec!["hss:", "x h:"]),
+            ("^(19[7-9]|[2-9][0-9]{2})[0-9]-", vec!["1970-", "9999-12"], vec!["1969-", "0381-12", "970-"]),
+            ("^[^\\u0000-\\u0020a]+$", vec!["b", "é\u{10ffff}"], vec!["", "a", "b ", "\0"]),
             ("^3[.]1[.][0-9]+$", vec!["3.1.0"], vec!["3.1.", "3x1.0", "3.1.0x"]),
         ] {
             assert!(right.iter().all(|text| matches(pattern, text)), "{pattern}");

@@ -1,5 +1,5 @@
-//! How every page looks, on a screen and on a phone, in light and dark, of a node that is in use. Each must be loaded, fit and fail in
-//! nothing. With `CAROM_SCREENS` set to a folder, as `make screens` does, the pictures are kept there and plots have time to fill.
+//! Pictures of every page, on a screen and on a phone, in light and dark, of a node in use. Each page must load, fit and report no
+//! error. With `CAROM_SCREENS` set to a folder, as `make screens` does, the pictures are kept there and plots have time to fill.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +12,13 @@ use crate::browser::Browser;
 use crate::http::Wire;
 use crate::node::{Setup, free_address, wait_until};
 
-/// What stands in links to the pages of the service.
+/// The host of short URLs.
 const HOST: &str = "acme.example";
 
 const SIZES: [(&str, (u32, u32)); 2] = [("wide", (1280, 860)), ("phone", (390, 844))];
 
 /// How long plots are left to fill where pictures are kept.
-const FILLING: Duration = Duration::from_secs(60);
+const FILLING: Duration = Duration::from_secs(45);
 
 /// Pages of the console, by the names of their pictures.
 const CONSOLE: [(&str, &str); 9] = [
@@ -33,7 +33,7 @@ const CONSOLE: [(&str, &str); 9] = [
     ("settings", "settings"),
 ];
 
-/// Pages for everybody.
+/// Public pages.
 const PUBLIC: [(&str, &str); 4] =
     [("home", "/"), ("preview", "/summer+"), ("not-found", "/nothing-here"), ("gone", "/gone")];
 
@@ -111,14 +111,15 @@ fn follow(wire: &mut Wire, host: &str, codes: &[String], number: usize) {
     assert_eq!(wire.reply().status, 302);
 }
 
-/// Looks at the page that is shown, in both sizes and both themes.
-fn look(browser: &Browser, name: &str) {
-    wait_until("a page that is there", || {
-        browser.value("document.querySelector('.loading, .skeleton, [aria-busy=true]') === null") == true
-    });
-    assert_eq!(browser.value("document.querySelector('.state.bad')?.innerText ?? null"), Value::Null, "{name}");
+/// Looks at a page in both sizes and both themes. `open` goes to it: in each size it is loaded, as on a device that has that size.
+fn look(browser: &Browser, name: &str, open: impl Fn()) {
     for (size_name, size) in SIZES {
         browser.resize(size);
+        open();
+        wait_until("a page that is there", || {
+            browser.value("document.querySelector('main h1, dialog') !== null && document.querySelector('.loading, .skeleton, [aria-busy=true]') === null") == true
+        });
+        assert_eq!(browser.value("document.querySelector('.state.bad')?.innerText ?? null"), Value::Null, "{name}");
         browser.fits();
         for theme in ["light", "dark"] {
             browser.prefer(theme);
@@ -128,7 +129,7 @@ fn look(browser: &Browser, name: &str) {
             );
             // What fades in or out has done so.
             browser.value("Promise.all(document.getAnimations().map((one) => one.finished)).then(() => true)");
-            let picture = browser.screenshot();
+            let picture = browser.whole_page();
             assert!(picture.starts_with(b"\x89PNG"), "{name}");
             if let Some(folder) = folder() {
                 std::fs::write(folder.join(format!("{name}-{size_name}-{theme}.png")), picture).unwrap();
@@ -165,8 +166,7 @@ fn every_page_can_be_looked_at() {
         browser.expect(complaint);
     }
     let console = |page: &str| format!("http://{}/admin/{page}", node.admin);
-    browser.go(&console(""));
-    look(&browser, "sign-in");
+    look(&browser, "sign-in", || browser.go(&console("")));
     browser.fill("#key", &key);
     browser.click("button.button");
     let is_over = AtomicBool::new(false);
@@ -176,30 +176,41 @@ fn every_page_can_be_looked_at() {
                 .take_while(|_| !is_over.load(Ordering::Relaxed))
                 .for_each(|number| follow(&mut wire, &host, &codes, number));
         });
-        wait_until("what goes on", || browser.value("document.querySelector('.plot-picture canvas') !== null") == true);
-        std::thread::sleep(folder().map_or(Duration::ZERO, |_| FILLING));
-        look(&browser, "now");
+        // The latencies that the page draws are those that it heard.
+        let watch = || {
+            browser.go(&console(""));
+            wait_until("plots", || browser.value("document.querySelector('.plot-picture canvas') !== null") == true);
+            std::thread::sleep(folder().map_or(Duration::ZERO, |_| FILLING));
+        };
+        look(&browser, "now", watch);
         is_over.store(true, Ordering::Relaxed);
     });
     for (name, page) in CONSOLE {
-        browser.go(&console(page));
-        wait_until("a heading", || browser.value("document.querySelector('main h1') !== null") == true);
-        look(&browser, name);
+        look(&browser, name, || browser.go(&console(page)));
     }
-    browser.click("#account button:first-child");
-    wait_until("sessions", || browser.value("document.querySelector('dialog tbody tr') !== null") == true);
-    look(&browser, "sessions");
-    browser.go(&format!("http://{}/status", node.admin));
-    look(&browser, "status");
+    let sessions = || {
+        browser.go(&console("settings"));
+        browser.click("[data-action=sessions]");
+        wait_until("sessions", || browser.value("document.querySelector('dialog tbody tr') !== null") == true);
+    };
+    look(&browser, "sessions", sessions);
+    look(&browser, "new-link", || {
+        browser.go(&console("links"));
+        browser.click("[data-action=new-link]");
+        wait_until("a form", || browser.value("document.querySelector('dialog form') !== null") == true);
+        browser.value("document.querySelectorAll('dialog details').forEach((group) => { group.open = true; })");
+    });
+    look(&browser, "status", || browser.go(&format!("http://{}/status", node.admin)));
     for (name, path) in PUBLIC {
-        browser.go(&format!("http://{host}{path}"));
-        look(&browser, name);
+        look(&browser, name, || browser.go(&format!("http://{host}{path}")));
     }
-    browser.go(&format!("http://{host}/"));
-    browser.fill("#longUrl", "https://www.example.com/a/very/long/way?to=go");
-    browser.fill("#key", &key);
-    browser.click("button.button");
-    look(&browser, "result");
+    look(&browser, "result", || {
+        browser.go(&format!("http://{host}/"));
+        browser.fill("#longUrl", "https://www.example.com/a/very/long/way?to=go");
+        browser.fill("#key", &key);
+        browser.click("button.button");
+        wait_until("the result", || browser.value("document.querySelector('#short-url') !== null") == true);
+    });
     browser.close();
     node.terminate();
 }

@@ -16,7 +16,7 @@ const STORED: &str = "https://example.org/a/long/way?x=%3Cb%3E&y=%27%22";
 fn with_one_and_three_cores(check: impl Fn(Setup)) {
     for cores in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
-        check(Setup::new(&dir.path().join("data")).cores(cores));
+        check(Setup::new(&dir.path().join("data")).cores(cores).all_interfaces());
     }
 }
 
@@ -182,6 +182,66 @@ fn callers_of_yourls_work_unchanged() {
         let log = node.terminate_and_tell().1;
         assert!(!log.contains(&shop[9..]), "a key in the log");
     });
+}
+
+/// Asks every interface something that needs no key where there is none. Returns the statuses.
+fn interfaces(node: &Node) -> [u16; 4] {
+    let mut wire = node.wire();
+    let json = "Content-Type: application/json\r\n";
+    let shorten = json!({"long_url": TARGET}).to_string();
+    [
+        wire.get("/rest/v3/short-urls").status,
+        wire.ask("POST", "/v4/shorten", json, shorten.as_bytes()).status,
+        wire.get("/yourls-api.php?action=version&format=json").status,
+        wire.get("/yourls-api.php?action=version&format=jsonp&callback=cb").status,
+    ]
+}
+
+#[test]
+fn only_the_interfaces_that_the_settings_name_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let node = setup.start();
+    assert_eq!(interfaces(&node), [200, 404, 404, 404]);
+    for (method, path, name) in [
+        ("POST", "/v4/shorten", "bitly"),
+        ("POST", "/v4/expand", "bitly"),
+        ("GET", "/yourls-api.php?signature=x", "yourls"),
+    ] {
+        let problem = node.wire().ask(method, path, "", b"").problem(404, ":interface-off");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(&format!("adds \"{name}\" to the setting api.compat")), "{detail}");
+        let document = node.wire().get("/rest/v3/openapi.json").json();
+        let path = path.split('?').next().unwrap();
+        assert!(document["paths"][path][method.to_lowercase()]["responses"]["404"].is_object(), "{path}");
+    }
+    node.terminate();
+    for (compat, expected) in
+        [("yourls", [404, 404, 200, 403]), ("bitly, shlink", [200, 201, 404, 404]), ("off", [404, 404, 404, 404])]
+    {
+        let node = setup.clone().env("CAROM_API_COMPAT", compat).start();
+        assert_eq!(interfaces(&node), expected, "{compat}");
+        assert_eq!((node.wire().get("/rest/health").status, node.wire().get("/").status), (200, 200));
+        assert_eq!(
+            Wire::open(node.admin).get("/rest/v3/short-urls").status,
+            200,
+            "the admin listener has the REST API"
+        );
+        node.terminate();
+    }
+    // Nothing is done for who asks for a script that would not be answered.
+    let node = setup.clone().env("CAROM_API_COMPAT", "yourls").start();
+    let made = node.wire().get("/yourls-api.php?action=shorturl&url=a.example&keyword=x&format=jsonp&callback=cb");
+    assert_eq!((made.status, made.field("content-type")), (403, Some("application/json")));
+    assert!(made.json()["message"].as_str().unwrap().contains("api.yourls_jsonp = true"), "{made:?}");
+    assert_eq!(node.wire().get("/x").status, 404);
+    node.terminate();
+    let (code, said) = setup.env("CAROM_API_COMPAT", "shlink,polr,off").fail();
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("`polr` is not a known interface") && said.contains("combines \"off\" with other values"),
+        "{said}"
+    );
 }
 
 #[test]

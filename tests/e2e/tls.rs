@@ -290,10 +290,7 @@ fn a_certificate_that_ends_soon_is_an_alarm() {
     // Whoever has nothing better is served with it, and is told.
     let said = text().unwrap();
     crate::alarms::is_seen(&node, "certificate_ends");
-    assert!(
-        said.contains("go.pem is over since 2001-01-01T00:00:00") && said.contains("put a new one there"),
-        "{said}"
-    );
+    assert!(said.contains("go.pem expired at 2001-01-01T00:00:00") && said.contains("replace it"), "{said}");
     let soon = |days: i64| {
         let key = KeyPair::generate().unwrap();
         ca.write_with("go", &[NAME], &key, |params| {
@@ -301,7 +298,7 @@ fn a_certificate_that_ends_soon_is_an_alarm() {
         })
     };
     soon(13);
-    wait_until("a certificate that ends soon", || text().is_some_and(|said| said.contains("go.pem ends on 20")));
+    wait_until("a certificate that ends soon", || text().is_some_and(|said| said.contains("go.pem expires at 20")));
     soon(15);
     wait_until("a certificate that holds", || text().is_none());
     node.terminate();
@@ -411,18 +408,18 @@ fn what_cannot_be_used_at_the_start_is_said() {
     };
     for (certificate, key, said) in [
         ("none.pem", "go.key", "none.pem: No such file"),
-        ("go.key", "go.key", "go.key: no certificate is in it"),
-        ("go.pem", "go.pem", "go.pem: no key is in it"),
+        ("go.key", "go.key", "go.key: it contains no certificate"),
+        ("go.pem", "go.pem", "go.pem: it contains no private key"),
         ("go.pem", "other.key", "other.key: it is the key of another certificate"),
     ] {
         let (code, text) = with(certificate, key);
         assert!(code == 22 && text.contains(said), "{code} {text}");
     }
     for (name, value, said) in [
-        ("CAROM_TLS_CERT", "a.pem", "leaves open where its key is"),
-        ("CAROM_TLS_KEY", "a.key", "leaves open which certificate it is of"),
+        ("CAROM_TLS_CERT", "a.pem", "has no private key"),
+        ("CAROM_TLS_KEY", "a.key", "has no certificate"),
         ("CAROM_TLS_HSTS", "365d", "has no effect without a certificate"),
-        ("CAROM_TLS_LISTEN", "127.0.0.1:1", "is no address of listen"),
+        ("CAROM_TLS_LISTEN", "127.0.0.1:1", "is not an address of listen"),
     ] {
         let (code, text) = Setup::new(&data).env(name, value).fail();
         assert!(code == 2 && text.contains(said), "{code} {text}");

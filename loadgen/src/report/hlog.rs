@@ -17,7 +17,7 @@ pub(super) fn write(began: SystemTime, series: &[Second]) -> Vec<u8> {
     let mut builder = IntervalLogWriterBuilder::new();
     builder.with_start_time(began).with_base_time(began).with_max_value_divisor(1e6);
     let mut log = builder.begin_log_with(&mut out, &mut serializer).expect(takes);
-    log.write_comment("latency from the intended instant of sending, nanoseconds").expect(takes);
+    log.write_comment("latency from the planned send time, nanoseconds").expect(takes);
     for second in series {
         let histogram = Deserializer::new().deserialize::<u64, _>(&mut Cursor::new(&second.packed));
         let histogram = histogram.expect("we have packed it ourselves");

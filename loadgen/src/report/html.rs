@@ -53,12 +53,12 @@ impl Report {
         let latency = if self.is_open() { &self.rows[0].intended } else { &self.rows[0].actual };
         let unanswered = self.record.errors() + self.record.counts.unsent;
         let cards = [
-            (format!("{}/s", show_count(self.record.throughput() as u64)), "right answers"),
+            (format!("{}/s", show_count(self.record.throughput() as u64)), "successful requests"),
             (show_micros(latency.quantiles[0]), "p50"),
             (show_micros(latency.quantiles[3]), "p99"),
             (show_micros(latency.quantiles[4]), "p99.9"),
-            (show_micros(latency.max), "longest"),
-            (show_count(unanswered), "errors and unsent"),
+            (show_micros(latency.max), "max"),
+            (show_count(unanswered), "errors and not sent"),
         ];
         writeln!(out, "<div class=\"cards\">")?;
         for (value, name) in cards {
@@ -76,7 +76,7 @@ impl Report {
             "<h2>Objectives</h2><div class=\"scroll\"><table><thead><tr><th>objective</th><th>measured</th><th></th></tr></thead>"
         )?;
         for judged in &self.judged {
-            let (class, word) = if judged.held { ("good", "held") } else { ("bad", "missed") };
+            let (class, word) = if judged.held { ("good", "met") } else { ("bad", "missed") };
             writeln!(
                 out,
                 "<tr><td>{}</td><td>{}</td><td class=\"{class}\">{word}</td></tr>",
@@ -90,9 +90,9 @@ impl Report {
     /// The distribution over nines: the axis is log10(1 / (1 - percentile)).
     fn curve(&self) -> String {
         let all = self.record.all();
-        let mut lines = vec![Line { name: "from the intended instant", class: "a", points: points(&all.intended) }];
+        let mut lines = vec![Line { name: "corrected", class: "a", points: points(&all.intended) }];
         if self.is_open() {
-            lines.push(Line { name: "from the actual instant", class: "b", points: points(&all.actual) });
+            lines.push(Line { name: "uncorrected", class: "b", points: points(&all.actual) });
         } else {
             lines[0].name = "latency";
         }
@@ -117,8 +117,8 @@ impl Report {
         )?;
         for row in &self.rows {
             if self.is_open() {
-                write_row(out, &format!("{}, as intended", row.name), &row.intended)?;
-                write_row(out, &format!("{}, as sent", row.name), &row.actual)?;
+                write_row(out, &format!("{}, corrected", row.name), &row.intended)?;
+                write_row(out, &format!("{}, uncorrected", row.name), &row.actual)?;
             } else {
                 write_row(out, row.name, &row.actual)?;
             }
@@ -133,12 +133,12 @@ impl Report {
         let began = httpdate::fmt_http_date(self.began);
         writeln!(out, "<h2>The run</h2><div class=\"scroll\"><table class=\"facts\">")?;
         let rows = [
-            ("began", began),
+            ("started", began),
             ("measured", format!("{:.1} s after {:.1} s of warm-up", record.seconds, self.plan.warmup.as_secs_f64())),
             (
                 "requests",
                 format!(
-                    "{} planned, {} sent, {} answered rightly",
+                    "{} planned, {} sent, {} successful",
                     show_count(counts.planned),
                     show_count(counts.sent),
                     show_count(counts.completed)
@@ -147,7 +147,7 @@ impl Report {
             (
                 "late by more than 1 ms",
                 format!(
-                    "{} without a free connection, {} for the generator's own reasons",
+                    "{} without a free connection, {} because of the generator",
                     show_count(counts.late_for_server),
                     show_count(counts.late_for_generator)
                 ),
@@ -156,14 +156,14 @@ impl Report {
             (
                 "generator",
                 format!(
-                    "{:.2} µs of CPU a request; busiest thread {:.0} %; could send at least {}/s",
+                    "{:.2} µs of CPU per request; busiest thread {:.0} %; can send at least {}/s",
                     record.cpu_micros_per_request(),
                     record.busiest * 100.0,
                     show_count(self.ceiling() as u64)
                 ),
             ),
             (
-                "generator's own lag",
+                "scheduler lag",
                 format!(
                     "p50 {}, p99 {}, max {}",
                     show_micros(self.lag.quantiles[0]),
@@ -178,7 +178,7 @@ impl Report {
         }
         writeln!(
             out,
-            "</table></div>\n<p class=\"soft\">Latency counts from the instant at which a request was meant to be sent, unless it says otherwise. Requests without an answer, and those that were never sent, are in it with the time they had waited.</p>"
+            "</table></div>\n<p class=\"soft\">Corrected latency counts from the planned send time, uncorrected latency from the actual one. Requests without an answer, and requests that were not sent, count with the time they waited.</p>"
         )
     }
 }
@@ -227,8 +227,10 @@ fn throughput_plot(series: &[Second]) -> String {
         class,
         points: series.iter().map(|one| (one.second as f64, pick(one) as f64)).collect(),
     };
-    let lines =
-        vec![line("right answers a second", "a", |one| one.completed), line("errors a second", "b", |one| one.errors)];
+    let lines = vec![
+        line("successful requests per second", "a", |one| one.completed),
+        line("errors per second", "b", |one| one.errors),
+    ];
     let max = series.iter().map(|one| one.completed.max(one.errors)).max().unwrap_or(1);
     let y_marks = linear_marks(max as f64, |value| show_count(value as u64));
     over_time("Throughput over time", series, y_marks, lines)

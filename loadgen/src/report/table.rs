@@ -26,21 +26,24 @@ impl Report {
         }
         writeln!(
             out,
-            "\n{:<20}{:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "\n{:<22}{:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
             "latency", "mean", "p50", "p80", "p90", "p99", "p99.9", "p99.99", "max"
         )?;
         for Row { name, intended, actual } in &self.rows {
             if self.is_open() {
-                write_summary(out, &format!("{name}, as intended"), intended)?;
-                write_summary(out, &format!("{name}, as sent"), actual)?;
+                write_summary(out, &format!("{name}, corrected"), intended)?;
+                write_summary(out, &format!("{name}, uncorrected"), actual)?;
             } else {
                 write_summary(out, name, actual)?;
             }
         }
+        if self.is_open() {
+            writeln!(out, "(corrected: from the planned send time; uncorrected: from the actual one)")?;
+        }
         writeln!(out)?;
         writeln!(
             out,
-            "throughput  {}/s right answers; {} of {} planned requests sent, {} unsent",
+            "throughput  {}/s successful; {} of {} planned requests sent, {} not sent",
             show_count(record.throughput() as u64),
             show_count(counts.sent),
             show_count(counts.planned),
@@ -49,7 +52,7 @@ impl Report {
         if self.is_open() {
             writeln!(
                 out,
-                "late        {} by more than 1 ms: {} had no free connection, {} for the generator's own reasons",
+                "sent late   {} by more than 1 ms: {} had no free connection, {} because of the generator",
                 show_count(counts.late_for_server + counts.late_for_generator),
                 show_count(counts.late_for_server),
                 show_count(counts.late_for_generator),
@@ -60,7 +63,7 @@ impl Report {
         writeln!(out, "errors      {}", if faults.is_empty() { "none".to_owned() } else { faults.join(", ") })?;
         writeln!(
             out,
-            "generator   {:.2} µs of CPU a request (user {:.2} s, system {:.2} s), busiest thread {:.0} %; could send at least {}/s",
+            "generator   {:.2} µs of CPU per request (user {:.2} s, system {:.2} s), busiest thread {:.0} %; can send at least {}/s",
             record.cpu_micros_per_request(),
             record.cpu.user,
             record.cpu.system,
@@ -70,10 +73,15 @@ impl Report {
         if self.is_open() {
             let [p50, .., p99, _, _] = self.lag.quantiles;
             let max = show_micros(self.lag.max);
-            writeln!(out, "own lag     p50 {}, p99 {}, max {max}", show_micros(p50), show_micros(p99))?;
+            writeln!(
+                out,
+                "lag         of the scheduler: p50 {}, p99 {}, max {max}",
+                show_micros(p50),
+                show_micros(p99)
+            )?;
         }
         for judged in &self.judged {
-            let word = if judged.held { "held" } else { "missed" };
+            let word = if judged.held { "met" } else { "missed" };
             writeln!(out, "objective   {}: {} {word}", judged.text, judged.shown)?;
         }
         writeln!(out, "verdict     {}", self.verdict.text())?;
@@ -85,7 +93,7 @@ impl Report {
 }
 
 fn write_summary(out: &mut String, name: &str, summary: &Summary) -> std::fmt::Result {
-    write!(out, "{name:<20}{:>10}", show_micros(summary.mean))?;
+    write!(out, "{name:<22}{:>10}", show_micros(summary.mean))?;
     for value in summary.quantiles {
         write!(out, " {:>10}", show_micros(value))?;
     }

@@ -105,7 +105,7 @@ impl CachedLinks {
             hasher,
             index: Index::new(geometry.page_bytes()).expect("a process that gets no 256 KiB can serve nothing"),
             queues: Queues::new(geometry, ROOM_PAGES as usize),
-            ghosts: ghosts.expect("the limit is more than the kernel gives"),
+            ghosts: ghosts.expect("the limit is more than the kernel grants"),
             sweep: None,
             fruitless: 0,
             limit_bytes,
@@ -241,6 +241,16 @@ impl CachedLinks {
     /// higher than the present one, or lower than [`CachedLinks::LIMIT_BYTES_MIN`], changes nothing beyond that.
     pub fn lower_limit(&mut self, bytes: u64) {
         self.limit_ahead = bytes.clamp(CachedLinks::LIMIT_BYTES_MIN.min(self.limit_bytes), self.limit_bytes);
+    }
+
+    /// Sets the limit: at once, if no more than that is in use, and otherwise as [`CachedLinks::lower_limit`] does.
+    pub fn set_limit(&mut self, bytes: u64) {
+        let bytes = bytes.max(CachedLinks::LIMIT_BYTES_MIN);
+        if self.memory_bytes() <= bytes {
+            (self.limit_bytes, self.limit_ahead) = (bytes, bytes);
+        } else {
+            self.lower_limit(bytes);
+        }
     }
 
     /// Whether more can be put without evicting anything.

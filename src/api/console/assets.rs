@@ -74,6 +74,11 @@ const ASSETS: &[Asset] = assets! {
     SCRIPT "roles.js",
     SCRIPT "router.js",
     SCRIPT "sign-in.js",
+    SCRIPT "strings-access.js",
+    SCRIPT "strings-import.js",
+    SCRIPT "strings-links.js",
+    SCRIPT "strings-shell.js",
+    SCRIPT "strings-traffic.js",
     SCRIPT "toast.js",
     STYLE "uplot.css",
     SCRIPT "uplot.js",
@@ -92,7 +97,7 @@ const ASSETS: &[Asset] = assets! {
     STYLE "views.css",
 };
 
-/// What stands for the content of each, so that a browser loads it anew only where it has changed.
+/// The ETag of each file, so that a browser loads only files that have changed.
 static TAGS: LazyLock<Vec<String>> =
     LazyLock::new(|| ASSETS.iter().map(|asset| format!("\"{:016x}\"", xxh3_64(asset.text.as_bytes()))).collect());
 
@@ -128,6 +133,26 @@ mod tests {
         files.sort();
         served.sort_unstable();
         assert_eq!(files, served);
+    }
+
+    /// The selectors of a style sheet outside media queries.
+    fn selectors(css: &str) -> Vec<&str> {
+        let is_rule = |line: &&str| line.contains('{') && !line.starts_with([' ', '@', '/']);
+        css.lines().filter(is_rule).filter_map(|line| line.split(" {").next()).collect()
+    }
+
+    /// All pages load all style sheets: two definitions of a component would mix.
+    #[test]
+    fn no_component_is_defined_in_two_style_sheets() {
+        let sheets: Vec<&Asset> =
+            ASSETS.iter().filter(|asset| asset.kind == STYLE && asset.name != "uplot.css").collect();
+        for (at, sheet) in sheets.iter().enumerate() {
+            for other in &sheets[at + 1..] {
+                let known = selectors(other.text);
+                let twice: Vec<&str> = selectors(sheet.text).into_iter().filter(|one| known.contains(one)).collect();
+                assert!(twice.is_empty(), "{} and {}: {twice:?}", sheet.name, other.name);
+            }
+        }
     }
 
     #[test]

@@ -26,9 +26,9 @@ impl Context {
     }
 
     async fn try_check_url(&self, request: Request<Incoming>) -> Result<Value, Problem> {
-        let fields = read_object(request).await?;
+        let fields = read_object(&self.desk, request).await?;
         if let Some(other) = fields.keys().find(|name| *name != "longUrl") {
-            return Err(Problem::invalid(&[Invalid::new(other, "is not a field of this request")]));
+            return Err(Problem::invalid(&[Invalid::new(other, "is not a known field")]));
         }
         Ok(self.judge(&fields))
     }

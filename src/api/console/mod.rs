@@ -2,9 +2,10 @@
 //!
 //! The pages are files of the binary (`src/console/`) that ask the same REST API as everybody else, here under the session of
 //! who is signed in (`session`, `sign_in`), and what only they need: what goes on now (`events`), how links are used (`usage`),
-//! who has changed what (`history`), whether a URL would be accepted, and the settings that hold (`facts`).
+//! who has changed what (`history`), deletes that can be undone (`deletes`), whether a URL would be accepted, and the settings that hold (`facts`).
 
 mod assets;
+mod deletes;
 mod events;
 mod facts;
 mod history;
@@ -64,14 +65,14 @@ impl Context {
         if !shows_key(request.headers())
             && let Some(admitted) = self.signed_in(console, request.headers())
         {
-            let session = admitted.session.as_ref().expect("whoever is signed in has a session");
+            let session = admitted.session.as_ref().expect("a signed-in caller has a session");
             let shown = request.headers().get(CSRF_FIELD).map(HeaderValue::as_bytes).unwrap_or_default();
             return match is_read(request.method()) || session.is_shown(shown) {
                 true => Ok(admitted),
-                false => Err(Problem::forbidden("The field X-CSRF-Token is not that of this session.")),
+                false => Err(Problem::forbidden("Invalid X-CSRF-Token header. Reload the page.")),
             };
         }
-        if self.desk.keys().is_empty() && !self.is_trusted(request) {
+        if !self.desk.keys().had_keys() && !self.is_trusted(request) {
             return Err(Problem::no_key());
         }
         let context = self.authenticate(request)?;
@@ -96,6 +97,7 @@ impl Context {
             ["api", "session"] => "GET, HEAD, DELETE",
             ["api", "sessions"] | ["api", "sessions", _] => "DELETE",
             ["api", "check-url"] => "POST",
+            ["api", "links", _] => "DELETE",
             _ => "GET, HEAD",
         };
         let method = request.method().clone();
@@ -132,11 +134,12 @@ impl Admitted {
             }
             ["sessions", id] => match console.sessions.end(id) {
                 true => empty(StatusCode::NO_CONTENT),
-                false => Problem::no_route().because("There is no such session; it may be over.").into_answer(),
+                false => Problem::no_route().because("No such session. It may have ended.").into_answer(),
             },
             ["events"] => self.events(console),
             ["usage"] => context.usage(query).await,
             ["history", code] => context.history_of_link(&percent_decoded(code), query).await,
+            ["links", code] => context.delete_later(&percent_decoded(code), query).await,
             ["settings"] => context.settings_in_force(),
             ["check-url"] => context.check_url(request).await,
             _ => Problem::no_route().into_answer(),
@@ -170,7 +173,7 @@ impl Admitted {
                 "since": own.map(|session| dates::format(session.life.since_ms())),
                 "ends": own.map(|session| dates::format(session.life.ends_ms())),
                 "csrf": own.map(|session| &session.csrf),
-                "open": keys.is_empty(),
+                "open": !keys.had_keys(),
                 "version": env!("CARGO_PKG_VERSION"),
                 "title": self.context.pages().title(),
                 "baseUrl": self.context.domains().base_url_of(None),

@@ -25,7 +25,7 @@ const USER_AGENT_CHARS: usize = 256;
 pub(super) struct Session {
     /// What it is called in lists.
     pub(super) id: String,
-    /// The key that was shown. When that holds no more, the session is over.
+    /// The key that was used to sign in. The session ends with it.
     pub(super) key: KeyHash,
     /// The app of the key.
     pub(super) app: String,
@@ -46,7 +46,7 @@ pub(in crate::api) struct SessionLife(Rc<Life>);
 struct Life {
     since_ms: u64,
     seen_ms: Cell<u64>,
-    /// Ended by whoever was signed in, by somebody else, or by another session in its place.
+    /// Ended by its user, by another admin, or by a new session of the same browser.
     is_ended: Cell<bool>,
 }
 

@@ -32,11 +32,15 @@ const PROTOCOL_FIELD: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Said where nobody has a key yet, and not only this machine reaches the listener.
 const NO_KEYS: &str =
-    "There are no API keys yet. Make one on the server, with “carom app add ops --role admin”, and sign in with it.";
+    "No API keys yet. Create one on the server with “carom app add ops --role admin”, then sign in with it.";
+
+/// The same words as in `strings-shell.js`, for the sign-in page itself.
+const INVALID: &str = "Invalid, expired or revoked key.";
+const NOT_ADMIN: &str = "This key can’t open the console. Use an admin key that isn’t limited to a domain.";
+const TOO_MANY: &str = "Too many failed attempts from this address. Try again in a minute.";
 
 /// Said where it is not known whether there are keys.
-const UNSURE: &str =
-    "It is not known yet which keys there are: Redis, which has them, cannot be reached. Try again in a minute.";
+const UNSURE: &str = "The API keys are in Redis, which cannot be reached. Try again in a minute.";
 
 /// The tokens that a request brings, each behind the name of its cookie. A host may have set several, for other ports.
 pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -102,7 +106,7 @@ impl Context {
 
     fn draw_sign_in(&self, status: StatusCode, next: &str, wrong: Option<&str>) -> Answer {
         let title = escaped(self.pages().title());
-        let hint = if self.desk.keys().is_empty() && !self.desk.keys().is_unsure() {
+        let hint = if !self.desk.keys().had_keys() && !self.desk.keys().is_unsure() {
             format!("<p class=\"notice\">{NO_KEYS}</p>")
         } else {
             String::new()
@@ -121,7 +125,7 @@ impl Context {
              <body class=\"sign-in\">\n<main>\n<h1>{title}</h1>\n{hint}\
              <form method=\"post\" action=\"/admin/sign-in\">\n<input type=\"hidden\" name=\"next\" value=\"{}\">\n\
              <input type=\"text\" name=\"username\" value=\"console\" autocomplete=\"username\" aria-label=\"For password managers\" hidden>\n\
-             <p class=\"field\"><label for=\"key\">API key with the role admin</label>\n\
+             <p class=\"field\"><label for=\"key\">Admin API key</label>\n\
              <input id=\"key\" name=\"key\" type=\"password\" autocomplete=\"current-password\" spellcheck=\"false\" autofocus required{state}></p>\n\
              {error}<p><button class=\"button\">Sign in</button></p>\n</form>\n</main>\n</body>\n</html>\n",
             escaped(next),
@@ -132,7 +136,7 @@ impl Context {
     /// `POST /admin/sign-in`
     pub(super) async fn sign_in(&self, console: &Rc<Console>, request: Request<Incoming>) -> Answer {
         if is_foreign(&request) {
-            return Problem::forbidden("This form was sent by a page of somebody else.").into_answer();
+            return Problem::forbidden("This form was sent from another site.").into_answer();
         }
         let name = cookie_name(&request);
         let is_trusted = self.is_trusted(&request);
@@ -147,7 +151,7 @@ impl Context {
         };
         let next = next_of(form.get("next"));
         let key = form.get("key").trim();
-        if self.desk.keys().is_empty() {
+        if !self.desk.keys().had_keys() {
             return match (self.desk.keys().is_unsure(), is_trusted) {
                 (true, _) => self.draw_sign_in(StatusCode::SERVICE_UNAVAILABLE, next, Some(UNSURE)),
                 (false, true) => go_to(next),
@@ -160,7 +164,9 @@ impl Context {
             Ok(context) => context,
             Err(problem) => {
                 let wrong = match problem.status() {
-                    StatusCode::UNAUTHORIZED => "This key does not exist, or holds no more.".to_owned(),
+                    StatusCode::UNAUTHORIZED => INVALID.to_owned(),
+                    StatusCode::FORBIDDEN => NOT_ADMIN.to_owned(),
+                    StatusCode::TOO_MANY_REQUESTS => TOO_MANY.to_owned(),
                     _ => problem.detail(),
                 };
                 let page = self.draw_sign_in(problem.status(), next, Some(&wrong));
@@ -168,7 +174,7 @@ impl Context {
             }
         };
         let app = context.caller.name().map(|name| name.as_str().to_owned()).unwrap_or_default();
-        let hash = context.caller.key().expect("whoever was found among the keys has shown one");
+        let hash = context.caller.key().expect("a caller found among the keys has sent one");
         let user_agent = user_agent.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
         let client = Client::new(user_agent, source.map(|source| source.address));
         match console.sessions.begin(hash, &app, client, unix_ms()) {
@@ -178,9 +184,7 @@ impl Context {
                 tracing::info!(app, key = hash.id(), "signed in at the console");
                 with(go_to(next), header::SET_COOKIE, &cookie(&name, &token))
             }
-            Err(_) => {
-                Problem::unavailable("The system gives no random bytes, which a session is made of.").into_answer()
-            }
+            Err(_) => Problem::unavailable("The system has no random bytes for a session. Try again.").into_answer(),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::visits::tally::{Counts, HOSTS_MAX, Part, Subject};
 
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// What is told where nobody says of which time.
+/// The period of a request that names none.
 const USUAL_MS: u64 = 30 * DAY_MS;
 
 /// Days for which links are counted one by one.
@@ -54,13 +54,15 @@ impl Context {
         let orphans = self.history(Subject::Orphans, "").await?;
         let mut notes = Vec::new();
         if end_ms.min(now_ms).saturating_sub(start_ms) > DAYS_MAX * DAY_MS {
-            notes.push("New links and referrers are told for the last 400 days of the period.");
+            notes.push("New links and referrers are known only for the last 400 days of the period.");
         }
         let mut of_links = visits::describe(&all, &span);
         of_links["referrers"] = self.referrers(&span, now_ms).await?.into();
         let (links, knows_apps) = self.growth(&span, now_ms, &all).await?;
         if !knows_apps {
-            notes.push("Visits by app lack those of the present hour: of so many links the apps are looked up when it is over.");
+            notes.push(
+                "Visits by app lag up to an hour: with this many links, carom assigns visits to apps once an hour.",
+            );
         }
         Ok(json!({
             "visits": of_links,
@@ -101,7 +103,7 @@ impl Context {
 
     async fn ask_list(&self, request: ListRequest) -> Result<ListAnswer, Problem> {
         let asked = self.desk.list(request).await;
-        asked.map_err(|reason| Problem::unavailable(format!("There is no list now: {reason}.")))
+        asked.map_err(|reason| Problem::unavailable(format!("Statistics are unavailable: {reason}.")))
     }
 
     /// How many links there are, and were made in a time: in all, by day, by app and by domain, the latter with their visits.

@@ -30,185 +30,183 @@ fn flag(flag: &AtomicBool) -> f64 {
 /// What each core counts.
 pub(super) const CORE: &[Family<CoreStats>] = &[
     counter("carom_redirects_total", "Requests answered with a redirect.", |core| core.redirects.get() as f64),
-    counter("carom_misses_total", "Requests for codes that do not exist or are gone.", |core| core.misses.get() as f64),
-    counter("carom_unavailable_total", "Requests for links that could not be read, or not in time.", |core| {
+    counter("carom_misses_total", "Requests for links that do not exist or have expired.", |core| {
+        core.misses.get() as f64
+    }),
+    counter("carom_unavailable_total", "Requests for links that could not be read in time.", |core| {
         core.unavailable.get() as f64
     }),
-    counter("carom_throttled_total", "Requests of addresses that ask too often for what does not exist.", |core| {
-        core.throttled.get() as f64
-    }),
-    counter("carom_bad_requests_total", "Requests refused before anybody looked at what they ask for.", |core| {
-        core.bad_requests.get() as f64
-    }),
-    counter("carom_requests_timed_out_total", "Those of them, of HTTP/1.1, that took too long to come.", |core| {
+    counter(
+        "carom_throttled_total",
+        "Requests refused because their address asked for too many unknown links.",
+        |core| core.throttled.get() as f64,
+    ),
+    counter("carom_bad_requests_total", "Malformed requests.", |core| core.bad_requests.get() as f64),
+    counter("carom_requests_timed_out_total", "Malformed HTTP/1.1 requests that did not arrive in time.", |core| {
         core.timed_out.get() as f64
     }),
-    counter("carom_requests_too_long_total", "Those of them, of HTTP/1.1, whose head or body was too long.", |core| {
-        core.too_long.get() as f64
-    }),
+    counter(
+        "carom_requests_too_long_total",
+        "Malformed HTTP/1.1 requests with a head or body over the limit.",
+        |core| core.too_long.get() as f64,
+    ),
     counter("carom_slow_requests_total", "Requests for the API and for pages.", |core| core.handed_over.get() as f64),
     gauge("carom_connections", "Open connections.", |core| core.connections.get() as f64),
     counter("carom_connections_accepted_total", "Connections accepted.", |core| core.accepted.get() as f64),
-    counter("carom_connections_shed_total", "Connections closed as they came, because there were too many.", |core| {
+    counter("carom_connections_shed_total", "Connections closed on arrival, because the limit was reached.", |core| {
         core.shed.get() as f64
     }),
-    counter("carom_connections_evicted_total", "Idle connections closed to make room for others.", |core| {
+    counter("carom_connections_evicted_total", "Idle connections closed to make room for new ones.", |core| {
         core.evicted.get() as f64
     }),
-    counter("carom_connections_untrusted_total", "Connections with a PROXY header that may not send one.", |core| {
-        core.untrusted.get() as f64
-    }),
-    counter("carom_tls_handshakes_total", "TLS handshakes that came to an end as they should.", |core| {
-        core.handshakes.get() as f64
-    }),
-    counter("carom_tls_resumptions_total", "Handshakes that went on with a session of before.", |core| {
+    counter(
+        "carom_connections_untrusted_total",
+        "Connections from outside trusted_proxies to a PROXY listener.",
+        |core| core.untrusted.get() as f64,
+    ),
+    counter("carom_tls_handshakes_total", "Completed TLS handshakes.", |core| core.handshakes.get() as f64),
+    counter("carom_tls_resumptions_total", "TLS handshakes that resumed a session.", |core| {
         core.resumptions.get() as f64
     }),
-    counter("carom_tls_handshake_failures_total", "TLS handshakes that came to nothing.", |core| {
+    counter("carom_tls_handshake_failures_total", "Failed TLS handshakes.", |core| {
         core.handshake_failures.get() as f64
     }),
     gauge("carom_links", "Links in memory.", |core| core.links.get() as f64),
-    gauge("carom_link_bytes", "Bytes of the codes and targets of links in memory.", |core| {
-        core.link_bytes.get() as f64
-    }),
-    gauge("carom_map_bytes", "Bytes that the map takes for them.", |core| core.map_bytes.get() as f64),
+    gauge("carom_link_bytes", "Bytes of short codes and destinations in memory.", |core| core.link_bytes.get() as f64),
+    gauge("carom_map_bytes", "Bytes of the link map in memory.", |core| core.map_bytes.get() as f64),
     counter("carom_mesh_questions_total", "Look-ups sent to other cores.", |core| core.forwarded_out.get() as f64),
     counter("carom_mesh_answers_total", "Look-ups answered for other cores.", |core| core.forwarded_in.get() as f64),
-    counter("carom_mesh_copy_hits_total", "Redirects to links of other cores from copies of them.", |core| {
+    counter("carom_mesh_copy_hits_total", "Redirects served from copies of other cores' links.", |core| {
         core.hot_hits.get() as f64
     }),
-    counter("carom_mesh_doorbells_total", "Other cores woken for a message.", |core| core.doorbells.get() as f64),
-    counter("carom_store_fetches_total", "Codes that were not in memory and were asked of the store.", |core| {
+    counter("carom_mesh_doorbells_total", "Wake-ups sent to other cores.", |core| core.doorbells.get() as f64),
+    counter("carom_store_fetches_total", "Codes looked up in the store because they were not in memory.", |core| {
         core.fetches.get() as f64
     }),
-    counter("carom_store_fetched_redirects_total", "Redirects whose link was not in memory.", |core| {
+    counter("carom_store_fetched_redirects_total", "Redirects whose link was read from the store.", |core| {
         core.fetched.get() as f64
     }),
-    gauge("carom_codes_ready", "Codes that the core can give out at once.", |core| core.codes_remaining.get() as f64),
-    gauge("carom_codes_segment_size", "Codes in the segment in use.", |core| core.segment_len.get() as f64),
-    counter("carom_codes_segments_total", "Segments of codes that the core was given.", |core| {
-        core.refills.get() as f64
+    gauge("carom_codes_ready", "Short codes that the core has ready.", |core| core.codes_remaining.get() as f64),
+    gauge("carom_codes_segment_size", "Size of the current segment of short codes.", |core| {
+        core.segment_len.get() as f64
     }),
-    counter("carom_codes_segment_errors_total", "Segments that could not be made.", |core| {
+    counter("carom_codes_segments_total", "Segments of short codes received.", |core| core.refills.get() as f64),
+    counter("carom_codes_segment_errors_total", "Segments of short codes that failed.", |core| {
         core.refill_errors.get() as f64
     }),
-    counter("carom_codes_waits_total", "Creates that had to wait for a fresh code.", |core| {
-        core.code_waits.get() as f64
-    }),
-    counter("carom_codes_wait_errors_total", "Creates that waited for a fresh code in vain.", |core| {
+    counter("carom_codes_waits_total", "Creates that waited for a short code.", |core| core.code_waits.get() as f64),
+    counter("carom_codes_wait_errors_total", "Creates that failed for lack of a short code.", |core| {
         core.code_wait_errors.get() as f64
     }),
-    counter("carom_loop_turns_total", "Turns of the core's loop: requests by turns tell how busy it is.", |core| {
-        core.turns.get() as f64
+    gauge("carom_longest_task_seconds", "Longest time that one request kept the core from its redirects.", |core| {
+        core.task_micros_max.get() as f64 / 1e6
     }),
+    counter(
+        "carom_loop_turns_total",
+        "Turns of the core's event loop. Requests per turn show how busy it is.",
+        |core| core.turns.get() as f64,
+    ),
 ];
 
 /// What is known of the node.
 pub(super) const NODE: &[Family<NodeStats>] = &[
-    gauge("carom_ready", "Whether all links are in memory and clients are let in.", |node| {
+    gauge("carom_ready", "1 once the links are loaded and clients are accepted, else 0.", |node| {
         flag(&node.ready) * (1.0 - flag(&node.draining))
     }),
-    gauge("carom_draining", "Whether the node is on its way out.", |node| flag(&node.draining)),
-    gauge("carom_store_writable", "Whether writes are taken.", |node| 1.0 - flag(&node.writes_refused)),
+    gauge("carom_draining", "1 while the node drains, else 0.", |node| flag(&node.draining)),
+    gauge("carom_store_writable", "1 while writes are accepted, else 0.", |node| 1.0 - flag(&node.writes_refused)),
     counter("carom_store_updates_total", "Links created, changed and deleted.", |node| node.store_updates.get() as f64),
     counter("carom_store_reads_total", "Records read.", |node| node.store_selects.get() as f64),
-    counter("carom_store_errors_total", "Reads and writes that failed.", |node| node.store_errors.get() as f64),
+    counter("carom_store_errors_total", "Failed reads and writes.", |node| node.store_errors.get() as f64),
     counter("carom_store_damaged_records_total", "Records that could not be decoded.", |node| {
         node.store_damaged.get() as f64
     }),
-    gauge("carom_store_queue", "Writes that are being committed.", |node| node.write_queue.get() as f64),
+    gauge("carom_store_queue", "Writes waiting for their commit.", |node| node.write_queue.get() as f64),
     counter(
         "carom_store_fetches_left_out_total",
-        "Codes that the store was not asked for, because too many waited.",
+        "Look-ups in the store refused because the queue was full.",
         |node| node.fetches_left_out.get() as f64,
     ),
-    gauge("carom_memory_limit_bytes", "Bytes that links may take in memory; 0 where all are kept there.", |node| {
+    gauge("carom_memory_limit_bytes", "links.memory_limit in bytes; 0 if all links are in memory.", |node| {
         node.memory_limit.get() as f64
     }),
+    counter(
+        "carom_visit_referrers_dropped_total",
+        "Visits counted without their referrer, for lack of room.",
+        |node| node.referrers_dropped.get() as f64,
+    ),
     counter("carom_visits_dropped_total", "Visits that could not be counted.", |node| node.visits_dropped.get() as f64),
-    counter("carom_access_log_lines_total", "Lines of the access log that were written.", |node| {
+    counter("carom_access_log_lines_total", "Lines written to the access log.", |node| {
         node.access_log.lines.get() as f64
     }),
-    counter("carom_access_log_dropped_total", "Lines of the access log that were not.", |node| {
+    counter("carom_access_log_dropped_total", "Lines of the access log that were dropped.", |node| {
         node.access_log.dropped.get() as f64
     }),
-    counter("carom_expired_links_total", "Links removed because their time was over.", |node| {
-        node.expiry.expired.get() as f64
-    }),
-    gauge("carom_expiry_waiting", "Links whose time is over and that are still to be removed, about.", |node| {
+    counter("carom_expired_links_total", "Expired links removed.", |node| node.expiry.expired.get() as f64),
+    gauge("carom_expiry_waiting", "Expired links waiting to be removed, approximately.", |node| {
         node.expiry.due.get() as f64
     }),
-    gauge("carom_expiry_late_seconds", "For how long the first of them has waited.", |node| {
+    gauge("carom_expiry_late_seconds", "Time that the first expired link has waited to be removed.", |node| {
         node.expiry.late_ms.get() as f64 / 1_000.0
     }),
-    counter("carom_codes_recycled_total", "Codes of removed links that were made ready for others.", |node| {
+    counter("carom_codes_recycled_total", "Codes of removed links made available again.", |node| {
         node.expiry.recycled.get() as f64
     }),
-    gauge("carom_codes_length", "Characters of the codes that are issued now.", |node| node.issuer_length.get() as f64),
-    gauge("carom_codes_never_issued", "Codes of that length that were never given out.", |node| {
+    gauge("carom_codes_length", "Length of new short codes, in characters.", |node| node.issuer_length.get() as f64),
+    gauge("carom_codes_never_issued", "Codes of that length that were never issued.", |node| {
         node.issuer_remaining.get() as f64
     }),
-    counter("carom_codes_issuer_errors_total", "Times that no counter values could be had for new codes.", |node| {
+    counter("carom_codes_issuer_errors_total", "Failures to reserve counter values for new codes.", |node| {
         node.issuer_errors.get() as f64
     }),
-    gauge("carom_bulk_requests", "Requests under way that make many links.", |node| {
-        node.bulks.load(Ordering::Relaxed) as f64
-    }),
+    gauge("carom_bulk_requests", "Bulk requests in progress.", |node| node.bulks.load(Ordering::Relaxed) as f64),
 ];
 
 /// What is known of the fleet, where there is one.
 pub(super) const FLEET: &[Family<FleetStats>] = &[
-    gauge("carom_redis_connected", "Whether Redis answered the last heartbeat.", |fleet| flag(&fleet.connected)),
-    counter("carom_redis_errors_total", "Questions to Redis that got no answer.", |fleet| fleet.errors.get() as f64),
-    gauge("carom_fleet_nodes", "Nodes that are known, this one among them.", |fleet| {
+    gauge("carom_redis_connected", "1 if Redis answered the last heartbeat, else 0.", |fleet| flag(&fleet.connected)),
+    counter("carom_redis_errors_total", "Requests to Redis without a response.", |fleet| fleet.errors.get() as f64),
+    gauge("carom_fleet_nodes", "Known nodes of the fleet, including this one.", |fleet| {
         fleet.members.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len() as f64
     }),
-    gauge("carom_fleet_outbox", "Codes whose state Redis may not have yet.", |fleet| fleet.outbox.get() as f64),
-    counter("carom_fleet_delivered_total", "States that were brought to Redis from the outbox.", |fleet| {
-        fleet.delivered.get() as f64
+    gauge("carom_fleet_outbox", "Unsynced changes: links whose state Redis may not have yet.", |fleet| {
+        fleet.outbox.get() as f64
     }),
-    counter("carom_fleet_followed_total", "Changes that came through the streams.", |fleet| {
-        fleet.followed.get() as f64
-    }),
-    gauge("carom_fleet_lag_seconds", "From the last change being accepted to its being read here.", |fleet| {
+    counter("carom_fleet_delivered_total", "Changes synced to Redis.", |fleet| fleet.delivered.get() as f64),
+    counter("carom_fleet_followed_total", "Changes received through the streams.", |fleet| fleet.followed.get() as f64),
+    gauge("carom_fleet_lag_seconds", "Replication lag: age of the last change when it was read here.", |fleet| {
         fleet.lag_ms.get() as f64 / 1_000.0
     }),
-    counter("carom_fleet_conflicts_total", "Links given up because another node had their codes.", |fleet| {
+    counter("carom_fleet_conflicts_total", "Links dropped because another node had their code.", |fleet| {
         fleet.conflicts.get() as f64
     }),
+    counter("carom_fleet_collisions_total", "Generated codes that were taken and skipped.", |fleet| {
+        fleet.collisions.get() as f64
+    }),
+    counter("carom_fleet_gaps_total", "Stream positions lost.", |fleet| fleet.gaps.get() as f64),
+    gauge("carom_fleet_comparing", "Partitions still to be compared with Redis.", |fleet| fleet.comparing.get() as f64),
+    counter("carom_fleet_look_ups_total", "Unknown codes looked up in Redis.", |fleet| fleet.look_ups.get() as f64),
+    counter("carom_fleet_look_up_hits_total", "Unknown codes found in Redis.", |fleet| fleet.look_up_hits.get() as f64),
     counter(
-        "carom_fleet_collisions_total",
-        "Codes that somebody had already, so that the next one was taken.",
-        |fleet| fleet.collisions.get() as f64,
+        "carom_fleet_look_ups_left_out_total",
+        "Unknown codes not looked up because the queue was full.",
+        |fleet| fleet.look_ups_left_out.get() as f64,
     ),
-    counter("carom_fleet_gaps_total", "Places in streams that were lost.", |fleet| fleet.gaps.get() as f64),
-    gauge("carom_fleet_comparing", "Partitions that are still to be compared with Redis.", |fleet| {
-        fleet.comparing.get() as f64
-    }),
-    counter("carom_fleet_look_ups_total", "Unknown codes that were looked up in Redis.", |fleet| {
-        fleet.look_ups.get() as f64
-    }),
-    counter("carom_fleet_look_up_hits_total", "Unknown codes that were found there.", |fleet| {
-        fleet.look_up_hits.get() as f64
-    }),
-    counter("carom_fleet_look_ups_left_out_total", "Unknown codes not looked up, because too many were.", |fleet| {
-        fleet.look_ups_left_out.get() as f64
-    }),
-    counter("carom_fleet_code_regressions_total", "Times that the counter of codes had been set back.", |fleet| {
+    counter("carom_fleet_code_regressions_total", "Times that the code counter in Redis was behind.", |fleet| {
         fleet.regressions.get() as f64
     }),
 ];
 
 /// What apps have done.
 pub(super) const APP: &[Family<App>] = &[
-    counter("carom_app_requests_total", "Requests of an app that were let in.", |app| {
+    counter("carom_app_requests_total", "Authorised requests of the app.", |app| {
         app.requests.load(Ordering::Relaxed) as f64
     }),
-    counter("carom_app_creates_total", "Links that an app has made.", |app| app.creates.load(Ordering::Relaxed) as f64),
-    counter("carom_app_limited_total", "Links that an app was not let make, because it made too many.", |app| {
+    counter("carom_app_creates_total", "Links created by the app.", |app| app.creates.load(Ordering::Relaxed) as f64),
+    counter("carom_app_limited_total", "Creates refused by the rate limit of the app.", |app| {
         app.limited.load(Ordering::Relaxed) as f64
     }),
-    counter("carom_app_forbidden_total", "Requests that the keys of an app do not allow.", |app| {
+    counter("carom_app_forbidden_total", "Requests that the keys of the app do not allow.", |app| {
         app.forbidden.load(Ordering::Relaxed) as f64
     }),
 ];

@@ -16,9 +16,10 @@ use super::Answer;
 use super::status::uptime;
 use crate::alarms::Alarm;
 use crate::api::answer;
+use crate::apps::AppName;
 use crate::apps::usage::App;
 use crate::desk::Desk;
-use crate::stats::{CoreStats, HostListStats, LatencySummary, NodeStats};
+use crate::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats};
 use exposition::{Exposition, Kind, Labels};
 use hyper::StatusCode;
 
@@ -38,16 +39,38 @@ pub(super) async fn page(desk: &Desk) -> Answer {
     write_cores(&mut out, &cores, &latencies);
     write_lists(&mut out, &counters.node);
     write_certificates(&mut out, &counters.node);
-    write_apps(&mut out, desk);
+    let keys = desk.keys();
+    write_apps(&mut out, &keys.all().into_iter().map(|(_, app)| (app.name.as_str(), &**app)).collect());
     write_alarms(&mut out, &counters.node);
     process::write(&mut out);
     answer(StatusCode::OK, CONTENT_TYPE, out.into_text())
 }
 
+/// Returns the metrics of an idle node with one core on which every optional part is configured: a fleet, lists of hosts, TLS
+/// and apps. The reference page of the documentation is generated from it.
+pub fn sample_page() -> String {
+    let (node, core) = (NodeStats::default(), CoreStats::default());
+    for configured in [&node.fleet.configured, &node.allow_list.configured, &node.block_list.configured] {
+        configured.store(true, Ordering::Relaxed);
+    }
+    let certificate = CertificateStats { file: "cert.pem".to_owned(), names: Vec::new(), until_ms: 0 };
+    node.tls.certificates.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(certificate);
+    let app = AppName::parse("app").map(App::new).ok();
+    let mut out = Exposition::default();
+    write_node(&mut out, &node);
+    write_cores(&mut out, &[&core], &[Some(LatencySummary::default())]);
+    write_lists(&mut out, &node);
+    write_certificates(&mut out, &node);
+    write_apps(&mut out, &app.iter().map(|app| (app.name.as_str(), app)).collect());
+    write_alarms(&mut out, &node);
+    process::write(&mut out);
+    out.into_text()
+}
+
 fn write_node(out: &mut Exposition, node: &NodeStats) {
-    out.family("carom_build_info", Kind::Gauge, "Which version runs; the value is always 1.");
+    out.family("carom_build_info", Kind::Gauge, "The running version; the value is always 1.");
     out.sample(&Labels::one("version", env!("CARGO_PKG_VERSION")), 1);
-    out.family("carom_uptime_seconds", Kind::Gauge, "For how long the node has been up.");
+    out.family("carom_uptime_seconds", Kind::Gauge, "Time since the node started.");
     out.sample(&Labels::none(), uptime().as_secs());
     for family in families::NODE {
         out.family(family.name, family.kind, family.help);
@@ -59,10 +82,10 @@ fn write_node(out: &mut Exposition, node: &NodeStats) {
             out.sample(&Labels::none(), (family.value)(&node.fleet));
         }
     }
-    let help = "What group commits took, from the first decision to the word that they are durable.";
+    let help = "Duration of group commits, from the first decision to durability.";
     out.family("carom_store_commit_duration_seconds", Kind::Histogram, help);
     out.histogram(&Labels::none(), &node.commits.spread());
-    out.family("carom_store_sync_duration_seconds", Kind::Histogram, "What the syncs of group commits took.");
+    out.family("carom_store_sync_duration_seconds", Kind::Histogram, "Duration of the disk syncs of group commits.");
     out.histogram(&Labels::none(), &node.syncs.spread());
 }
 
@@ -73,7 +96,7 @@ fn write_cores(out: &mut Exposition, cores: &[&CoreStats], latencies: &[Option<L
             out.sample(&Labels::one("core", number), (family.value)(core));
         }
     }
-    let help = "From the receipt of a request that is answered from memory to its answer being queued for sending.";
+    let help = "Time from the receipt of a request answered from memory to its response being queued.";
     out.family("carom_request_duration_seconds", Kind::Histogram, help);
     for (number, latency) in latencies.iter().enumerate() {
         if let Some(latency) = latency {
@@ -89,12 +112,12 @@ fn write_lists(out: &mut Exposition, node: &NodeStats) {
     if there.is_empty() {
         return;
     }
-    out.family("carom_host_list_entries", Kind::Gauge, "Entries of the lists of hosts, by list and part.");
+    out.family("carom_host_list_entries", Kind::Gauge, "Entries of the host lists.");
     for (name, list) in &there {
         out.sample(&Labels::two(("list", name), ("part", "static")), list.fixed.get());
         out.sample(&Labels::two(("list", name), ("part", "dynamic")), list.dynamic.get());
     }
-    let help = "When the dynamic part was last read as it should be; 0 where it never was.";
+    let help = "Time of the last successful read of the dynamic part; 0 if never.";
     out.family("carom_host_list_read_timestamp_seconds", Kind::Gauge, help);
     for (name, list) in &there {
         out.sample(&Labels::one("list", name), seconds(list.read_ms.get()));
@@ -106,30 +129,28 @@ fn write_certificates(out: &mut Exposition, node: &NodeStats) {
     if certificates.is_empty() {
         return;
     }
-    out.family("carom_tls_certificate_expiry_timestamp_seconds", Kind::Gauge, "When a certificate in use ends.");
+    out.family("carom_tls_certificate_expiry_timestamp_seconds", Kind::Gauge, "Expiry of a certificate in use.");
     for certificate in certificates {
         out.sample(&Labels::one("file", &certificate.file), seconds(certificate.until_ms));
     }
-    out.family("carom_tls_renewals_total", Kind::Counter, "Times that new certificates came into use.");
+    out.family("carom_tls_renewals_total", Kind::Counter, "Certificate reloads.");
     out.sample(&Labels::none(), node.tls.renewed.get());
 }
 
-fn write_apps(out: &mut Exposition, desk: &Desk) {
-    let keys = desk.keys();
-    let apps: BTreeMap<&str, &App> = keys.all().into_iter().map(|(_, app)| (app.name.as_str(), &**app)).collect();
+fn write_apps(out: &mut Exposition, apps: &BTreeMap<&str, &App>) {
     if apps.is_empty() {
         return;
     }
     for family in families::APP {
         out.family(family.name, family.kind, family.help);
-        for (name, app) in &apps {
+        for (name, app) in apps {
             out.sample(&Labels::one("app", name), (family.value)(app));
         }
     }
 }
 
 fn write_alarms(out: &mut Exposition, node: &NodeStats) {
-    out.family("carom_alarm_active", Kind::Gauge, "Whether an alarm is on: 1, otherwise 0.");
+    out.family("carom_alarm_active", Kind::Gauge, "1 while the alarm is active, else 0.");
     for alarm in Alarm::ALL {
         out.sample(&Labels::one("alarm", alarm.name()), u64::from(node.alarms.is_on(alarm)));
     }

@@ -14,7 +14,7 @@ pub(super) fn write(out: &mut Exposition) {
     let field =
         |number: usize| behind.split(' ').nth(number - 3).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
-    out.family("process_cpu_seconds_total", Kind::Counter, "CPU time that the process has used, user and system.");
+    out.family("process_cpu_seconds_total", Kind::Counter, "CPU time used, user and system.");
     out.sample(&Labels::none(), (field(14) + field(15)) as f64 / ticks);
     out.family("process_resident_memory_bytes", Kind::Gauge, "Resident memory.");
     out.sample(&Labels::none(), field(24) * rustix::param::page_size() as u64);
@@ -23,7 +23,7 @@ pub(super) fn write(out: &mut Exposition) {
     out.family("process_threads", Kind::Gauge, "Threads.");
     out.sample(&Labels::none(), field(20));
     if let Some(boot) = boot_seconds() {
-        out.family("process_start_time_seconds", Kind::Gauge, "When the process began, in seconds since 1970 UTC.");
+        out.family("process_start_time_seconds", Kind::Gauge, "Start time of the process, in seconds since 1970 UTC.");
         out.sample(&Labels::none(), boot as f64 + field(22) as f64 / ticks);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
@@ -31,7 +31,7 @@ pub(super) fn write(out: &mut Exposition) {
         out.sample(&Labels::none(), open.count());
     }
     if let Some(most) = getrlimit(Resource::Nofile).current {
-        out.family("process_max_fds", Kind::Gauge, "Most file descriptors that may be open.");
+        out.family("process_max_fds", Kind::Gauge, "Limit on open file descriptors.");
         out.sample(&Labels::none(), most);
     }
 }

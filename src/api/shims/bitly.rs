@@ -30,7 +30,7 @@ impl Context {
     async fn try_shorten(&self, request: Request<Incoming>) -> Result<Made, Problem> {
         let caller = self.admit_to_api(&request)?;
         caller.caller.needs(Role::WriteOwn)?;
-        let asked = read_object(request).await?;
+        let asked = read_object(&self.desk, request).await?;
         let mut fields = Map::new();
         for (theirs, ours) in [("long_url", "longUrl"), ("title", "title"), ("tags", "tags")] {
             if let Some(value) = asked.get(theirs) {
@@ -55,7 +55,7 @@ impl Context {
 
     async fn try_expand(&self, request: Request<Incoming>) -> Result<Value, Problem> {
         let caller = self.admit_to_api(&request)?;
-        let asked = read_object(request).await?;
+        let asked = read_object(&self.desk, request).await?;
         let name = asked.get("bitlink_id").and_then(Value::as_str).unwrap_or_default();
         let (link, _) = caller.find_called(name).await?;
         let mut body = self.bitlink(&link);
@@ -94,9 +94,13 @@ fn told(problem: Problem) -> Answer {
         404 => (404, "NOT_FOUND", "What you are looking for cannot be found."),
         429 => (429, "RATE_LIMIT_EXCEEDED", "Too many, for now."),
         500 => (500, "INTERNAL_ERROR", "The link cannot be read."),
-        _ => (503, "TEMPORARILY_UNAVAILABLE", "Not now."),
+        _ => (503, "TEMPORARILY_UNAVAILABLE", ""),
     };
     let mut body = json!({"message": message, "resource": "bitlinks", "description": description});
+    if number == 503 {
+        // Whether the link may exist all the same.
+        body["description"] = problem.detail().into();
+    }
     if number == 400 {
         let fields = problem.fields().into_iter().map(|field| {
             let theirs = if field == "longUrl" { "long_url".to_owned() } else { field };

@@ -62,11 +62,14 @@ impl Context {
         };
         let (form, source) = form;
         let told = match lured {
+            Ok(()) if form.get("format") == "jsonp" && !self.site.interfaces.yourls_jsonp => Err(Problem::forbidden(
+                "JSONP is disabled on this service. To enable it, its operator sets api.yourls_jsonp = true.",
+            )),
             Ok(()) => self.try_yourls(&form, source, domain).await,
             Err(problem) => Err(problem),
         };
         let told = told.unwrap_or_else(|problem| refused(&problem));
-        write(&form, told)
+        write(&form, told, self.site.interfaces.yourls_jsonp)
     }
 
     async fn try_yourls(
@@ -248,7 +251,7 @@ impl Context {
         match self.desk.list(ListRequest::Links(Box::new(query))).await {
             Ok(ListAnswer::Links(page)) => Ok(page),
             Ok(other) => Err(no_list(&other)),
-            Err(reason) => Err(Problem::unavailable(format!("There is no list now: {reason}."))),
+            Err(reason) => Err(Problem::unavailable(format!("The list is unavailable: {reason}."))),
         }
     }
 
@@ -302,10 +305,12 @@ fn refused(problem: &Problem) -> Told {
     Told { quota, retry_after, ..Told::of(status, members, message) }
 }
 
-fn write(form: &Form, told: Told) -> Answer {
+fn write(form: &Form, told: Told, jsonp: bool) -> Answer {
     let Told { members, simple, status, quota, retry_after } = told;
     let callback = form.get("callback");
     let answer = match form.get("format") {
+        // What may not be read as a script is told as plain JSON.
+        "jsonp" if !jsonp => answer(status, "application/json", Value::Object(members).to_string()),
         "json" => answer(status, "application/json", Value::Object(members).to_string()),
         "jsonp" if is_name(callback) => {
             let text = format!("{callback}({})", Value::Object(members));

@@ -105,7 +105,7 @@ pub(super) fn uptime() -> Duration {
     started().elapsed()
 }
 
-/// What is known of a list of hosts; nothing where there is none.
+/// The state of a host list; `None` if it is not configured.
 fn describe_hosts(list: &HostListStats) -> Option<Value> {
     let read_ms = Some(list.read_ms.get()).filter(|ms| *ms > 0);
     list.configured
@@ -164,6 +164,7 @@ fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary
         "forwardedIn": core.forwarded_in.get(),
         "doorbells": core.doorbells.get(),
         "turns": core.turns.get(),
+        "longestTaskMicros": core.task_micros_max.get(),
         "codes": {
             "remaining": core.codes_remaining.get(),
             "capacity": core.segment_len.get(),
@@ -199,6 +200,7 @@ fn describe_store(node: &NodeStats) -> Value {
         "commits": syncs.count(),
         "syncMicrosMean": mean_micros(&syncs),
         "commitMicrosMean": mean_micros(&commits),
+        "commitMicrosMax": node.commits.longest().as_micros() as u64,
         "commitsSlow": commits.above(SLOW_COMMIT),
         "queue": node.write_queue.get(),
         "writable": !node.writes_refused.load(Ordering::Relaxed),

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::plot::sparkline;
 use crate::api::{Answer, answer, page as pages, with};
+use crate::dates;
 
 /// The style of the page.
 pub(in crate::api) const STYLE: &str = include_str!("status.css");
@@ -26,18 +27,18 @@ pub(in crate::api) fn page(status: &Value) -> Answer {
 fn render(status: &Value) -> String {
     let mut page = String::from(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>carom: status</title><link rel=\"icon\" href=\"/admin/assets/icon.svg\"><link rel=\"stylesheet\" href=\"/status.css\"><script src=\"/status.js\" defer></script>\
+         <title>Status - carom</title><link rel=\"icon\" href=\"/admin/assets/icon.svg\"><link rel=\"stylesheet\" href=\"/status.css\"><script src=\"/status.js\" defer></script>\
          <noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript></head><body><main>",
     );
     let (state, class) = match (status["ready"].as_bool(), status["draining"].as_bool()) {
-        (_, Some(true)) => ("draining", "bad"),
-        (Some(true), _) => ("ready", "good"),
-        _ => ("starting", "bad"),
+        (_, Some(true)) => ("Shutting down", "bad"),
+        (Some(true), _) => ("Serving", "good"),
+        _ => ("Not ready", "bad"),
     };
     let uptime = shown_time(status["uptimeSeconds"].as_u64().unwrap_or(0));
     let _ = write!(
         page,
-        "<header><h1>carom</h1><strong class=\"{class}\">{state}</strong><span class=\"soft\">version {}, up {uptime}</span><a href=\"/admin/\">Console</a></header>",
+        "<header><h1>carom</h1><strong class=\"{class}\">{state}</strong><span class=\"soft\">version {} · up {uptime} · times in UTC</span><a href=\"/admin/\">Console</a></header>",
         escaped(&status["version"])
     );
     render_alarms(&mut page, status, true);
@@ -80,13 +81,13 @@ fn render_now(page: &mut String, status: &Value) {
     let worst = worst.filter_map(|core| core["latencyMicros"]["p99"].as_f64()).fold(0.0, f64::max);
     let is_hot = status["residency"]["mode"] == "hot";
     let cards = [
-        (group(of_cores("redirects")), "redirects a second"),
-        (group(of_cores("misses")), "not found, a second"),
-        (group(last_of(&status["pulse"]["changes"])), "changes of links a second"),
-        (group(sum_of(&status["cores"], "connections")), "open connections"),
-        (format!("{worst:.0} µs"), "p99 since the start, of the slowest core"),
-        (grouped(&status["links"]), if is_hot { "links in memory" } else { "links" }),
-        (lasting(status), "codes never given out"),
+        (group(of_cores("redirects")), "Redirects/s"),
+        (group(of_cores("misses")), "Not found/s"),
+        (group(last_of(&status["pulse"]["changes"])), "Link writes/s"),
+        (group(sum_of(&status["cores"], "connections")), "Connections"),
+        (format!("{worst:.0} µs"), "p99 since start (slowest core)"),
+        (grouped(&status["links"]), if is_hot { "Links in memory" } else { "Links" }),
+        (lasting(status), "Slugs left"),
     ];
     render_cards(page, &cards);
 }
@@ -95,7 +96,7 @@ fn render_now(page: &mut String, status: &Value) {
 fn lasting(status: &Value) -> String {
     let left = rounded(&status["issuer"]["remaining"]);
     match status["issuer"]["lastsSeconds"].as_u64() {
-        Some(seconds) => format!("{left}<small>for {} at this rate</small>", shown_time(seconds)),
+        Some(seconds) => format!("{left}<small>run out in {} at this rate</small>", shown_time(seconds)),
         None => left,
     }
 }
@@ -106,7 +107,7 @@ fn render_pulse(page: &mut String, status: &Value) {
         let numbers = status["pulse"][name][core].as_array().into_iter().flatten();
         numbers.map(|number| number.as_u64().unwrap_or(0)).collect()
     };
-    page.push_str("<h2>Redirects a second, of each core, in the last two minutes</h2><div class=\"pulses\">");
+    page.push_str("<h2>Redirects/s per core, last two minutes</h2><div class=\"pulses\">");
     let cores = status["cores"].as_array().map_or(0, Vec::len);
     let all: Vec<Vec<u64>> = (0..cores).map(|core| series("redirects", core)).collect();
     // All on one scale: a core that differs is seen.
@@ -114,13 +115,13 @@ fn render_pulse(page: &mut String, status: &Value) {
     for (core, redirects) in all.iter().enumerate() {
         let now = redirects.last().copied().unwrap_or(0);
         let label = format!(
-            "core {core}: {} redirects a second now, {} at most",
+            "Core {core}: {} redirects/s now, {} at most",
             group(now),
             group(redirects.iter().copied().max().unwrap_or(0))
         );
         let _ = write!(
             page,
-            "<figure class=\"card\"><figcaption>core {core}<b>{}</b></figcaption>{}</figure>",
+            "<figure class=\"card\"><figcaption>Core {core}<b>{}</b></figcaption>{}</figure>",
             group(now),
             sparkline(redirects, most, &label)
         );
@@ -130,8 +131,8 @@ fn render_pulse(page: &mut String, status: &Value) {
 
 fn render_cores(page: &mut String, status: &Value) {
     page.push_str(
-        "<h2>Cores</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Cores\"><table><thead><tr><th>core</th><th>CPU</th><th>links</th><th>MiB</th><th>connections</th>\
-         <th>redirects</th><th>misses</th><th>asked others</th><th>from copies</th><th>answered others</th><th>codes ready</th><th>p50 µs</th><th>p99 µs</th><th>max µs</th></tr></thead><tbody>",
+        "<h2>Cores</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Cores\"><table><thead><tr><th>Core</th><th>CPU</th><th>Links</th><th>MiB</th><th>Connections</th>\
+         <th>Redirects</th><th>Not found</th><th>Forwarded out</th><th>Hot copies</th><th>Forwarded in</th><th>Slugs ready</th><th>p50 µs</th><th>p99 µs</th><th>Max µs</th></tr></thead><tbody>",
     );
     for core in status["cores"].as_array().into_iter().flatten() {
         let latency =
@@ -163,38 +164,38 @@ fn render_store(page: &mut String, status: &Value) {
     let micros = |name: &str| format!("{:.2} ms", store[name].as_f64().unwrap_or(0.0) / 1_000.0);
     let residency = &status["residency"];
     let cards = [
-        (if store["writable"] == true { "writable" } else { "takes no writes" }.to_owned(), "store"),
-        (micros("commitMicrosMean"), "mean commit"),
-        (micros("syncMicrosMean"), "mean sync in it"),
-        (grouped(&store["commitsSlow"]), "commits above 100 ms"),
-        (grouped(&store["queue"]), "writes under way"),
-        (grouped(&store["update"]), "creates, changes and deletes"),
-        (grouped(&store["damaged"]), "damaged records"),
-        (grouped(&residency["fetched"]), "redirects from the store"),
-        (grouped(&status["expiry"]["expired"]), "ended links removed"),
-        (grouped(&status["expiry"]["waiting"]), "ended links to remove"),
-        (grouped(&status["visits"]["dropped"]), "visits not counted"),
-        (grouped(&status["accessLog"]["dropped"]), "lines of the access log dropped"),
+        (if store["writable"] == true { "Accepting" } else { "Refused" }.to_owned(), "Writes"),
+        (micros("commitMicrosMean"), "Mean commit"),
+        (micros("syncMicrosMean"), "Mean sync"),
+        (grouped(&store["commitsSlow"]), "Commits over 100 ms"),
+        (grouped(&store["queue"]), "Queued writes"),
+        (grouped(&store["update"]), "Link writes"),
+        (grouped(&store["damaged"]), "Damaged records"),
+        (grouped(&residency["fetched"]), "Redirects from disk"),
+        (grouped(&status["expiry"]["expired"]), "Expired links removed"),
+        (grouped(&status["expiry"]["waiting"]), "Expired links waiting"),
+        (grouped(&status["visits"]["dropped"]), "Visits not counted"),
+        (grouped(&status["accessLog"]["dropped"]), "Access log lines dropped"),
     ];
-    page.push_str("<h2>Store</h2>");
+    page.push_str("<h2>Storage</h2>");
     render_cards(page, &cards);
 }
 
-/// What was refused, and why.
+/// Refused connections and requests, by reason.
 fn render_limits(page: &mut String, status: &Value) {
     let sum = |name: &str| group(sum_of(&status["cores"], name));
     let of_apps = |name: &str| group(sum_of(&status["apps"], name));
     let cards = [
-        (sum("shed"), "connections closed as they came"),
-        (sum("evicted"), "idle ones closed for others"),
-        (sum("untrusted"), "from elsewhere than trusted_proxies"),
-        (sum("throttled"), "requests of who guesses codes"),
-        (sum("badRequests"), "requests that are none"),
-        (sum("timedOut"), "of these, too slow"),
-        (sum("tooLong"), "of these, too long"),
-        (sum("handshakeFailures"), "TLS handshakes that failed"),
-        (of_apps("limited"), "creates above the rate of an app"),
-        (of_apps("forbidden"), "requests that a key does not allow"),
+        (sum("shed"), "Refused connections"),
+        (sum("evicted"), "Idle connections evicted"),
+        (sum("untrusted"), "Untrusted proxy connections"),
+        (sum("throttled"), "Throttled guesses"),
+        (sum("badRequests"), "Malformed requests"),
+        (sum("timedOut"), "Of these, too slow"),
+        (sum("tooLong"), "Of these, too long"),
+        (sum("handshakeFailures"), "Failed TLS handshakes"),
+        (of_apps("limited"), "Rate-limited creates"),
+        (of_apps("forbidden"), "Denied requests"),
     ];
     page.push_str("<h2>Limits</h2>");
     render_cards(page, &cards);
@@ -202,7 +203,7 @@ fn render_limits(page: &mut String, status: &Value) {
 
 fn render_certificates(page: &mut String, status: &Value) {
     let Some(certificates) = status["tls"]["certificates"].as_array() else { return };
-    page.push_str("<h2>Certificates</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Certificates\"><table><thead><tr><th>names</th><th>valid until</th><th>file</th></tr></thead><tbody>");
+    page.push_str("<h2>Certificates</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Certificates\"><table><thead><tr><th>Names</th><th>Expires</th><th>File</th></tr></thead><tbody>");
     for certificate in certificates {
         let names = certificate["names"].as_array().into_iter().flatten();
         let names: Vec<&str> = names.filter_map(Value::as_str).collect();
@@ -210,7 +211,7 @@ fn render_certificates(page: &mut String, status: &Value) {
             page,
             "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
             pages::escaped(&names.join(", ")),
-            escaped(&certificate["validUntil"]),
+            instant(&certificate["validUntil"]),
             escaped(&certificate["file"])
         );
     }
@@ -221,29 +222,29 @@ fn render_fleet(page: &mut String, status: &Value) {
     let (fleet, redis) = (&status["fleet"], &status["redis"]);
     let connected = redis["connected"] == true;
     let cards = [
-        (if connected { "connected" } else { "away" }.to_owned(), "Redis"),
-        (grouped(&fleet["outbox"]), "changes to bring to Redis"),
-        (grouped(&fleet["followed"]), "changes of all nodes"),
-        (grouped(&fleet["comparing"]), "partitions to compare"),
-        (grouped(&fleet["lookUpHits"]), "found by looking up"),
-        (grouped(&fleet["conflicts"]), "conflicts"),
+        (if connected { "Connected" } else { "Disconnected" }.to_owned(), "Redis"),
+        (grouped(&fleet["outbox"]), "Unsynced changes"),
+        (grouped(&fleet["followed"]), "Changes received"),
+        (grouped(&fleet["comparing"]), "Partitions to compare"),
+        (grouped(&fleet["lookUpHits"]), "Found via Redis"),
+        (grouped(&fleet["conflicts"]), "Conflicts"),
     ];
     page.push_str("<h2>Fleet</h2><div class=\"cards\">");
     for (number, label) in cards {
         let _ = write!(page, "<div class=\"card\"><b>{number}</b><span>{label}</span></div>");
     }
     page.push_str(
-        "</div><div class=\"wide below\" tabindex=\"0\" role=\"region\" aria-label=\"Nodes of the fleet\"><table><thead><tr><th>node</th><th>version</th><th>state</th><th>to bring</th>\
-         <th>behind, ms</th><th>silent, s</th></tr></thead><tbody>",
+        "</div><div class=\"wide below\" tabindex=\"0\" role=\"region\" aria-label=\"Nodes of the fleet\"><table><thead><tr><th>Node</th><th>Version</th><th>State</th><th>Unsynced</th>\
+         <th>Lag, ms</th><th>Last heard, s</th></tr></thead><tbody>",
     );
     for node in fleet["nodes"].as_array().into_iter().flatten() {
         let about = &node["about"];
         let state = match (about["draining"].as_bool(), about["ready"].as_bool()) {
-            (Some(true), _) => "draining",
-            (_, Some(true)) => "ready",
-            _ => "starting",
+            (Some(true), _) => "Draining",
+            (_, Some(true)) => "Ready",
+            _ => "Starting",
         };
-        let me = if node["node"] == fleet["node"] { " (this one)" } else { "" };
+        let me = if node["node"] == fleet["node"] { " (this node)" } else { "" };
         let _ = write!(
             page,
             "<tr><td>{}{me}</td><td>{}</td><td>{state}</td><td>{}</td><td>{}</td><td>{:.1}</td></tr>",
@@ -257,19 +258,19 @@ fn render_fleet(page: &mut String, status: &Value) {
     page.push_str("</tbody></table></div>");
 }
 
-/// Alarms: those that are on stand above everything else, the others at the end.
+/// Alarms: active ones above everything else, resolved ones at the end.
 fn render_alarms(page: &mut String, status: &Value, on: bool) {
     let alarms = status["alarms"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut shown = alarms.iter().rev().filter(|alarm| alarm["cleared"].is_null() == on).peekable();
     match (shown.peek(), on) {
         (None, true) => return,
         (None, false) => {
-            let text = if alarms.is_empty() { "None since the start." } else { "No others since the start." };
-            let _ = write!(page, "<h2>Alarms of before</h2><p class=\"soft\">{text}</p>");
+            let text = if alarms.is_empty() { "None since start." } else { "No others since start." };
+            let _ = write!(page, "<h2>Past alarms</h2><p class=\"soft\">{text}</p>");
             return;
         }
         (Some(_), true) => page.push_str("<section class=\"alarms\"><h2>Alarms</h2><ul>"),
-        (Some(_), false) => page.push_str("<section><h2>Alarms of before</h2><ul>"),
+        (Some(_), false) => page.push_str("<section><h2>Past alarms</h2><ul>"),
     }
     for alarm in shown {
         let _ = write!(
@@ -277,8 +278,8 @@ fn render_alarms(page: &mut String, status: &Value, on: bool) {
             "<li><strong class=\"{}\">{}</strong> <span class=\"soft\">since {}{}</span><br>{}</li>",
             if on { "bad" } else { "soft" },
             escaped(&alarm["name"]),
-            escaped(&alarm["since"]),
-            if on { String::new() } else { format!(", over since {}", escaped(&alarm["cleared"])) },
+            instant(&alarm["since"]),
+            if on { String::new() } else { format!(", resolved {}", instant(&alarm["cleared"])) },
             escaped(&alarm["text"]),
         );
     }
@@ -288,6 +289,12 @@ fn render_alarms(page: &mut String, status: &Value, on: bool) {
 /// A text of the status, fit for HTML.
 fn escaped(value: &Value) -> String {
     pages::escaped(value.as_str().unwrap_or_default())
+}
+
+/// An instant of the status as on other pages: `23 Nov 2026, 14:05`, in UTC.
+fn instant(value: &Value) -> String {
+    let seconds = value.as_str().and_then(|text| dates::parse(text).ok());
+    seconds.map_or_else(|| escaped(value), |ms| dates::format_as(ms / 1_000, "%-d %b %Y, %H:%M"))
 }
 
 /// A number with its thousands apart.

@@ -1,4 +1,4 @@
-// Renews the page each second without loading it anew: what is drawn comes from the node. Only what has changed is touched, so
+// Refreshes the page each second without reloading it: the node renders it. Only changed nodes are touched, so
 // that a focus, a selection and what was scrolled stay where they are.
 "use strict";
 

@@ -69,8 +69,8 @@ pub fn exists(data_dir: &Path) -> bool {
     data_dir.join(FILE_NAME).exists()
 }
 
-/// Changes the file. What `change` is given is what stands there; it is written if there is something else then, or if `must_exist`. Returns what stands for the file, too. After a crash
-/// either this or what was there before is there.
+/// Changes the file. `change` is given the keys in it, without those that ended long ago. The file is written if that leads to
+/// another text, or if `must_exist`. Returns the stamp of the file, too. After a crash, the file is the old or the new one.
 ///
 /// # Errors
 /// Where it cannot be read or written.
@@ -83,8 +83,9 @@ pub fn update<T>(
     lock.lock()?;
     let mut registry = read(data_dir)?;
     let before = registry.to_text();
-    registry = registry.without_old(unix_ms());
+    registry.prune(unix_ms());
     let done = change(&mut registry);
+    registry.prune(unix_ms());
     let text = registry.to_text();
     if text != before || must_exist && !exists(data_dir) {
         let (new, path) = (data_dir.join(FILE_NAME_NEW), data_dir.join(FILE_NAME));

@@ -15,6 +15,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use self::file::{FileError, Stamp};
 use crate::alarms::Alarm;
 use crate::apps::AppName;
@@ -29,6 +31,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How often Redis is asked what the other nodes know.
 const SHARE_EVERY: Duration = Duration::from_secs(1);
+
+/// How often keys that ended long ago are dropped where nothing else changes.
+const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 
 /// How long Redis may take.
 const SHARE_TIME_MAX: Duration = Duration::from_secs(2);
@@ -61,7 +66,8 @@ pub struct AppsSetup {
 pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
     let (queue, orders) = sync_channel(QUEUE_LEN);
     // What was read may be another file by now, and the fleet may have known more.
-    let mut keeper = Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None };
+    let mut keeper =
+        Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None, pruned: Instant::now() };
     keeper.tell();
     let thread = std::thread::Builder::new().name("apps".to_owned()).spawn(move || keeper.run(&orders))?;
     Ok((queue, thread))
@@ -77,6 +83,8 @@ struct Keeper {
     is_stored: bool,
     /// When Redis was last asked.
     shared: Option<Instant>,
+    /// When keys that ended long ago were last dropped.
+    pruned: Instant,
 }
 
 impl Keeper {
@@ -89,6 +97,11 @@ impl Keeper {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.pruned.elapsed() >= PRUNE_EVERY {
+                self.pruned = Instant::now();
+                // The file may hold keys that have become old since it was written.
+                self.is_stored = false;
             }
             self.look();
             if self.shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) {
@@ -110,11 +123,11 @@ impl Keeper {
 
     /// Changes the file, adding what is known, and takes over what stands there then.
     fn update<T>(&mut self, change: impl FnOnce(&mut Registry) -> T) -> Result<T, FileError> {
-        let known = &self.setup.registry;
+        let known = self.setup.registry.clone().pruned(unix_ms());
         // A file without keys says that the fleet was heard of, and has none.
         let must_exist = self.setup.redis.is_some() && !self.setup.is_unsure;
         let ((done, all), stamp) = file::update(&self.setup.data_dir, must_exist, |registry| {
-            registry.merge(known);
+            registry.merge(&known);
             let done = change(registry);
             (done, registry.clone())
         })?;
@@ -124,9 +137,10 @@ impl Keeper {
         Ok(done)
     }
 
-    /// Takes over what another account has.
-    fn take(&mut self, other: &Registry) {
-        if self.setup.registry.merge(other) {
+    /// Takes over another account that has all that this one knows, but for pruned keys.
+    fn take(&mut self, all: &Registry) {
+        self.setup.registry.prune(unix_ms());
+        if self.setup.registry.merge(all) {
             self.tell();
             self.shared = None;
         }
@@ -146,7 +160,7 @@ impl Keeper {
                     (self.stamp, self.is_stored) = (stamp, true);
                 }
                 let text = format!(
-                    "the keys in {} cannot be read or written ({error}); those that were known hold",
+                    "the API keys in {} cannot be read or written ({error}); the known keys stay valid",
                     file::FILE_NAME
                 );
                 self.setup.stats.alarms.raise(Alarm::AppsUnreadable, text);
@@ -163,8 +177,11 @@ impl Keeper {
         }
         let alarms = &self.setup.stats.alarms;
         match share(redis, &self.setup.registry) {
-            Ok(theirs) => {
-                alarms.clear(Alarm::AppsUnshared);
+            Ok(Shared { theirs, pruned }) => {
+                match redis.remove_keys(&pruned, SHARE_TIME_MAX) {
+                    Err(Trouble::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
+                    Ok(()) | Err(Trouble::Away { .. }) => alarms.clear(Alarm::AppsUnshared),
+                }
                 let was_unsure = std::mem::take(&mut self.setup.is_unsure);
                 let is_more = self.setup.registry.merge(&theirs);
                 if is_more || was_unsure {
@@ -174,14 +191,8 @@ impl Keeper {
                 }
             }
             // The fleet's own alarms say that Redis is away.
-            Err(Trouble::Away { what, .. }) => tracing::debug!(%what, "the keys of the fleet cannot be read"),
-            Err(Trouble::Refused(what)) => {
-                let text = format!(
-                    "Redis does not pass API keys on ({what}): what is made or revoked on one node does not hold on others; \
-                     the node needs HVALS and HSET of its key `apps`"
-                );
-                alarms.raise(Alarm::AppsUnshared, text);
-            }
+            Err(Trouble::Away { what, .. }) => tracing::debug!(%what, "the API keys of the fleet cannot be read"),
+            Err(Trouble::Refused(what)) => alarms.raise(Alarm::AppsUnshared, refused(&what)),
         }
     }
 
@@ -189,7 +200,7 @@ impl Keeper {
         let apps = &mut self.apps;
         let about =
             |name: &AppName| Arc::clone(apps.entry(name.clone()).or_insert_with(|| Arc::new(App::new(name.clone()))));
-        let keys = match self.setup.is_unsure && self.setup.registry.is_empty() {
+        let keys = match self.setup.is_unsure && !self.setup.registry.had_keys() {
             true => Arc::new(Keyring::unsure()),
             false => Arc::new(Keyring::of(&self.setup.registry, about)),
         };
@@ -199,31 +210,67 @@ impl Keeper {
     }
 }
 
-/// Gives Redis what it lacks, and returns what it has.
+fn refused(what: &str) -> String {
+    format!(
+        "Redis refuses a command for API keys ({what}); keys created or revoked on one node may not reach the others; allow the node's Redis user HVALS, HSET and HDEL on the key `apps`"
+    )
+}
+
+/// The field of the hash in Redis which says that the fleet has had keys; the other fields are the hashes of keys.
+const HAD_KEYS_FIELD: &str = "had-keys";
+
+/// What a node and Redis have told each other of API keys.
+pub struct Shared {
+    /// The keys that Redis had, without those that ended long ago.
+    pub theirs: Registry,
+    /// The hashes of keys in Redis that ended long ago.
+    pub pruned: Vec<String>,
+}
+
+/// Gives Redis the keys that it lacks, and returns those that it has.
 ///
 /// # Errors
-/// Why that was not to be had.
-pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Registry, Trouble> {
+/// Why Redis did not answer as expected.
+pub fn share(redis: &mut Redis, mine: &Registry) -> Result<Shared, Trouble> {
     let held = redis.keys(SHARE_TIME_MAX)?;
-    let mut theirs = Vec::new();
-    for text in &held {
-        let entry = serde_json::from_slice(text).map_err(|error| error.to_string());
-        match entry.and_then(|value| Entry::from_json(&value).map_err(|what| what.to_string())) {
-            Ok(entry) => theirs.push(entry),
-            // A newer program's, which this one can do without.
-            Err(what) => tracing::debug!(%what, "a key that Redis holds cannot be read, and is passed over"),
-        }
-    }
-    let theirs = Registry::of(theirs).without_old(unix_ms());
-    let lacks: Vec<(String, Vec<u8>)> = theirs
-        .lacking(mine)
+    let now_ms = unix_ms();
+    let (all, had_mark) = read_held(&held);
+    let hashes: Vec<String> = all.entries().into_iter().map(|entry| entry.hash.to_hex()).collect();
+    let mut both = all.clone();
+    both.merge(mine);
+    both.prune(now_ms);
+    let pruned = hashes.into_iter().filter(|hash| !both.has(hash)).collect();
+    let mut lacks: Vec<(String, Vec<u8>)> = all
+        .lacking(mine, now_ms)
         .into_iter()
         .map(|entry| (entry.hash.to_hex(), entry.to_json().to_string().into_bytes()))
         .collect();
+    if both.had_keys() && !had_mark {
+        lacks.push((HAD_KEYS_FIELD.to_owned(), json!({"hadKeys": true}).to_string().into_bytes()));
+    }
     if !lacks.is_empty() {
         redis.put_keys(&lacks, SHARE_TIME_MAX)?;
     }
-    Ok(theirs)
+    Ok(Shared { theirs: all.pruned(now_ms), pruned })
+}
+
+/// The keys in the values of the hash in Redis, and whether one of the values says that the fleet has had keys.
+fn read_held(held: &[Vec<u8>]) -> (Registry, bool) {
+    let mut entries = Vec::new();
+    let mut had_mark = false;
+    for text in held {
+        let value: Value = serde_json::from_slice(text).unwrap_or_default();
+        if value.get("hadKeys") == Some(&json!(true)) {
+            had_mark = true;
+            continue;
+        }
+        match Entry::from_json(&value) {
+            Ok(entry) => entries.push(entry),
+            // A newer program's, which this one can do without.
+            Err(what) => tracing::debug!(%what, "an API key in Redis cannot be read and is ignored"),
+        }
+    }
+    (Registry::of(entries, had_mark), had_mark)
 }
 
 #[cfg(test)]
@@ -243,7 +290,10 @@ mod tests {
             post: node.post.clone(),
             stats: Arc::clone(&node.stats),
         };
-        (Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None }, node)
+        (
+            Keeper { setup, apps: HashMap::new(), stamp: None, is_stored: false, shared: None, pruned: Instant::now() },
+            node,
+        )
     }
 
     fn add(dir: &std::path::Path) {
@@ -260,11 +310,31 @@ mod tests {
         let (mut keeper, node) = keeper(dir.path());
         keeper.look();
         assert_eq!(keeper.setup.registry.len(), 1);
-        assert!(node.mail.iter().all(|mail| matches!(mail.try_recv(), Ok(ToCore::Keys(keys)) if !keys.is_empty())));
+        assert!(node.mail.iter().all(|mail| matches!(mail.try_recv(), Ok(ToCore::Keys(keys)) if keys.had_keys())));
         add(dir.path());
         keeper.look();
         assert_eq!(keeper.setup.registry.len(), 2);
         assert!(!dir.path().join("apps.json.new").exists());
+    }
+
+    #[test]
+    fn keys_that_ended_long_ago_leave_the_file_of_a_running_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = |name| AppName::parse(name).unwrap();
+        let grant = |name| Grant { app: app(name), role: Role::Read, expires_ms: None, creates: None, domains: None };
+        let mut known = Registry::default();
+        let long_ago_ms = unix_ms() - 401 * 86_400_000;
+        known.add(grant("gone"), long_ago_ms).unwrap();
+        known.revoke(&app("gone"), None, long_ago_ms).unwrap();
+        std::fs::write(dir.path().join(file::FILE_NAME), known.to_text()).unwrap();
+        let (mut keeper, _node) = keeper(dir.path());
+        keeper.setup.registry = known;
+        keeper.serve(AppsRequest::Add(grant("shop")));
+        let names = |registry: &Registry| -> Vec<String> {
+            registry.entries().iter().map(|entry| entry.app.to_string()).collect()
+        };
+        assert_eq!(names(&file::read(dir.path()).unwrap()), ["shop"], "in the file");
+        assert_eq!(names(&keeper.setup.registry), ["shop"], "in memory");
     }
 
     #[test]

@@ -4,19 +4,23 @@
 //! is being read is kept until that has been counted: it was read as it was before.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::fences::{Fences, RUN_LEN_MAX};
-use super::{Catalog, Tallies};
+use super::{Catalog, Tallies, tags};
+use crate::control::priority::run_in_the_background;
 use crate::limits::COUNTED_AT_ONCE;
 use crate::store::links::catalog::{Shelf, View};
 use crate::store::links::{StoreError, Value};
 
 /// Between two parts. Whoever serves clients on the same CPU needs it more.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Between two times that tags are counted again.
+const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The counts of an index, as far as it was read.
 #[derive(Debug, Default)]
@@ -114,29 +118,70 @@ pub(super) fn just_behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// Starts to count what the indexes have. The thread ends when that is done.
+/// Starts the thread that counts what the indexes have, and later again the tags of which there were too many. It ends when the
+/// catalog is stopped.
 ///
 /// # Errors
 /// Where the operating system gives no thread.
 pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
     let catalog = Arc::clone(catalog);
     std::thread::Builder::new().name("count".to_owned()).spawn(move || {
+        run_in_the_background();
         let start = Instant::now();
-        match count_all(&catalog) {
-            Ok(true) => {
-                let (_, (links, fences)) = catalog.look(|counts| {
-                    let whole = |counted: &Counted| counted.whole().map_or((0, 0), |all| (all.total(), all.len()));
-                    (whole(&counts.dates).0, whole(&counts.dates).1 + whole(&counts.tags).1)
-                });
-                let seconds = start.elapsed().as_secs_f64();
-                tracing::info!(links, fences, seconds, "links are counted for lists");
+        let counted = count_all(&catalog).map(|is_whole| {
+            if is_whole {
+                tell(&catalog, start);
             }
-            Ok(false) => {}
-            Err(error) => {
-                tracing::error!(%error, "an index of links cannot be read: lists go without counts until that is mended");
-            }
+        });
+        if let Err(error) = counted.and_then(|()| keep_counted(&catalog)) {
+            tracing::error!(%error, "an index of links cannot be read; lists have no counts until it is repaired");
         }
     })
+}
+
+fn tell(catalog: &Catalog, start: Instant) {
+    let (_, (links, fences)) = catalog.look(|counts| {
+        let whole = |counted: &Counted| counted.whole().map_or((0, 0), |all| (all.total(), all.len()));
+        (whole(&counts.dates).0, whole(&counts.dates).1 + whole(&counts.tags).1)
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    tracing::info!(links, fences, seconds, "links are counted for lists");
+}
+
+/// Counts tags again whenever fewer may be left than there were.
+fn keep_counted(catalog: &Catalog) -> Result<(), StoreError> {
+    let is_stopping = || catalog.stopping.load(Ordering::Acquire);
+    let mut counts = catalog.lock();
+    loop {
+        counts = catalog
+            .uncounted
+            .wait_while(counts, |counts| !counts.is_recount_due && !is_stopping())
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(counts);
+        while !is_stopping() && recount_tags(catalog, || {})? {}
+        // Tags that come and go must not keep it busy.
+        let waited = catalog.uncounted.wait_timeout_while(catalog.lock(), RECOUNT_PAUSE, |_| !is_stopping());
+        counts = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if is_stopping() {
+            return Ok(());
+        }
+    }
+}
+
+/// Counts the tags of the next group again, and calls `between` when they are counted and not in use yet. Returns whether there
+/// was one.
+pub(super) fn recount_tags(catalog: &Catalog, between: impl FnOnce()) -> Result<bool, StoreError> {
+    let (view, name) = {
+        let mut counts = catalog.lock();
+        let name = counts.of_tags.begin();
+        counts.is_recount_due = false;
+        (catalog.links.view(), name)
+    };
+    let Some(name) = name else { return Ok(false) };
+    let counted = tags::count_group(&view, &name, || !catalog.stopping.load(Ordering::Acquire))?;
+    between();
+    catalog.lock().of_tags.end(&name, counted);
+    Ok(true)
 }
 
 /// Counts both indexes. Returns whether it came to the end.
@@ -170,7 +215,7 @@ pub(super) fn count_part(
     let mut counts = catalog.lock();
     let Tallies { of_tags, .. } = &mut *counts;
     if shelf == Shelf::Tags {
-        part.iter().for_each(|key| of_tags.change(key, true));
+        part.iter().for_each(|key| _ = of_tags.change(key, true));
     }
     for (key, added) in counts.of(shelf).end_part(&part, part.len() < at_once) {
         // A run that becomes too long by that is split with the next change of it.

@@ -108,7 +108,12 @@ impl Finder<'_> {
     fn walk_by_age(&self, runs: &[Run], view: &View, wanted: Wanted, descending: bool) -> Result<Walked, StoreError> {
         let (mut sift, mut passing) = (self.sift(), self.passing());
         let candidates = match (&passing, runs) {
-            (Some(passing), [run]) if run.shelf == Shelf::Dates => passing.entries(run, view, descending),
+            (Some(found), [run]) if run.shelf == Shelf::Dates => {
+                let entries = found.entries(run, view, descending);
+                // All of them have to be looked at.
+                passing = None;
+                entries
+            }
             _ => candidates(&self.query.filter, runs, view, descending),
         };
         walk(

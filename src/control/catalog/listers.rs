@@ -82,7 +82,7 @@ impl Lister {
         self.setup.stats.store_selects.add_shared(1);
         let answer = self.find(request).unwrap_or_else(|error| {
             self.setup.stats.store_errors.add_shared(1);
-            tracing::error!(%error, "a list could not be made");
+            tracing::error!(%error, "a list could not be read");
             ListAnswer::Unreadable
         });
         StoreAnswer::Listed(Box::new(answer))
@@ -107,7 +107,10 @@ impl Lister {
                 };
                 Ok(match counts {
                     None => ListAnswer::Counting,
-                    Some(None) => ListAnswer::TooManyTags,
+                    Some(None) => {
+                        catalog.ask_again_for_tags(&query.scope);
+                        ListAnswer::TooManyTags
+                    }
                     Some(Some(all)) => {
                         let mut page = tags::page(all, query);
                         if query.with_visits {

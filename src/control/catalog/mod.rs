@@ -9,11 +9,14 @@ mod counted;
 mod counting;
 mod domains;
 mod fences;
+mod held;
+mod keeping;
 mod list;
 pub mod listers;
 mod part;
 mod passing;
 mod section;
+mod section_file;
 pub(super) mod sift;
 mod signatures;
 mod signing;
@@ -32,8 +35,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use self::counting::Counted;
 use self::signatures::Signatures;
 use self::tags::TagCounts;
-use self::text_file::TextFile;
-use crate::apps::AppName;
+use self::text_file::{Extent, TextFile};
+use crate::apps::{AppName, Scope};
 use crate::domains::DomainName;
 use crate::link::Link;
 use crate::listing::Place;
@@ -92,6 +95,8 @@ struct Tallies {
     dates: Counted,
     tags: Counted,
     of_tags: TagCounts,
+    /// Whether tags should be counted again, of which there were too many.
+    is_recount_due: bool,
 }
 
 impl Tallies {
@@ -104,7 +109,7 @@ impl Tallies {
     fn change(&mut self, shelf: Shelf, key: Vec<u8>, added: bool) -> Option<(Shelf, Vec<u8>)> {
         let (key, is_long) = self.of(shelf).change(key, added)?;
         if shelf == Shelf::Tags {
-            self.of_tags.change(&key, added);
+            self.is_recount_due |= self.of_tags.change(&key, added);
         }
         is_long.then_some((shelf, key))
     }
@@ -117,12 +122,16 @@ pub struct Catalog {
     counts: Mutex<Tallies>,
     /// Taken last where both are, and for no longer than a few hundred sections take.
     signatures: Mutex<Signatures>,
-    /// Told when there is work for whoever keeps them.
+    /// Wakes the thread that signs.
     unsigned: Condvar,
+    /// Wakes the thread that counts.
+    uncounted: Condvar,
     /// Where texts are that are searched, if there is such a place.
     texts: Option<Arc<TextFile>>,
-    /// Whether texts could not be written there.
+    /// Whether texts or sections could not be written there.
     is_unwritten: AtomicBool,
+    /// Changes since sections were written, and what else the next start would have to do again.
+    unsaved: AtomicU64,
     /// How often a link has become one that crawlers may follow, or has ceased to be one.
     crawlable_changes: AtomicU64,
     /// Whether nobody needs the counts any more.
@@ -136,8 +145,12 @@ impl Catalog {
     /// # Errors
     /// Where the store cannot be read.
     pub fn new(links: Links, search_memory: u64, dir: &Path) -> Result<Catalog, StoreError> {
-        let texts = (search_memory > 0).then(|| TextFile::new(dir)).transpose().unwrap_or_else(|error| {
-            tracing::info!(%error, "there is no place for texts of links, without which searches take longer");
+        if search_memory == 0 {
+            section_file::remove(dir);
+            TextFile::remove(dir);
+        }
+        let texts = (search_memory > 0).then(|| TextFile::open(dir)).transpose().unwrap_or_else(|error| {
+            tracing::info!(%error, "the texts of links have no temporary file, so searches take longer");
             None
         });
         let last = links.view().keys(Shelf::Dates, &[], &[]).next_back().transpose()?;
@@ -147,8 +160,10 @@ impl Catalog {
             counts: Mutex::default(),
             signatures: Mutex::new(Signatures::new(&end, search_memory)),
             unsigned: Condvar::new(),
+            uncounted: Condvar::new(),
             texts: texts.map(Arc::new),
             is_unwritten: AtomicBool::new(false),
+            unsaved: AtomicU64::new(0),
             crawlable_changes: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
         })
@@ -183,6 +198,9 @@ impl Catalog {
         for (entry, added) in changes {
             long.extend(counts.change(entry.shelf, entry.key, added));
         }
+        if counts.is_recount_due {
+            self.uncounted.notify_one();
+        }
         // Only now: what is stored and what is counted are the same again.
         for (shelf, key) in long {
             // If it cannot be read it stays long, and is tried again with the next entry.
@@ -195,13 +213,29 @@ impl Catalog {
 
     /// Takes into account what links say from now on.
     fn sign(&self, entries: Vec<Vec<u8>>) {
+        self.unsaved.fetch_add(entries.len() as u64, Ordering::Relaxed);
         if self.signatures().add(entries) {
             self.unsigned.notify_one();
         }
     }
 
+    /// Has tags counted again if fewer of them may be left than there were: somebody has asked for them.
+    fn ask_again_for_tags(&self, scope: &Scope) {
+        let mut counts = self.lock();
+        if counts.of_tags.ask_again(scope) {
+            counts.is_recount_due = true;
+            self.uncounted.notify_one();
+        }
+    }
+
     fn signatures(&self) -> MutexGuard<'_, Signatures> {
         self.signatures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a section signed again whose texts cannot be read.
+    fn forget_texts(&self, key: &[u8], texts: &Arc<Extent>) {
+        self.signatures().forget_texts(key, texts);
+        self.unsigned.notify_one();
     }
 
     /// What is stored, and what `ask` takes from the counts, as they are at one moment.
@@ -220,11 +254,12 @@ impl Catalog {
 
     /// Ends what counts and signs in the background.
     pub fn stop(&self) {
-        let signatures = self.signatures();
+        let (counts, signatures) = (self.lock(), self.signatures());
         self.stopping.store(true, Ordering::Release);
-        // Whoever looks, waits or begins to wait sees it.
-        drop(signatures);
+        // A thread that begins to wait sees it.
+        drop((counts, signatures));
         self.unsigned.notify_all();
+        self.uncounted.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Tallies> {

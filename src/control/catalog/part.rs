@@ -4,6 +4,7 @@
 //! may say something else by now.
 
 use std::io;
+use std::sync::Arc;
 
 use memchr::memmem::Finder;
 
@@ -46,6 +47,13 @@ pub(super) fn entry_of(key: &[u8], texts: &Texts<'_>, small: &mut Vec<u8>) -> Ve
 }
 
 impl Part {
+    /// All entries of some parts, in their order.
+    pub(super) fn joined(parts: &[Arc<Part>]) -> Part {
+        let mut joined = Part::default();
+        parts.iter().flat_map(|part| part.entries()).for_each(|entry| joined.push(entry));
+        joined
+    }
+
     /// Adds what [`entry_of`] gave.
     pub(super) fn push(&mut self, entry: &[u8]) {
         self.starts.push(u32::try_from(self.bytes.len()).expect("a section has some megabytes at most"));
@@ -60,6 +68,12 @@ impl Part {
     /// How many links.
     pub(super) fn count(&self) -> usize {
         self.starts.len()
+    }
+
+    /// One of the entries, in the order in which they were pushed.
+    pub(super) fn entry(&self, number: usize) -> &[u8] {
+        let end = self.starts.get(number + 1).map_or(self.bytes.len(), |next| *next as usize);
+        &self.bytes[self.starts[number] as usize..end]
     }
 
     /// What was pushed.

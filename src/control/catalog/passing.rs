@@ -1,14 +1,13 @@
 //! The links among which those are that a search is for, as far as their sections tell: all others are passed over unread.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use memchr::memmem::Finder;
 
 use super::Catalog;
 use super::part::Part;
-use super::section::{Needle, Source, ToRead};
-use super::signatures::{Range, Signatures, Step};
+use super::section::{Needle, Readable, ToRead};
+use super::signatures::{Range, Step};
 use super::walk::{Entries, Listed, Run};
 use crate::listing::{Filter, Place};
 use crate::store::links::catalog::{Marks, Shelf, View, place_of};
@@ -19,7 +18,7 @@ type Found = Result<Vec<Listed>, Range>;
 /// A search for a term.
 #[derive(Debug)]
 pub(super) struct Passing<'c> {
-    signatures: &'c Mutex<Signatures>,
+    catalog: &'c Catalog,
     needle: Needle,
     terms: Vec<Finder<'static>>,
     /// The section that was asked for last, and whether it may have what is searched for.
@@ -32,7 +31,7 @@ impl<'c> Passing<'c> {
         filter.term.as_ref()?;
         let terms = || filter.term.iter().chain(&filter.url_terms);
         Some(Passing {
-            signatures: &catalog.signatures,
+            catalog,
             needle: Needle::of(terms().map(String::as_str)),
             terms: terms().map(|term| Finder::new(term).into_owned()).collect(),
             known: None,
@@ -73,7 +72,7 @@ impl<'c> Passing<'c> {
         match &self.known {
             Some(((from, to), may_have)) if key >= *from && (to.is_empty() || key < *to) => *may_have,
             _ => {
-                let known = lock(self.signatures).section_at(&self.needle, &key);
+                let known = self.catalog.signatures().section_at(&self.needle, &key);
                 self.known.insert(known).1
             }
         }
@@ -81,11 +80,11 @@ impl<'c> Passing<'c> {
 
     /// What there is in a range, section by section in that direction. Each is looked for when it is asked for.
     fn found(&self, range: Range, descending: bool) -> impl Iterator<Item = Found> + use<'c> {
-        let (signatures, needle, terms) = (self.signatures, self.needle.clone(), self.terms.clone());
+        let (catalog, needle, terms) = (self.catalog, self.needle.clone(), self.terms.clone());
         let (mut rest, mut part) = (Some(range), Part::default());
         std::iter::from_fn(move || {
             loop {
-                let step = lock(signatures).step(&needle, rest.as_ref()?, descending);
+                let step = catalog.signatures().step(&needle, rest.as_ref()?, descending);
                 let (range, to_read) = match step {
                     Step::End => return None,
                     Step::On(reached) => {
@@ -96,12 +95,12 @@ impl<'c> Passing<'c> {
                 };
                 let reached = if descending { range.0.clone() } else { range.1.clone() };
                 rest = rest.take().and_then(|rest| behind(rest, reached, descending));
-                return Some(
-                    match to_read.and_then(|to_read| look_through(&to_read, &terms, &range, &mut part, descending)) {
-                        Some(listed) => Ok(listed),
-                        None => Err(range),
-                    },
-                );
+                let Some(to_read) = to_read else { return Some(Err(range)) };
+                let found = look_through(&to_read, &terms, &range, &mut part, descending);
+                if let (None, Readable::Stored(extent)) = (&found, &to_read.texts) {
+                    catalog.forget_texts(&range.0, extent);
+                }
+                return Some(found.ok_or(range));
             }
         })
     }
@@ -116,18 +115,18 @@ fn look_through(
     part: &mut Part,
     descending: bool,
 ) -> Option<Vec<Listed>> {
-    let texts = match &to_read.texts {
-        Source::Memory(texts) => texts,
-        Source::Stored(extent) => {
+    let chunks: Vec<&Part> = match &to_read.texts {
+        Readable::Memory(chunks) => chunks.iter().map(|chunk| &**chunk).collect(),
+        Readable::Stored(extent) => {
             // What the disk does not give is read from the store, and that says what is wrong with it.
             extent.read(part).ok()?;
-            &*part
+            vec![&*part]
         }
-        Source::None => return None,
     };
     let is_within = |key: &&[u8]| **key >= *range.0 && (range.1.is_empty() || **key < *range.1);
-    let keys = terms.iter().flat_map(|term| texts.keys_with(term).chain(to_read.late.keys_with(term)));
-    let mut keys: Vec<&[u8]> = keys.filter(is_within).collect();
+    let found = terms.iter().flat_map(|term| chunks.iter().flat_map(|chunk| chunk.keys_with(term)));
+    let late = to_read.late.iter().map(|key| &**key);
+    let mut keys: Vec<&[u8]> = found.chain(late).filter(is_within).collect();
     keys.sort_unstable();
     keys.dedup();
     if descending {
@@ -145,8 +144,4 @@ fn behind((from, to): Range, reached: Vec<u8>, descending: bool) -> Option<Range
         true => (reached > from).then_some((from, reached)),
         false => (!reached.is_empty()).then_some((reached, to)),
     }
-}
-
-fn lock(signatures: &Mutex<Signatures>) -> MutexGuard<'_, Signatures> {
-    signatures.lock().unwrap_or_else(PoisonError::into_inner)
 }

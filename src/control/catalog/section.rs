@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use super::held::Held;
 use super::part::{Part, key_of, texts_of};
 use super::text_file::Extent;
+use crate::limits::SEARCH_SECTION_BYTES;
 
 /// Bytes of a text that are hashed together.
 const GRAM_LEN: usize = 4;
@@ -25,11 +27,14 @@ const SECTION_LEN_MAX: u32 = if cfg!(test) { 4 } else { 2_048 };
 /// So many has one at most for links to come, before it is divided.
 pub(super) const OPEN_LEN_MAX: u32 = 4 * SECTION_LEN_MAX;
 
-/// Bytes of texts that have come into a section after it was closed, with which it should be made anew: as many as its signature has.
-const LATE_LEN_MAX: usize = if cfg!(test) { 256 } else { SIGNATURE_BYTES };
+/// Links that changed after their section was signed, with which it is signed again: a search reads each of them.
+const LATE_LEN_MAX: usize = if cfg!(test) { 4 } else { 128 };
 
-/// The same while its other texts are in memory, too.
-const LATE_HELD_MAX: usize = 64 * LATE_LEN_MAX;
+/// What such a link takes besides its key, in bytes.
+const LATE_OVERHEAD: usize = 32;
+
+/// So many bits are set in a signature that is no longer worth asking. One more link cannot fill a new section as far as that.
+const OVERFILLED: u32 = BITS / 2;
 
 /// Of a term so many sequences are looked for.
 const GRAMS_MAX: usize = 64;
@@ -65,70 +70,102 @@ impl Needle {
     }
 }
 
-/// Where texts are.
+/// Where the texts of a section are.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// In memory: those of links that have come lately.
-    Memory(Arc<Part>),
+    /// In memory: those of links that were created or changed lately.
+    Memory(Held),
     /// In the file.
     Stored(Arc<Extent>),
-    /// Nowhere, as they could not be written: links are read instead.
+    /// Nowhere: links are read instead.
     None,
 }
 
+/// Keys in their order, each once.
+pub(super) type Keys = Arc<Vec<Box<[u8]>>>;
+
 /// The links from a key on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Section {
     pub(super) first: Box<[u8]>,
     /// None while links go on to come into it, or it has not been divided after that.
-    signature: Option<Box<[u64]>>,
+    pub(super) signature: Option<Arc<Vec<u64>>>,
     /// How many bits are set.
     set: u32,
     /// How many links it has, as far as none went.
     pub(super) len: u32,
+    /// Bytes of the texts with which it was made.
+    bytes: usize,
     /// The first and the last key that came into it.
-    bounds: Option<(Vec<u8>, Vec<u8>)>,
+    pub(super) bounds: Option<(Vec<u8>, Vec<u8>)>,
     pub(super) texts: Source,
-    /// The texts of links that have come, or say something else, since it was closed.
-    pub(super) late: Arc<Part>,
+    /// Links that were added or changed since its texts were written: a search reads them.
+    late: Keys,
+    /// Bytes of those keys.
+    late_bytes: usize,
 }
 
 impl Section {
-    /// Of no links yet, with a signature.
+    /// One that is made of links in their order.
     pub(super) fn new(first: &[u8]) -> Section {
-        let signature = vec![0; BITS as usize / u64::BITS as usize].into();
-        Section { signature: Some(signature), ..Section::open(first) }
+        let signature = vec![0; BITS as usize / 64];
+        Section { signature: Some(Arc::new(signature)), ..Section::open(first) }
     }
 
-    /// For links to come.
+    /// One for links to come.
     pub(super) fn open(first: &[u8]) -> Section {
         Section {
             first: first.into(),
             signature: None,
             set: 0,
             len: 0,
+            bytes: 0,
             bounds: None,
-            texts: Source::Memory(Arc::default()),
+            texts: Source::Memory(Held::default()),
             late: Arc::default(),
+            late_bytes: 0,
         }
     }
 
-    /// Takes in what [`super::part::entry_of`] gave.
+    /// One whose links a search has to read, until it is signed.
+    pub(super) fn unsigned(first: &[u8]) -> Section {
+        Section { texts: Source::None, ..Section::open(first) }
+    }
+
+    /// Gives it a signature.
+    pub(super) fn sign(&mut self, words: Vec<u64>) {
+        self.set = words.iter().map(|word| word.count_ones()).sum();
+        self.signature = Some(Arc::new(words));
+    }
+
+    /// Adds an entry of [`super::part::entry_of`].
     pub(super) fn add(&mut self, entry: &[u8]) {
-        if let Source::Memory(part) = &mut self.texts {
-            Arc::make_mut(part).push(entry);
+        if let Source::Memory(held) = &mut self.texts {
+            held.push(entry);
+            (self.bytes, self.len) = (held.live_bytes(), held.len() as u32);
+        } else if !self.is_unsigned() {
+            self.add_late(key_of(entry));
         }
         self.note(entry);
     }
 
-    /// The same when its texts may be in the file already.
-    pub(super) fn add_late(&mut self, entry: &[u8]) {
-        Arc::make_mut(&mut self.late).push(entry);
-        self.note(entry);
+    /// Links that were added or changed since its texts were written.
+    pub(super) fn late(&self) -> &[Box<[u8]>] {
+        &self.late
+    }
+
+    /// Notes that a link was added or changed.
+    pub(super) fn add_late(&mut self, key: &[u8]) {
+        if let Err(place) = self.late.binary_search_by(|late| (**late).cmp(key)) {
+            Arc::make_mut(&mut self.late).insert(place, key.into());
+            self.late_bytes += key.len() + LATE_OVERHEAD;
+            self.len += 1;
+        }
     }
 
     fn note(&mut self, entry: &[u8]) {
         if let Some(signature) = &mut self.signature {
+            let signature = Arc::make_mut(signature);
             for bit in texts_of(entry).flat_map(grams) {
                 let word = &mut signature[(bit / 64) as usize];
                 let before = *word;
@@ -143,44 +180,73 @@ impl Section {
         } else if *key > **last {
             *last = key.to_vec();
         }
-        self.len += 1;
     }
 
-    /// From now on it begins here.
+    /// Moves its first key.
     pub(super) fn begin_at(&mut self, first: &[u8]) {
         self.first = first.into();
     }
 
-    /// Puts its texts elsewhere: what `save` makes of them.
+    /// Moves its texts to where `save` puts them.
     pub(super) fn save(&mut self, save: impl FnOnce(&Part) -> Source) {
-        if let Source::Memory(part) = &self.texts {
-            self.texts = save(part);
+        if let Source::Memory(held) = &self.texts {
+            self.texts = save(&Part::joined(held.chunks()));
         }
+    }
+
+    /// Drops its texts and its signature: a search reads its links until it is signed again.
+    pub(super) fn forget(&mut self) {
+        self.signature = None;
+        self.texts = Source::None;
+        self.late = Arc::default();
+        self.late_bytes = 0;
+    }
+
+    /// Whether a search has to read its links.
+    fn is_unsigned(&self) -> bool {
+        self.signature.is_none() && matches!(self.texts, Source::None)
     }
 
     /// Whether it is better to begin another one.
-    pub(super) fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self, open_bytes_max: usize) -> bool {
         match &self.signature {
-            Some(_) => self.set >= FILLED || self.len >= SECTION_LEN_MAX,
-            None => self.len >= OPEN_LEN_MAX,
+            Some(_) => self.set >= FILLED || self.len >= SECTION_LEN_MAX || self.bytes >= SEARCH_SECTION_BYTES,
+            None => self.len >= OPEN_LEN_MAX || self.bytes >= open_bytes_max,
         }
     }
 
-    /// Whether so much has come into it since it was closed.
-    pub(super) fn should_be_made_anew(&self) -> bool {
-        let many = if matches!(self.texts, Source::Memory(_)) { LATE_HELD_MAX } else { LATE_LEN_MAX };
-        self.late.len() > many
+    /// Whether a closed section should be signed again, or divided although links still come into it.
+    pub(super) fn is_overfull(&self, open_bytes_max: usize) -> bool {
+        match &self.texts {
+            Source::Memory(held) => held.live_bytes() >= 2 * open_bytes_max || self.len >= 2 * OPEN_LEN_MAX,
+            _ => self.is_unsigned() || self.late.len() > LATE_LEN_MAX || self.set >= OVERFILLED,
+        }
+    }
+
+    /// Bytes of memory besides the signature.
+    pub(super) fn held_bytes(&self) -> usize {
+        let texts = if let Source::Memory(held) = &self.texts { held.memory_bytes() } else { 0 };
+        texts + self.late_bytes
     }
 
     pub(super) fn may_have(&self, needle: &Needle) -> bool {
-        let Some(signature) = &self.signature else { return self.bounds.is_some() };
-        let has = |bit: &u32| signature[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
-        needle.terms.iter().any(|term| term.iter().all(has))
+        let has_all = |signature: &Vec<u64>| {
+            let has = |bit: &u32| signature[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
+            needle.terms.iter().any(|term| term.iter().all(has))
+        };
+        let has_links = self.bounds.is_some() || self.is_unsigned();
+        has_links && self.signature.as_deref().is_none_or(has_all)
     }
 
+    /// What to look through for a term; `None` where links have to be read.
     pub(super) fn to_read(&self) -> Option<ToRead> {
+        let texts = match &self.texts {
+            Source::Memory(held) => Readable::Memory(held.chunks().to_vec()),
+            Source::Stored(extent) => Readable::Stored(Arc::clone(extent)),
+            Source::None => return None,
+        };
         let (first, last) = self.bounds.clone()?;
-        Some(ToRead { texts: self.texts.clone(), late: Arc::clone(&self.late), first, last })
+        Some(ToRead { texts, late: Arc::clone(&self.late), first, last })
     }
 }
 
@@ -188,11 +254,18 @@ impl Section {
 #[derive(Clone, Debug)]
 pub(super) struct ToRead {
     /// Those that most links of a section have.
-    pub(super) texts: Source,
-    /// The other ones.
-    pub(super) late: Arc<Part>,
+    pub(super) texts: Readable,
+    /// Links that say something else by now, or were added.
+    pub(super) late: Keys,
     /// The first key of them all.
     pub(super) first: Vec<u8>,
     /// The last key.
     pub(super) last: Vec<u8>,
+}
+
+/// Where a search reads texts.
+#[derive(Clone, Debug)]
+pub(super) enum Readable {
+    Memory(Vec<Arc<Part>>),
+    Stored(Arc<Extent>),
 }

@@ -13,12 +13,16 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::held::Held;
 use super::part::{Part, key_of};
-use super::section::{Needle, OPEN_LEN_MAX, SIGNATURE_BYTES, Section, Source, ToRead};
+use super::section::{Needle, SIGNATURE_BYTES, Section, Source, ToRead};
+use super::section_file::Image;
+use super::text_file::Extent;
+use crate::limits::SEARCH_HELD_BYTES;
 use crate::listing::PLACE_MS_LEN;
 
-/// So many texts are in memory at most until a link of a later time comes.
-const HELD_LEN_MAX: u32 = 16 * OPEN_LEN_MAX;
+/// Most of the memory for searches that is for texts of links that were created or changed lately, and not for signatures.
+const HELD_SHARE: usize = 4;
 
 /// Sections that are looked at before others may look again.
 const AT_ONCE: usize = if cfg!(test) { 2 } else { 512 };
@@ -41,7 +45,7 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) enum Work {
     /// To make sections of the texts of one that links came into.
-    Divide(Range, [Arc<Part>; 2]),
+    Divide(Range, Vec<Arc<Part>>),
     /// To make a section of the last links of a range.
     Sign(Range),
 }
@@ -49,12 +53,12 @@ pub(super) enum Work {
 /// The sections of a range, of all texts that it has.
 pub(super) fn divided((from, _): &Range, parts: &[Arc<Part>]) -> Vec<Section> {
     let mut entries: Vec<&[u8]> = parts.iter().flat_map(|part| part.entries()).collect();
-    entries.sort_unstable_by_key(|entry| key_of(entry));
+    // Stable, so that of the entries of one link the newest is the last.
+    entries.sort_by_key(|entry| key_of(entry));
     let mut sections = vec![Section::new(from)];
-    for (at, entry) in entries.iter().enumerate() {
-        // What a link has said at different times stays together.
-        let is_next = at > 0 && key_of(entries[at - 1]) < key_of(entry);
-        if is_next && sections.last().is_some_and(Section::is_full) {
+    for of_link in entries.chunk_by(|a, b| key_of(a) == key_of(b)) {
+        let entry = of_link[of_link.len() - 1];
+        if sections.last().is_some_and(|section| section.is_full(usize::MAX)) {
             sections.push(Section::new(key_of(entry)));
         }
         let section = sections.last_mut().expect("there is one from the beginning");
@@ -63,12 +67,29 @@ pub(super) fn divided((from, _): &Range, parts: &[Arc<Part>]) -> Vec<Section> {
     sections
 }
 
-/// Links that come while a part of their range is being signed.
+/// Links that are added or changed while a part of their range is being signed.
 #[derive(Debug, Default)]
 struct Pending {
-    active: bool,
-    /// As [`super::part::entry_of`] gives them.
-    entries: Vec<Vec<u8>>,
+    /// What is being signed, if anything is.
+    range: Option<Range>,
+    entries: Held,
+    /// Whether there were more than are kept: then what is being signed comes too late.
+    is_overflowed: bool,
+}
+
+impl Pending {
+    fn add(&mut self, entry: &[u8], bytes_max: usize) {
+        let Some((from, to)) = &self.range else { return };
+        let key = key_of(entry);
+        if self.is_overflowed || *key < **from || !to.is_empty() && *key >= **to {
+            return;
+        }
+        self.entries.push(entry);
+        if self.entries.memory_bytes() > bytes_max {
+            self.entries = Held::default();
+            self.is_overflowed = true;
+        }
+    }
 }
 
 /// The signatures of an index, the newest links having one first.
@@ -77,6 +98,9 @@ pub(super) struct Signatures {
     /// In the order of their keys; the last one goes on to the end of the index.
     sections: VecDeque<Section>,
     sections_max: usize,
+    /// Bytes of texts and keys in memory, besides signatures.
+    held_bytes: usize,
+    held_bytes_max: usize,
     /// The last key that came into the last section.
     last: Vec<u8>,
     pending: Pending,
@@ -88,15 +112,62 @@ impl Signatures {
     /// For the links that come from now on, which stand at `end` and behind it, in so many bytes; none of them if that is too
     /// few. Sections that stand before it are not signed yet.
     pub(super) fn new(end: &[u8], bytes_max: u64) -> Signatures {
-        let sections_max = usize::try_from(bytes_max / SIGNATURE_BYTES as u64).unwrap_or(usize::MAX);
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let held_bytes_max = SEARCH_HELD_BYTES.min(bytes_max / HELD_SHARE);
+        let sections_max = (bytes_max - held_bytes_max) / SIGNATURE_BYTES;
         let sections = if sections_max == 0 { VecDeque::new() } else { VecDeque::from([Section::open(end)]) };
-        Signatures { sections, sections_max, last: end.to_vec(), pending: Pending::default(), is_any_undone: false }
+        Signatures {
+            sections,
+            sections_max,
+            held_bytes: 0,
+            held_bytes_max,
+            last: end.to_vec(),
+            pending: Pending::default(),
+            is_any_undone: false,
+        }
+    }
+
+    /// Bytes of texts with which the last section is full.
+    fn open_bytes_max(&self) -> usize {
+        self.held_bytes_max / 4
     }
 
     /// How many links and sections there are, and whether all links are in one.
     pub(super) fn coverage(&self) -> (u64, usize, bool) {
         let links = self.sections.iter().map(|section| u64::from(section.len)).sum();
         (links, self.sections.len(), self.sections.front().is_some_and(|first| first.first.is_empty()))
+    }
+
+    /// What is before the first section, if anything may be and sections are wanted.
+    pub(super) fn unsigned_range(&self) -> Option<Range> {
+        let first = self.sections.front().filter(|first| !first.first.is_empty())?;
+        Some((Vec::new(), first.first.to_vec()))
+    }
+
+    /// Most bytes of texts and keys in memory, besides signatures.
+    pub(super) fn held_bytes_max(&self) -> usize {
+        self.held_bytes_max
+    }
+
+    /// Whether so many texts are in memory that they should be written soon.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.held_bytes > self.held_bytes_max / 2
+    }
+
+    /// All sections as they are now.
+    pub(super) fn images(&self) -> Vec<Image> {
+        self.sections.iter().enumerate().map(|(at, section)| (section.clone(), self.end_of(at).into())).collect()
+    }
+
+    /// Has the section of a key signed again if it still has these texts, which cannot be read.
+    pub(super) fn forget_texts(&mut self, key: &[u8], texts: &Arc<Extent>) {
+        let Some(at) = self.section_of(key) else { return };
+        let section = &mut self.sections[at];
+        if matches!(&section.texts, Source::Stored(extent) if Arc::ptr_eq(extent, texts)) {
+            self.held_bytes -= section.held_bytes();
+            section.forget();
+            self.is_any_undone = true;
+        }
     }
 
     /// Whether there are any.
@@ -108,46 +179,45 @@ impl Signatures {
     pub(super) fn add(&mut self, mut entries: Vec<Vec<u8>>) -> bool {
         // In their order, so that few come into a section when it is closed.
         entries.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)));
-        entries.into_iter().for_each(|entry| self.add_one(entry));
+        entries.iter().for_each(|entry| self.add_one(entry));
         self.is_any_undone
     }
 
-    fn add_one(&mut self, entry: Vec<u8>) {
-        let key = key_of(&entry);
+    fn add_one(&mut self, entry: &[u8]) {
+        let key = key_of(entry);
         self.go_on(key);
         if let Some(at) = self.section_of(key) {
-            let is_last = at + 1 == self.sections.len();
+            let (is_last, open_bytes_max) = (at + 1 == self.sections.len(), self.open_bytes_max());
             let section = &mut self.sections[at];
-            if is_last {
-                section.add(&entry);
-                if *key > *self.last {
-                    self.last = key.to_vec();
-                }
-            } else {
-                section.add_late(&entry);
-                self.is_any_undone |= section.should_be_made_anew();
+            let before = section.held_bytes();
+            section.add(entry);
+            // Compaction may have freed some.
+            self.held_bytes = self.held_bytes + section.held_bytes() - before;
+            if !is_last {
+                self.is_any_undone |= section.is_overfull(open_bytes_max);
+            } else if *key > *self.last {
+                self.last = key.to_vec();
             }
         }
-        if self.pending.active {
-            self.pending.entries.push(entry);
-        }
+        self.pending.add(entry, self.open_bytes_max());
+        self.keep_within_bounds();
     }
 
     /// Begins a section for a key of a later time than all others, if the last one is full. Links of one time come in no order, so
     /// that they stay together at first. The oldest section goes if there are too many.
     fn go_on(&mut self, key: &[u8]) {
-        let Some(open) = self.sections.back().filter(|open| open.is_full()) else { return };
+        let open_bytes_max = self.open_bytes_max();
+        let Some(open) = self.sections.back().filter(|open| open.is_full(open_bytes_max)) else { return };
         if time_of(key) > time_of(&self.last) {
             self.sections.push_back(Section::open(time_of(key)));
-        } else if open.len >= HELD_LEN_MAX {
-            // What changes again and again without there being new links.
+        } else if open.is_overfull(open_bytes_max) {
+            // Too many links of one time, as of an import.
             self.last.push(0);
             self.sections.push_back(Section::open(&self.last));
         } else {
             return;
         }
         self.is_any_undone = true;
-        self.keep_within_bounds();
     }
 
     /// From now on there are none.
@@ -157,7 +227,19 @@ impl Signatures {
 
     fn keep_within_bounds(&mut self) {
         while self.sections.len() > self.sections_max {
-            self.sections.pop_front();
+            let oldest = self.sections.pop_front().map_or(0, |oldest| oldest.held_bytes());
+            self.held_bytes -= oldest;
+        }
+        // Writers are faster than the thread that signs: it reads the links again.
+        while self.held_bytes > self.held_bytes_max {
+            let closed = self.sections.iter_mut().rev().skip(1);
+            let Some(largest) = closed.max_by_key(|section| section.held_bytes()) else { return };
+            match largest.held_bytes() {
+                0 => return,
+                bytes => self.held_bytes -= bytes,
+            }
+            largest.forget();
+            self.is_any_undone = true;
         }
     }
 
@@ -251,38 +333,36 @@ impl Signatures {
             // Into the one before the last comes what other nodes have made a little earlier.
             for (at, section) in self.sections.iter().take(closed).enumerate() {
                 let range = || (section.first.to_vec(), self.end_of(at).to_vec());
+                let is_overfull = section.is_overfull(self.open_bytes_max());
                 match &section.texts {
-                    Source::Memory(part) if at + 1 < closed || section.should_be_made_anew() => {
-                        return Some(Work::Divide(range(), [Arc::clone(part), Arc::clone(&section.late)]));
+                    Source::Memory(held) if at + 1 < closed || is_overfull => {
+                        return Some(Work::Divide(range(), held.chunks().to_vec()));
                     }
-                    _ if section.should_be_made_anew() => return Some(Work::Sign(range())),
+                    Source::Stored(_) | Source::None if is_overfull => return Some(Work::Sign(range())),
                     _ => {}
                 }
             }
             self.is_any_undone = false;
         }
-        let first = self.sections.front().filter(|_| self.sections.len() < self.sections_max)?;
-        (!first.first.is_empty()).then(|| Work::Sign((Vec::new(), first.first.to_vec())))
+        self.unsigned_range().filter(|_| self.sections.len() < self.sections_max).map(Work::Sign)
     }
 
-    /// From now on links are kept that come into what is being signed.
-    pub(super) fn begin(&mut self) {
-        self.pending = Pending { active: true, entries: Vec::new() };
-    }
-
-    /// What was begun comes to nothing.
-    pub(super) fn abandon(&mut self) {
-        self.pending = Pending::default();
+    /// From now on links are kept that come into a range, which is being signed.
+    pub(super) fn begin(&mut self, range: &Range) {
+        self.pending = Pending { range: Some(range.clone()), ..Pending::default() };
     }
 
     /// Puts sections, made of what there was when they were begun, in the place of what was there: of the last links of a range that
-    /// [`Signatures::work`] gave.
-    pub(super) fn end(&mut self, mut made: Vec<Section>, (from, to): &Range) {
-        let pending = std::mem::take(&mut self.pending).entries;
-        for entry in pending.iter().filter(|entry| to.is_empty() || *key_of(entry) < **to) {
+    /// [`Signatures::work`] gave. Returns whether they are in use: more may have changed meanwhile than was noted.
+    pub(super) fn end(&mut self, mut made: Vec<Section>, (from, to): &Range) -> bool {
+        let pending = std::mem::take(&mut self.pending);
+        if pending.is_overflowed {
+            return false;
+        }
+        for entry in pending.entries.chunks().iter().flat_map(|chunk| chunk.entries()) {
             let before = made.partition_point(|section| *section.first <= *key_of(entry));
             if let Some(section) = before.checked_sub(1).map(|at| &mut made[at]) {
-                section.add_late(entry);
+                section.add(entry);
             }
         }
         let behind = match &to[..] {
@@ -291,13 +371,13 @@ impl Signatures {
         };
         // Meanwhile the oldest may have gone, or the last been divided.
         if self.sections.get(behind).map_or(&[][..], |section| &section.first) != &to[..] {
-            return;
+            return false;
         }
         let (first, len) = (made[0].first.clone(), made.iter().map(|section| section.len).sum());
         let place = match behind.checked_sub(1) {
             None => 0,
             // It is another one by now.
-            Some(before) if *self.sections[before].first != **from => return,
+            Some(before) if *self.sections[before].first != **from => return false,
             Some(before) if self.sections[before].first == first => {
                 self.sections.remove(before);
                 before
@@ -311,7 +391,10 @@ impl Signatures {
         for (number, section) in made.into_iter().enumerate() {
             self.sections.insert(place + number, section);
         }
+        self.held_bytes = self.sections.iter().map(Section::held_bytes).sum();
+        self.is_any_undone = true;
         self.keep_within_bounds();
+        true
     }
 }
 
@@ -340,6 +423,12 @@ mod tests {
         [&[key.len() as u8], key, text.as_bytes(), &[0xff]].concat()
     }
 
+    /// Memory for so many sections.
+    fn memory_for(sections: u64) -> u64 {
+        let share = HELD_SHARE as u64;
+        (sections * SIGNATURE_BYTES as u64 * share).div_ceil(share - 1)
+    }
+
     fn needle(term: &str) -> Needle {
         Needle::of(std::iter::once(term))
     }
@@ -349,28 +438,28 @@ mod tests {
         let range = match signatures.work() {
             None => return false,
             Some(Work::Divide(range, parts)) => {
-                signatures.begin();
+                signatures.begin(&range);
                 let mut made = divided(&range, &parts);
                 made.iter_mut().for_each(|section| section.save(|_| Source::None));
                 add(signatures, index, meanwhile);
-                signatures.end(made, &range);
+                _ = signatures.end(made, &range);
                 return true;
             }
             Some(Work::Sign(range)) => range,
         };
-        signatures.begin();
+        signatures.begin(&range);
         let mut section = Section::new(&range.0);
         let within = |key: &[u8]| *key >= *range.0 && (range.1.is_empty() || *key < *range.1);
         for (key, text) in index.iter().rev().filter(|(key, _)| within(key)) {
             section.add(&entry(key, text));
-            if section.is_full() {
+            if section.is_full(usize::MAX) {
                 section.begin_at(key);
                 break;
             }
         }
         section.save(|_| Source::None);
         add(signatures, index, meanwhile);
-        signatures.end(vec![section], &range);
+        _ = signatures.end(vec![section], &range);
         true
     }
 
@@ -419,7 +508,7 @@ mod tests {
         ) {
             let mut index: Index = stored;
             let end = index.keys().next_back().map_or(Vec::new(), |last| [&last[..], &[0]].concat());
-            let mut signatures = Signatures::new(&end, sections_max * SIGNATURE_BYTES as u64);
+            let mut signatures = Signatures::new(&end, memory_for(sections_max));
             for ((key, text), signs, meanwhile) in steps {
                 match (signs, meanwhile) {
                     (true, true) => _ = sign(&mut signatures, &mut index, Some((key, text))),
@@ -495,20 +584,17 @@ mod tests {
     }
 
     #[test]
-    fn one_link_that_changes_for_ever_takes_no_memory_for_ever() {
+    fn links_that_change_for_ever_take_no_memory_for_ever() {
         let mut signatures = Signatures::new(b"", 1_000 * SIGNATURE_BYTES as u64);
         let mut index = Index::new();
         let mut held = 0;
         for number in 0..6_000 {
-            add(&mut signatures, &mut index, [(b"k".to_vec(), format!("{number:08}"))]);
+            let key = [b'k', b'a' + number as u8 % 4].to_vec();
+            add(&mut signatures, &mut index, [(key, format!("{number:01000}"))]);
             while sign(&mut signatures, &mut index, None) {}
-            let in_memory = |section: &Section| {
-                let texts = if let Source::Memory(part) = &section.texts { part.len() } else { 0 };
-                texts + section.late.len()
-            };
-            held = signatures.sections.iter().map(in_memory).sum::<usize>().max(held);
+            held = memory_of(&signatures).max(held);
         }
-        assert!(held < 32 * 1024, "{held} bytes of 66,000");
+        assert!(held < 16 * 1024, "{held} bytes for texts of 4,000");
         assert_eq!(ranges(&signatures, "00005999", &(Vec::new(), b"l".to_vec()), false).len(), 1);
         signatures.give_up();
         signatures.add(vec![entry(b"k", "once more")]);
@@ -516,9 +602,35 @@ mod tests {
     }
 
     #[test]
+    fn writers_that_are_faster_than_the_signing_thread_stay_within_the_memory_for_texts() {
+        let memory = 64 * 1024 * 1024;
+        let mut signatures = Signatures::new(b"", memory);
+        let mut index = Index::new();
+        for number in 0..5_000u32 {
+            // Of one time, and longer than a section is.
+            let key = [&[0; PLACE_MS_LEN][..], &number.wrapping_mul(2_654_435_761).to_be_bytes()].concat();
+            add(&mut signatures, &mut index, [(key, format!("{number:08000}"))]);
+            assert!(memory_of(&signatures) <= 16 * 1024 * 1024, "{} bytes", memory_of(&signatures));
+            assert_eq!(memory_of(&signatures), signatures.held_bytes);
+        }
+        let all = (Vec::new(), Vec::new());
+        let found = ranges(&signatures, "0000001234", &all, true);
+        let key = index.iter().find(|(_, text)| text.ends_with("00001234")).unwrap().0;
+        assert!(found.iter().any(|(from, to)| from <= key && (to.is_empty() || key < to)));
+        while sign(&mut signatures, &mut index, None) {}
+        // All of them are signed again; the texts of one section are read in one piece.
+        assert!((1_250..1_500).contains(&signatures.coverage().1), "{:?}", signatures.coverage());
+        assert!(signatures.sections.iter().rev().skip(2).all(|section| section.held_bytes() < 1024 * 1024));
+    }
+
+    fn memory_of(signatures: &Signatures) -> usize {
+        signatures.sections.iter().map(Section::held_bytes).sum()
+    }
+
+    #[test]
     fn of_short_terms_nothing_is_said() {
         let mut index = Index::from([(b"a".to_vec(), "nothing of that kind".to_owned())]);
-        let mut signatures = Signatures::new(b"b", 2 * SIGNATURE_BYTES as u64);
+        let mut signatures = Signatures::new(b"b", memory_for(2));
         while sign(&mut signatures, &mut index, None) {}
         let all = (Vec::new(), b"b".to_vec());
         let read = |term: &str| ranges(&signatures, term, &all, true).len();

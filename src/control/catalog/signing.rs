@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use super::Catalog;
 use super::part::{Part, entry_of};
 use super::section::{SIGNATURE_BYTES, Section, Source};
-use super::signatures::{Range, Work, divided};
+use super::signatures::{Work, divided};
 use super::texts::Texts;
-use crate::control::priority::let_cores_go_first;
+use super::{Catalog, keeping};
+use crate::control::priority::run_in_the_background;
 use crate::link::Link;
 use crate::listing::Place;
 use crate::record::{self, RecordRef};
@@ -24,6 +24,15 @@ use crate::store::links::{StoreError, Value};
 /// Between two sections. Whoever serves clients on the same CPU needs it more.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// Links that change all the time have their section signed all the time: for a fifth of the thread's time.
+const RESTS: u32 = 4;
+
+/// The longest rest: so long an end may wait.
+const REST_MAX: Duration = Duration::from_millis(100);
+
+/// A link that is signed again after a crash costs a part of one that changed, which is looked up by its code.
+const SIGNED_PER_CHANGE: u32 = 16;
+
 /// Starts the thread. It ends when the catalog is stopped, or at once where there are no signatures.
 ///
 /// # Errors
@@ -31,48 +40,64 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
     let catalog = Arc::clone(catalog);
     std::thread::Builder::new().name("sign".to_owned()).spawn(move || {
-        let_cores_go_first();
+        run_in_the_background();
         if !catalog.signatures().is_on() {
             return;
         }
-        let start = Instant::now();
-        let signed = sign_all(&catalog).map(|is_whole| {
-            if is_whole {
-                tell(&catalog, start);
-            }
-        });
-        let signed = signed.and_then(|()| keep_signed(&catalog));
-        if let Err(error) = signed {
+        let signed = sign_at_start(&catalog).and_then(|()| keep_signed(&catalog));
+        if signed.is_ok() {
+            keeping::save(&catalog, true);
+        } else if let Err(error) = signed {
             // New links would wait for ever, in memory, to be signed.
             catalog.signatures().give_up();
-            tracing::error!(%error, "links cannot be read: searches go through them one by one until the next start");
+            tracing::error!(%error, "links cannot be read for the search index; until the next start, searches read them one by one");
         }
     })
+}
+
+/// Takes over the sections that the process before kept, and signs the others.
+fn sign_at_start(catalog: &Catalog) -> Result<(), StoreError> {
+    let start = Instant::now();
+    let restored = keeping::restore(catalog)?;
+    if let Some((links, changed)) = restored {
+        let seconds = start.elapsed().as_secs_f64();
+        tracing::info!(links, changed, seconds, "the search index of the last run is used");
+    }
+    if sign_all(catalog, 0)? {
+        tell(catalog, start);
+        keeping::save(catalog, restored.is_none());
+    }
+    Ok(())
 }
 
 fn tell(catalog: &Catalog, start: Instant) {
     let (links, sections, is_all) = catalog.signatures().coverage();
     let (bytes, seconds) = (sections * SIGNATURE_BYTES, start.elapsed().as_secs_f64());
     match is_all {
-        true => tracing::info!(links, bytes, seconds, "links are signed for searches"),
+        true => tracing::info!(links, bytes, seconds, "the search index is complete"),
         false => tracing::info!(
             links,
             bytes,
             seconds,
-            "the newest links are signed for searches; with more search.memory, older ones would be as well"
+            "the search index contains the newest links; raise links.search_memory to include older ones"
         ),
     }
 }
 
-/// Signs whatever there is to sign now. Returns whether it came to the end.
-fn sign_all(catalog: &Catalog) -> Result<bool, StoreError> {
-    while work_once(catalog, || {})? {
+/// Signs whatever there is to sign now, and rests so many times as long as each section takes. Returns whether it came to the end.
+fn sign_all(catalog: &Catalog, rests: u32) -> Result<bool, StoreError> {
+    loop {
+        let start = Instant::now();
+        if !work_once(catalog, || {})? {
+            return Ok(true);
+        }
         if catalog.stopping.load(Ordering::Acquire) {
             return Ok(false);
         }
-        std::thread::sleep(PAUSE);
+        keeping::save(catalog, false);
+        let rest = if catalog.signatures().is_pressed() { PAUSE } else { start.elapsed() * rests };
+        std::thread::sleep(rest.clamp(PAUSE, REST_MAX));
     }
-    Ok(true)
 }
 
 /// Does so whenever there is something again.
@@ -89,43 +114,35 @@ fn keep_signed(catalog: &Catalog) -> Result<(), StoreError> {
             signatures = catalog.unsigned.wait(signatures).unwrap_or_else(PoisonError::into_inner);
         }
         drop(signatures);
-        sign_all(catalog)?;
+        sign_all(catalog, RESTS)?;
     }
 }
 
 /// Does what is next, and calls `between` when that is done and not in use yet. Returns whether there was anything to do.
+///
+/// # Errors
+/// Where links cannot be read. What was begun stays so: the signatures are to be given up.
 pub(super) fn work_once(catalog: &Catalog, between: impl FnOnce()) -> Result<bool, StoreError> {
     // Nothing is committed between the view and the beginning.
     let (view, work) = catalog.look(|_| {
         let mut signatures = catalog.signatures();
         let work = signatures.work();
-        if matches!(work, Some(Work::Sign(_) | Work::Divide(..))) {
-            signatures.begin();
+        if let Some(Work::Divide(range, _) | Work::Sign(range)) = &work {
+            signatures.begin(range);
         }
         work
     });
-    match work {
+    let (mut made, range) = match work {
         None => return Ok(false),
-        Some(Work::Divide(range, parts)) => {
-            let made = divided(&range, &parts);
-            put(catalog, made, &range, between);
-        }
-        Some(Work::Sign(range)) => match section_of(&view, &range.0, &range.1) {
-            Ok(section) => put(catalog, vec![section], &range, between),
-            Err(error) => {
-                catalog.signatures().abandon();
-                return Err(error);
-            }
-        },
-    }
-    Ok(true)
-}
-
-/// Puts sections to use when their texts are written.
-fn put(catalog: &Catalog, mut made: Vec<Section>, range: &Range, between: impl FnOnce()) {
+        Some(Work::Divide(range, parts)) => (divided(&range, &parts), range),
+        Some(Work::Sign(range)) => (vec![section_of(&view, &range.0, &range.1)?], range),
+    };
+    let links: u32 = made.iter().map(|section| section.len).sum();
+    catalog.unsaved.fetch_add(u64::from(links / SIGNED_PER_CHANGE), Ordering::Relaxed);
     made.iter_mut().for_each(|section| section.save(|part| save(catalog, part)));
     between();
-    catalog.signatures().end(made, range);
+    _ = catalog.signatures().end(made, &range);
+    Ok(true)
 }
 
 /// Writes texts to the file.
@@ -139,7 +156,7 @@ fn save(catalog: &Catalog, part: &Part) -> Source {
         Err(error) => {
             // Said once, until it goes well again.
             if !catalog.is_unwritten.swap(true, Ordering::Relaxed) {
-                tracing::info!(%error, "texts of links cannot be kept for searches, which take longer without them");
+                tracing::info!(%error, "the texts of links cannot be stored for searches, which take longer without them");
             }
             Source::None
         }
@@ -168,7 +185,7 @@ fn section_of(view: &View, from: &[u8], to: &[u8]) -> Result<Section, StoreError
         // What is damaged is no link, for lists.
         let Ok(RecordRef::Link(link)) = record::decode(place.code.key(&mut ascii), &stored) else { continue };
         section.add(&entry_of(&key, &Texts::of_record(&place.code, &link), &mut small));
-        if section.is_full() {
+        if section.is_full(usize::MAX) {
             section.begin_at(&key);
             break;
         }

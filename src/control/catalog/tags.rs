@@ -1,7 +1,6 @@
 //! How many links each tag has, and lists of tags.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use carom_shards::{Code, DomainId};
@@ -15,12 +14,15 @@ use crate::limits::{
 use crate::listing::{
     Filter, TagField, TagPage, TagQuery, app_shelf, domain_shelf, is_domain_shelf, owner_and_tag, with_tag,
 };
-use crate::store::links::StoreError;
 use crate::store::links::catalog::{Shelf, View, place_of, shelf_of};
+use crate::store::links::{StoreError, Value};
 use crate::visits::tally::Counts;
 
 /// Tags, and how many links each has.
 type Counted = Vec<(Arc<str>, u64)>;
+
+/// Where there were too many tags, they are counted again when entries have gone: of as many as are counted, one in so many.
+const RECOUNT_SHARE: u64 = 10;
 
 /// Most tags of apps and domains that are gone through to tell those of the default domain.
 const TAGS_MERGED_MAX: usize = 50_000;
@@ -28,11 +30,24 @@ const TAGS_MERGED_MAX: usize = 50_000;
 /// How many links each tag has: of all links, and of those of each app and of each domain that is not the default one.
 #[derive(Debug, Default)]
 pub(super) struct TagCounts {
-    of_all: Tags,
+    of_all: Group,
     /// By their shelves.
-    of_owners: HashMap<Box<str>, Tags>,
+    of_owners: HashMap<Box<str>, Group>,
     /// Tags of all apps and domains together.
     owned: usize,
+    /// Groups to count again, because fewer tags may be left than there were.
+    uncounted: BTreeSet<GroupName>,
+}
+
+/// Which group of tags: the shelf of an app or domain, or `None` for the tags of all links.
+pub(super) type GroupName = Option<Box<str>>;
+
+/// The tags of some links.
+#[derive(Debug, Default)]
+struct Group {
+    tags: Tags,
+    /// Entries of the index, which are no fewer than the tags.
+    entries: u64,
 }
 
 /// How many links each of some tags has.
@@ -40,8 +55,10 @@ pub(super) struct TagCounts {
 enum Tags {
     /// These many, in the order of the tags.
     Known(BTreeMap<Arc<str>, u64>),
-    /// There were more tags than are counted.
-    TooMany,
+    /// There were more tags than are counted. So many entries have gone since.
+    TooMany { removed: u64 },
+    /// They are being counted again; entries that came or went since that began.
+    Counting(HashMap<Box<str>, i64>),
 }
 
 impl Default for Tags {
@@ -50,51 +67,150 @@ impl Default for Tags {
     }
 }
 
-impl Tags {
+impl Group {
     /// Takes a link more or less into account.
     fn change(&mut self, tag: &str, added: bool, most: usize) {
-        let Tags::Known(counts) = self else { return };
-        if let Some(count) = counts.get_mut(tag) {
-            *count = if added { *count + 1 } else { *count - 1 };
-            if *count == 0 {
-                counts.remove(tag);
+        self.entries = if added { self.entries + 1 } else { self.entries.saturating_sub(1) };
+        match &mut self.tags {
+            Tags::Known(counts) => {
+                if let Some(count) = counts.get_mut(tag) {
+                    *count = if added { *count + 1 } else { count.saturating_sub(1) };
+                    if *count == 0 {
+                        counts.remove(tag);
+                    }
+                } else if added && counts.len() >= most {
+                    self.tags = Tags::TooMany { removed: 0 };
+                } else if added {
+                    counts.insert(tag.into(), 1);
+                }
             }
-        } else if added && counts.len() >= most {
-            *self = Tags::TooMany;
-        } else if added && let Entry::Vacant(vacant) = counts.entry(tag.into()) {
-            vacant.insert(1);
+            Tags::TooMany { removed } if !added => *removed += 1,
+            Tags::TooMany { .. } => {}
+            Tags::Counting(changes) => {
+                *changes.entry(tag.into()).or_default() += if added { 1 } else { -1 };
+                if changes.len() > most {
+                    self.tags = Tags::TooMany { removed: 0 };
+                }
+            }
+        }
+        if self.entries == 0 && !matches!(self.tags, Tags::Counting(_)) {
+            self.tags = Tags::default();
         }
     }
 
     fn len(&self) -> usize {
-        if let Tags::Known(counts) = self { counts.len() } else { 0 }
+        if let Tags::Known(counts) = &self.tags { counts.len() } else { 0 }
     }
 
     fn all(&self) -> Option<Counted> {
-        match self {
+        match &self.tags {
             Tags::Known(counts) => Some(counts.iter().map(|(tag, count)| (Arc::clone(tag), *count)).collect()),
-            Tags::TooMany => None,
+            Tags::TooMany { .. } | Tags::Counting(_) => None,
         }
+    }
+
+    /// Whether counting again may find no more than so many tags.
+    fn may_be_known(&self, most: usize) -> bool {
+        let most = most as u64;
+        matches!(self.tags, Tags::TooMany { removed } if self.entries <= most || removed > most / RECOUNT_SHARE)
     }
 }
 
 impl TagCounts {
-    /// Takes an entry of the index of tags into account. An app or domain with too many tags takes nothing from the others.
-    pub(super) fn change(&mut self, key: &[u8], added: bool) {
-        let Some(shelf) = shelf_of(key) else { return };
+    /// Takes an entry of the index of tags into account. An app or domain with too many tags takes nothing from the others. Returns
+    /// whether there is a group to count again.
+    pub(super) fn change(&mut self, key: &[u8], added: bool) -> bool {
+        let Some(shelf) = shelf_of(key) else { return false };
         let Some((owner, tag)) = owner_and_tag(shelf) else {
-            return self.of_all.change(shelf, added, TAGS_COUNTED_MAX);
+            self.of_all.change(shelf, added, TAGS_COUNTED_MAX);
+            return !added && self.of_all.may_be_known(TAGS_COUNTED_MAX) && self.uncounted.insert(None);
         };
-        let most = if self.owned >= TAGS_OF_APPS_COUNTED_MAX { 0 } else { TAGS_OF_APP_COUNTED_MAX };
-        if let Some(tags) = self.of_owners.get_mut(owner) {
-            let before = tags.len();
-            tags.change(tag, added, most);
-            self.owned = self.owned + tags.len() - before;
-        } else {
-            let mut tags = Tags::default();
-            tags.change(tag, added, most);
-            self.owned += tags.len();
-            self.of_owners.insert(owner.into(), tags);
+        let most = self.most_of_owner();
+        let group = match self.of_owners.get_mut(owner) {
+            Some(group) => group,
+            None => self.of_owners.entry(owner.into()).or_default(),
+        };
+        let before = group.len();
+        group.change(tag, added, most);
+        self.owned = self.owned + group.len() - before;
+        let may_be_known = !added && group.may_be_known(most);
+        if group.entries == 0 && matches!(group.tags, Tags::Known(_)) {
+            self.of_owners.remove(owner);
+        }
+        may_be_known && self.uncounted.insert(Some(owner.into()))
+    }
+
+    /// Most tags of one more app or domain.
+    fn most_of_owner(&self) -> usize {
+        if self.owned >= TAGS_OF_APPS_COUNTED_MAX { 0 } else { TAGS_OF_APP_COUNTED_MAX }
+    }
+
+    /// Takes note that somebody has asked for tags that there were too many of. Returns whether there is a group to count again.
+    pub(super) fn ask_again(&mut self, scope: &Scope) -> bool {
+        let names: Vec<GroupName> = match (scope.app(), scope.domains()) {
+            (None, None) => vec![None],
+            (Some(app), _) => vec![Some(app_shelf(app.as_str()).into())],
+            (None, Some(domains)) => {
+                domains.iter().map(|domain| domain.map(|domain| domain_shelf(domain).into())).collect()
+            }
+        };
+        let has_room = self.owned < TAGS_OF_APPS_COUNTED_MAX;
+        for name in names {
+            let may_be_known = match (&name, self.group(&name).map(|group| &group.tags)) {
+                (None, Some(Tags::TooMany { removed })) => *removed > 0,
+                // Other apps may have left it no room.
+                (Some(_), Some(Tags::TooMany { .. })) => has_room,
+                _ => false,
+            };
+            if may_be_known {
+                self.uncounted.insert(name);
+            }
+        }
+        !self.uncounted.is_empty()
+    }
+
+    fn group(&self, name: &GroupName) -> Option<&Group> {
+        name.as_ref().map_or(Some(&self.of_all), |owner| self.of_owners.get(owner))
+    }
+
+    /// The next group to count again. From now on its changes are noted.
+    pub(super) fn begin(&mut self) -> Option<GroupName> {
+        while let Some(name) = self.uncounted.pop_first() {
+            if let Some(group @ Group { tags: Tags::TooMany { .. }, .. }) = self.group_mut(&name) {
+                group.tags = Tags::Counting(HashMap::new());
+                return Some(name);
+            }
+        }
+        None
+    }
+
+    fn group_mut(&mut self, name: &GroupName) -> Option<&mut Group> {
+        match name {
+            None => Some(&mut self.of_all),
+            Some(owner) => self.of_owners.get_mut(owner),
+        }
+    }
+
+    /// Takes over what was counted of a group since [`TagCounts::begin`]; `None` where there are still too many.
+    pub(super) fn end(&mut self, name: &GroupName, counted: Option<BTreeMap<Arc<str>, u64>>) {
+        let most = if name.is_some() { self.most_of_owner() } else { TAGS_COUNTED_MAX };
+        let Some(group) = self.group_mut(name) else { return };
+        let Tags::Counting(changes) = &mut group.tags else { return };
+        let changes = std::mem::take(changes);
+        group.tags = Tags::TooMany { removed: 0 };
+        let Some(mut counts) = counted else { return };
+        for (tag, change) in changes {
+            let count = counts.get(&*tag).copied().unwrap_or_default().saturating_add_signed(change);
+            match count {
+                0 => _ = counts.remove(&*tag),
+                count => _ = counts.insert(tag.into(), count),
+            }
+        }
+        if counts.len() <= most {
+            group.tags = Tags::Known(counts);
+            if name.is_some() {
+                self.owned += group.len();
+            }
         }
     }
 
@@ -109,7 +225,7 @@ impl TagCounts {
     }
 
     fn of_owner(&self, shelf: &str) -> Option<Counted> {
-        self.of_owners.get(shelf).map_or(Some(Vec::new()), Tags::all)
+        self.of_owners.get(shelf).map_or(Some(Vec::new()), Group::all)
     }
 
     /// Those of the default domain are what the others leave.
@@ -135,6 +251,44 @@ impl TagCounts {
         sum.retain(|_, count| *count > 0);
         Some(sum.into_iter().collect())
     }
+}
+
+/// Counts the tags of a group in the index; `None` where there are more than are counted, or `is_wanted` says so.
+///
+/// # Errors
+/// Where the store cannot be read.
+pub(super) fn count_group(
+    view: &View,
+    name: &GroupName,
+    mut is_wanted: impl FnMut() -> bool,
+) -> Result<Option<BTreeMap<Arc<str>, u64>>, StoreError> {
+    let (most, keys): (usize, Box<dyn Iterator<Item = _>>) = match name {
+        // Shelves of owners and marks begin with control characters, which tags have not.
+        None => (TAGS_COUNTED_MAX, Box::new(view.keys(Shelf::Tags, b" ", &[]))),
+        Some(owner) => {
+            let prefix = with_tag(owner, "");
+            (TAGS_OF_APP_COUNTED_MAX, Box::new(view.keys_behind(Shelf::Tags, prefix.as_bytes())))
+        }
+    };
+    let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+    let mut last: Option<(Arc<str>, u64)> = None;
+    for key in keys {
+        let key: Value = key?;
+        let Some(shelf) = shelf_of(&key) else { continue };
+        let tag = owner_and_tag(shelf).map_or(shelf, |(_, tag)| tag);
+        // Entries of one tag stand side by side.
+        match &mut last {
+            Some((known, count)) if **known == *tag => *count += 1,
+            _ => {
+                counts.extend(last.replace((tag.into(), 1)));
+                if counts.len() > most || !is_wanted() {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+    counts.extend(last);
+    Ok((counts.len() <= most).then_some(counts))
 }
 
 /// The tags of the links of an app that are in some domains: nobody counts those, so they are gone through. `None` where there
@@ -217,11 +371,13 @@ pub(super) fn add_visits(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::links::catalog::{CRAWLABLE, tag_key};
+    use crate::listing::Place;
+    use crate::store::links::Links;
+    use crate::store::links::catalog::{CRAWLABLE, Entry, Marks, tag_key};
 
     fn counts(tags: &[&str]) -> TagCounts {
         let mut counts = TagCounts::default();
-        tags.iter().for_each(|tag| counts.change(&tag_key(tag, b"place"), true));
+        tags.iter().for_each(|tag| _ = counts.change(&tag_key(tag, b"place"), true));
         counts
     }
 
@@ -248,12 +404,58 @@ mod tests {
     #[test]
     fn more_tags_than_are_counted_are_not() {
         let mut counts = TagCounts::default();
-        (0..TAGS_COUNTED_MAX).for_each(|number| counts.change(&tag_key(&number.to_string(), b""), true));
+        (0..TAGS_COUNTED_MAX).for_each(|number| _ = counts.change(&tag_key(&number.to_string(), b""), true));
         counts.change(&tag_key("0", b"x"), true);
         assert_eq!(counts.all(&Scope::ALL).unwrap().len(), TAGS_COUNTED_MAX);
         counts.change(&tag_key("one more", b""), true);
         counts.change(&tag_key("0", b""), false);
         assert!(counts.all(&Scope::ALL).is_none());
+    }
+
+    #[test]
+    fn tags_are_counted_again_when_few_are_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let key = |number: usize| {
+            let code = Code::parse(b"code").unwrap();
+            tag_key(&with_tag(&app_shelf("a"), &number.to_string()), &Place::new(1, code).to_bytes())
+        };
+        let app = Scope::of_app(AppName::parse("a").unwrap());
+        let mut counts = TagCounts::default();
+        let change = |counts: &mut TagCounts, number, added| {
+            let entry = Entry { shelf: Shelf::Tags, key: key(number), marks: Marks::default() };
+            let mut batch = links.batch();
+            if added {
+                batch.list(&entry);
+            } else {
+                batch.unlist(&entry);
+            }
+            links.commit(batch).unwrap();
+            counts.change(&entry.key, added)
+        };
+        for number in 0..=TAGS_OF_APP_COUNTED_MAX {
+            assert!(!change(&mut counts, number, true));
+        }
+        assert!(counts.all(&app).is_none() && counts.begin().is_none());
+        assert!(change(&mut counts, 0, false));
+        let name = counts.begin().unwrap();
+        let view = links.view();
+        // Some come and go while the others are counted.
+        change(&mut counts, 1, false);
+        change(&mut counts, 0, true);
+        let counted = count_group(&view, &name, || true).unwrap();
+        counts.end(&name, counted);
+        let all = counts.all(&app).unwrap();
+        assert_eq!(all.len(), TAGS_OF_APP_COUNTED_MAX);
+        assert!(all.iter().all(|(tag, count)| **tag != *"1" && *count == 1));
+        assert_eq!(counts.owned, TAGS_OF_APP_COUNTED_MAX);
+        // One more is too many again, until somebody asks when that one is gone.
+        change(&mut counts, 1, true);
+        assert!(counts.all(&app).is_none());
+        for number in 0..=TAGS_OF_APP_COUNTED_MAX {
+            change(&mut counts, number, false);
+        }
+        assert_eq!((counts.all(&app).unwrap(), counts.owned, counts.of_owners.len()), (Vec::new(), 0, 0));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use super::list::Finder;
 use super::section::SIGNATURE_BYTES;
 use super::signing::work_once;
 use super::visits::Visits;
-use super::{Catalog, Relisted};
+use super::{Catalog, Relisted, start_signing};
 use crate::apps::{AppName, Scope};
 use crate::control::plan::tests::link;
 use crate::control::testing::KEY;
@@ -62,10 +63,11 @@ impl Visits for Ranked {
 }
 
 /// A store, and what is in it.
-struct Shelves {
-    catalog: Catalog,
+pub(super) struct Shelves {
+    pub(super) catalog: Arc<Catalog>,
     links: RefCell<BTreeMap<Code, Arc<Link>>>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+    memory: u64,
 }
 
 impl Shelves {
@@ -74,18 +76,31 @@ impl Shelves {
     }
 
     /// With so many sections that are signed at most.
-    fn with_signatures(sections: usize) -> Shelves {
+    pub(super) fn with_signatures(sections: usize) -> Shelves {
         let dir = tempfile::tempdir().unwrap();
-        let (links, _) = Links::open(dir.path(), KEY).unwrap();
-        Shelves {
-            catalog: Catalog::new(links, (sections * SIGNATURE_BYTES) as u64, dir.path()).unwrap(),
-            links: RefCell::default(),
-            _dir: dir,
-        }
+        Shelves::open(dir, (sections * SIGNATURE_BYTES) as u64, RefCell::default())
+    }
+
+    fn open(dir: tempfile::TempDir, memory: u64, links: RefCell<BTreeMap<Code, Arc<Link>>>) -> Shelves {
+        let (store, _) = Links::open(dir.path(), KEY).unwrap();
+        let catalog = Catalog::new(store, memory, dir.path()).unwrap().into();
+        Shelves { catalog, links, dir, memory }
+    }
+
+    /// The next process, when something has happened to the directory.
+    pub(super) fn restarted(self, happens: impl FnOnce(&Path)) -> Shelves {
+        let Shelves { catalog, links, dir, memory } = self;
+        drop(catalog);
+        happens(dir.path());
+        Shelves::open(dir, memory, links)
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// One commit, as the writer does it.
-    fn commit(&self, changes: impl IntoIterator<Item = (Code, Option<Link>)>) {
+    pub(super) fn commit(&self, changes: impl IntoIterator<Item = (Code, Option<Link>)>) {
         let (mut batch, mut relisted, mut record) = (self.catalog.links.batch(), Vec::new(), Vec::new());
         let mut links = self.links.borrow_mut();
         for (code, after) in changes.into_iter().collect::<BTreeMap<_, _>>() {
@@ -174,7 +189,7 @@ impl Shelves {
     }
 
     /// Every page by its number and by the cursor of the one before.
-    fn check(&self, filter: &Filter, order: Order, per_page: usize) {
+    pub(super) fn check(&self, filter: &Filter, order: Order, per_page: usize) {
         let expected = self.expected(filter, order);
         let total = expected.len() as u64;
         let mut cursor: Option<Cursor> = None;
@@ -209,7 +224,7 @@ fn code(text: &str) -> Code {
     Code::parse(text.as_bytes()).unwrap()
 }
 
-fn any_change() -> impl Strategy<Value = (Code, Option<Link>)> {
+pub(super) fn any_change() -> impl Strategy<Value = (Code, Option<Link>)> {
     let app = proptest::option::of("[ab]b?");
     let made = (0..60u64, proptest::collection::vec("[ab]", 0..3), "[xX]{0,2}|[xX]{5}y?", 0..3u64, any::<bool>(), app);
     ("[ab1]{1,3}", 0..DOMAINS.len(), proptest::option::weighted(0.8, made)).prop_map(|(name, domain, made)| {
@@ -513,6 +528,33 @@ fn a_search_reads_few_of_the_links_that_have_no_such_text() {
     let search = query(Filter { term: Some("changed".to_owned()), ..Filter::default() }, OrderField::DateCreated);
     let ListAnswer::Links(page) = shelves.find_within(&search, Duration::ZERO) else { panic!("no page") };
     assert_eq!((codes(&page), page.complete), (vec![changed], true));
+}
+
+#[test]
+fn whoever_signs_is_woken_for_what_comes_and_ends_when_it_is_told_to() {
+    let shelves = Shelves::with_signatures(1_000);
+    let numbered = |number: u64| {
+        let mut link = link(&format!("c{number:06}"), Origin::Issued);
+        link.created_ms = number;
+        (link.code, Some(link))
+    };
+    shelves.commit((0..40).map(numbered));
+    let signing = start_signing(&shelves.catalog).unwrap();
+    let wait_for = |wanted: usize| {
+        let begin = std::time::Instant::now();
+        while shelves.catalog.signatures().coverage().1 < wanted {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", shelves.catalog.signatures().coverage());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    // What comes first waits in sections of sixteen; divided, these are of four.
+    wait_for(4);
+    // Nothing depends on it; but whoever has gone to sleep meanwhile has to be woken.
+    std::thread::sleep(Duration::from_millis(30));
+    (40..200).for_each(|number| shelves.commit([numbered(number)]));
+    wait_for(40);
+    shelves.catalog.stop();
+    signing.join().unwrap();
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Heart {
         let seen = match self.seen() {
             Ok(seen) => seen,
             Err(error) => {
-                tracing::error!(%error, "the marks of the counters cannot be read");
+                tracing::error!(%error, "the stored code counters cannot be read");
                 return false;
             }
         };
@@ -100,7 +100,7 @@ impl Heart {
                 stats.fleet.connected.store(false, Ordering::Release);
                 stats.alarms.raise(
                     Alarm::RedisAway,
-                    format!("{trouble}; redirects go on, new links are kept here and brought to Redis when it is back"),
+                    format!("{trouble}; redirects continue, and new links are synced when Redis is back"),
                 );
                 false
             }
@@ -114,8 +114,7 @@ impl Heart {
         stats.fleet.connected.store(false, Ordering::Release);
         let ours = &self.shared.settings.fingerprint;
         let text = format!(
-            "the secret key that Redis knows has the fingerprint {theirs}, this node's has {ours}: nothing is shared; find out who \
-             else uses this Redis, or whether it was emptied"
+            "Redis has the code secret with the fingerprint {theirs}, this node the one with {ours}; nothing is shared; find out who else uses this Redis, or whether it was emptied"
         );
         stats.alarms.raise(Alarm::OtherKey, text);
     }
@@ -172,7 +171,7 @@ impl Heart {
         };
         match note() {
             Ok(()) => self.has_joined = true,
-            Err(error) => tracing::error!(%error, "that this node is part of a fleet could not be written down"),
+            Err(error) => tracing::error!(%error, "this node could not record that it belongs to a fleet"),
         }
     }
 
@@ -181,8 +180,7 @@ impl Heart {
         let mut lease = self.shared.lease.lock().unwrap_or_else(PoisonError::into_inner);
         lease.confirm(sent, now);
         if lease.is_lost() {
-            let text = "this node was silent for so long that others may have taken over its codes: when Redis is away the next \
-                        time, it makes no links alone; restart it";
+            let text = "this node had no contact with Redis for so long that others may have taken over its codes; until a restart, it creates no links while Redis is unavailable";
             self.shared.stats.alarms.raise(Alarm::LeaseLost, text.to_owned());
         }
     }
@@ -208,7 +206,7 @@ impl Heart {
             && !self.shared.stats.writes_refused.load(Ordering::Acquire)
             && let Err(error) = links.commit(batch)
         {
-            tracing::error!(%error, "what the fleet has told could not be written down");
+            tracing::error!(%error, "the state of the fleet could not be stored");
         }
     }
 
@@ -240,7 +238,7 @@ impl Heart {
                     tracing::warn!(
                         node = gone,
                         leases = leases.len(),
-                        "a node has gone; its unused codes are taken over"
+                        "a node has left; its unused codes are taken over"
                     );
                     for (length, start, len) in leases {
                         // Without a replenisher the node is on its way out.

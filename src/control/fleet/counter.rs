@@ -56,8 +56,7 @@ impl FleetCounter {
         if granted.mended > 0 && is_known {
             stats.fleet.regressions.add_shared(1);
             let text = format!(
-                "the counter of codes in Redis had been set back by {} values and was raised again; find out whether Redis \
-                 lost data or was restored from an old copy",
+                "the code counter in Redis was {} values behind and was raised; find out whether Redis lost data or was restored from an old copy",
                 granted.mended
             );
             stats.alarms.happened(Alarm::CounterRegressed, text);
@@ -65,12 +64,12 @@ impl FleetCounter {
         if granted.moved {
             tracing::info!(
                 first = granted.start,
-                "another Redis server gives out codes; values that it may not know of are left out"
+                "another Redis server issues codes; values that it may not know are skipped"
             );
         }
         if !is_replicated(confirmed, replicas) {
             self.release(Run { length, start: Counter(granted.start), len: want });
-            return Err(format!("none of {replicas} replicas of Redis has confirmed a lease; it was thrown away"));
+            return Err(format!("none of {replicas} Redis replicas confirmed a lease, so it was discarded"));
         }
         Ok(Run { length, start: Counter(granted.start), len: want })
     }
@@ -112,7 +111,7 @@ impl FleetCounter {
     /// of its codes taken.
     pub fn release(&mut self, run: Run) {
         if let Err(trouble @ Trouble::Refused(_)) = self.redis.release(run.length, run.start.0, LEASE_TIME) {
-            tracing::warn!(%trouble, "a lease could not be given back");
+            tracing::warn!(%trouble, "a lease could not be released");
         }
     }
 

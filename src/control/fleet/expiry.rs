@@ -15,7 +15,7 @@ use super::{Shared, note_trouble};
 use crate::control::expiry::Removed;
 use crate::fleet::State;
 use crate::fleet::rules::Verdict;
-use crate::link::Due;
+use crate::link::{Due, Link};
 use crate::stats::unix_ms;
 use crate::store::redis::{Change, Changed, Redis, Trouble};
 
@@ -39,6 +39,15 @@ impl FleetExpiry {
 
     /// Asks for the end of those of these links that are as their entries say.
     pub fn expire(&mut self, ends: &[Due], until_ms: u64) -> Removed {
+        self.remove(ends, until_ms, Link::end)
+    }
+
+    /// Asks for the end of those of these links that are still to be deleted as their entries say.
+    pub fn discard(&mut self, deletions: &[Due], until_ms: u64) -> Removed {
+        self.remove(deletions, until_ms, Link::deletion)
+    }
+
+    fn remove(&mut self, ends: &[Due], until_ms: u64, due_of: fn(&Link) -> Option<Due>) -> Removed {
         if self.shared.may_change().is_err() {
             return Removed::NotNow;
         }
@@ -47,7 +56,7 @@ impl FleetExpiry {
         let changes: Vec<(Code, Change)> = due
             .filter_map(|due| {
                 let state = State::from_value(due.code, &self.shared.links.get(&due.code).ok()??)?;
-                let is_due = matches!(&state, State::Link(link) if link.end() == Some(*due));
+                let is_due = matches!(&state, State::Link(link) if due_of(link) == Some(*due));
                 is_due.then_some((due.code, Change::Expire { state, now_ms }))
             })
             .collect();

@@ -261,9 +261,7 @@ impl Follower {
         match State::from_text(code, &entry.text) {
             Ok(state) => Some(Told { code, state, displaced: entry.displaced }),
             Err(_) => {
-                let text = format!(
-                    "an entry about {code} in a stream was not written by carom, or is damaged; it is left out"
-                );
+                let text = format!("a stream entry for {code} was not written by carom or is damaged; it is skipped");
                 self.shared.stats.alarms.raise(Alarm::StreamDamaged, text);
                 None
             }

@@ -91,7 +91,11 @@ impl Gateway {
         let first = if self.asked.is_empty() { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
         let room = WRITE_QUEUE_LEN.saturating_sub(self.asked.len()).min(GATEWAY_BATCH);
         for order in first.into_iter().chain(receiver.try_iter().take(room)) {
-            if let Some(request) = self.prepare(order).and_then(|request| self.hand_over(request)) {
+            let Some(request) = self.prepare(order) else { continue };
+            if self.is_repeated(&request) {
+                // The writer has its link. Should it be forgotten in this very moment, nothing is made.
+                self.tell(request, Ground::Unheard { asked: false, alone: false })?;
+            } else if let Some(request) = self.hand_over(request) {
                 self.ask(request)?;
             }
         }
@@ -118,6 +122,13 @@ impl Gateway {
                 None
             }
         }
+    }
+
+    /// Whether the idempotency key of a create has made a link that this node knows.
+    fn is_repeated(&self, request: &StoreRequest) -> bool {
+        let StoreRequest::Create { link, .. } = request else { return false };
+        let made = link.labels.idempotency.map(|asked| self.shared.links.created_with(&asked.key, unix_ms()));
+        made.is_some_and(|made| !matches!(made, Ok(None)))
     }
 
     /// Gives a request away for which a link that is there already may do. If too many wait there, a new one is made.
@@ -167,14 +178,18 @@ impl Gateway {
             }
             _ => return None,
         };
-        let mine = self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value));
-        let Some(State::Link(mine)) = mine else { return None };
+        let Some(State::Link(mine)) = self.mine(code) else { return None };
         let may = match (by, request) {
             (Some(by), _) => by.has(&mine),
             (None, StoreRequest::Create { link, .. }) => link.labels.app == mine.labels.app,
             (None, _) => true,
         };
         (!may).then_some(State::Link(mine))
+    }
+
+    /// The state that this node has of a code.
+    fn mine(&self, code: &Code) -> Option<State> {
+        self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value))
     }
 
     fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, Change)) {
@@ -198,19 +213,19 @@ impl Gateway {
                 // Redis has its time for the offer from when it is made, whatever the store takes.
                 Ok(state) => self.change(request, Instant::now() + self.shared.settings.answer_time, state),
                 Err(trouble @ Trouble::Refused(_)) => self.decide(request, Err(trouble), None),
-                Err(_) => self.go_alone(request, "it is not known which link there is to change"),
+                Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
             },
             (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
                 Ok(Some(State::Link(link))) if !is_within(&request, &link) => {
                     self.tell(request, Ground::Held(State::Link(link)))
                 }
                 Ok(state) => {
-                    let claim = state.map_or(0, |state| state.version().claim);
+                    let claim = claim_to_remove(state, || self.mine(code));
                     let change = (*code, Change::Remove { claim, now_ms: unix_ms() });
                     self.put(request, deadline, change);
                     Ok(())
                 }
-                Err(_) => self.go_alone(request, "it is not known which link there is to delete"),
+                Err(_) => self.go_alone(request, "the link to delete could not be looked up in Redis"),
             },
             (None, StoreRequest::Create { .. } | StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. }) => {
                 Ok(())
@@ -221,8 +236,7 @@ impl Gateway {
     /// Offers the changed link: as the next state after what Redis has, or after what this node has where that is newer.
     fn change(&mut self, request: StoreRequest, deadline: Instant, theirs: Option<State>) -> Result<(), Ended> {
         let StoreRequest::Change { code, patch, by, .. } = &request else { return Ok(()) };
-        let mine = self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value));
-        let now = rules::newest(mine, theirs);
+        let now = rules::newest(self.mine(code), theirs);
         let changed = match &now {
             Some(State::Link(link)) if !by.has(link) => None,
             Some(State::Link(link)) => patch.apply(link).ok(),
@@ -260,6 +274,12 @@ impl Gateway {
     }
 }
 
+/// Returns the claim that a delete names: of the link in Redis or, where Redis has none, of the link on this node. The
+/// outbox may bring that link to Redis between the two questions; a delete that named nothing would leave it there.
+fn claim_to_remove(theirs: Option<State>, mine: impl FnOnce() -> Option<State>) -> u64 {
+    theirs.or_else(mine).map_or(0, |state| state.version().claim)
+}
+
 /// Whether whoever asks may delete that link.
 fn is_within(request: &StoreRequest, link: &Link) -> bool {
     if let StoreRequest::Delete { by, .. } = request { by.has(link) } else { true }
@@ -293,6 +313,17 @@ pub(super) fn ground(shared: &Shared, answer: Result<Changed, Trouble>, change: 
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn a_delete_names_the_link_that_redis_has_yet_to_hear_of() {
+        let state = |claim| {
+            let version = Version { rev: 1, claim, edit: 0 };
+            State::Link(Arc::new(Link { version, ..crate::control::plan::tests::link("abc", Origin::Issued) }))
+        };
+        assert_eq!(claim_to_remove(Some(state(7)), || panic!("the store is not asked")), 7);
+        assert_eq!(claim_to_remove(None, || Some(state(9))), 9);
+        assert_eq!(claim_to_remove(None, || None), 0);
+    }
 
     #[test]
     fn claims_are_all_different() {

@@ -74,7 +74,7 @@ impl Looker {
             // The way to this thread and back takes some of the time, too.
             let is_late = look_up.since.elapsed() + 2 * TIME_MIN > LOOK_UP_TIME;
             if is_late || !self.shared.has_same_key() {
-                self.tell(&look_up, &LookedUp::Missing);
+                self.tell(&look_up, &LookedUp::Unconfirmed);
             } else {
                 by_code.entry(look_up.code).or_default().push(look_up);
             }
@@ -107,7 +107,7 @@ impl Looker {
                 Ok(_) => LookedUp::Missing,
                 Err(trouble) => {
                     note_trouble(&self.shared.stats, &trouble);
-                    LookedUp::Missing
+                    LookedUp::Unconfirmed
                 }
             };
             look_ups.iter().for_each(|look_up| self.tell(look_up, &found));
@@ -122,7 +122,8 @@ impl Looker {
     fn tell(&self, look_up: &LookUp, found: &LookedUp) {
         let LookUp { code, core, token, in_doubt, .. } = *look_up;
         // Where the store may have it, nobody else can say that there is none.
-        let found = if in_doubt && *found == LookedUp::Missing { &LookedUp::Unknown } else { found };
+        let is_absent = matches!(found, LookedUp::Missing | LookedUp::Unconfirmed);
+        let found = if in_doubt && is_absent { &LookedUp::Unknown } else { found };
         self.shared.post.to(core).post(ToCore::LookedUp { code, token, found: found.clone() });
     }
 }

@@ -103,11 +103,11 @@ impl Shared {
     /// Why not.
     fn may_change(&self) -> Result<(), &'static str> {
         if !self.has_same_key() {
-            return Err("it is not known whether the fleet has the same key");
+            return Err("the code secret of the fleet is not known yet");
         }
         if self.stats.writes_refused.load(Ordering::Acquire) {
             // The writer says why. Redis must not have what a client is told was not done.
-            return Err("the store takes no writes");
+            return Err("the store does not accept writes");
         }
         Ok(())
     }
@@ -183,6 +183,6 @@ pub fn start(
 fn note_trouble(stats: &NodeStats, trouble: &Trouble) {
     stats.fleet.errors.add_shared(1);
     if let Trouble::Refused(what) = trouble {
-        stats.alarms.raise(Alarm::RedisRefuses, format!("Redis is there but does not do what it is asked: {what}"));
+        stats.alarms.raise(Alarm::RedisRefuses, format!("Redis answers but rejects commands: {what}"));
     }
 }

@@ -198,11 +198,11 @@ struct Reader {
 /// # Errors
 /// What is wrong with it as a whole.
 fn parse(text: Vec<u8>) -> Result<Good, String> {
-    let value: Value = serde_json::from_slice(&text).map_err(|error| format!("is no JSON ({error})"))?;
-    let Value::Object(object) = value else { return Err("is JSON, and no object".to_owned()) };
+    let value: Value = serde_json::from_slice(&text).map_err(|error| format!("is not valid JSON ({error})"))?;
+    let Value::Object(object) = value else { return Err("is not a JSON object".to_owned()) };
     let mut good = Good { text, patterns: Vec::new(), wrong: Vec::new() };
     for (id, value) in object {
-        let Value::String(host) = value else { return Err(format!("has something else than a text at {id:?}")) };
+        let Value::String(host) = value else { return Err(format!("has a value other than a string at {id:?}")) };
         match HostPattern::parse(&host) {
             Ok(pattern) => good.patterns.push(pattern),
             Err(error) => good.wrong.push(format!("{host:?} at {id:?} {error}")),
@@ -217,7 +217,7 @@ impl Reader {
         match cache::read(&self.data_dir, self.kind.file_name(), source) {
             Ok(text) => self.good = text.and_then(|text| parse(text).ok()),
             Err(error) => {
-                tracing::warn!("what is kept of the {} cannot be read ({error}), and is made anew", self.kind.name());
+                tracing::warn!("the stored {} cannot be read ({error}) and is rebuilt", self.kind.name());
             }
         }
     }
@@ -265,20 +265,19 @@ impl Reader {
             }
             Found::Malformed(why) => {
                 let holds = match self.kind {
-                    Kind::Allow => "counts as empty: long URLs may lead to hosts of the settings alone",
-                    Kind::Block => "is not taken: the last good one holds",
+                    Kind::Allow => "counts as empty, so only hosts from the settings are allowed",
+                    Kind::Block => "is ignored, so the last valid list is used",
                 };
                 let text = format!(
-                    "the {} of {source} {why}, and {holds}; make it a JSON object whose values are hosts, such as \
-                     {{\"1\": \"shop.example\"}}",
+                    "the {} of {source} {why} and {holds}; make it a JSON object of hosts, such as {{\"1\": \"shop.example\"}}",
                     self.kind.name()
                 );
                 self.stats.alarms.raise(self.kind.alarms().malformed, text);
             }
             Found::Unreadable(why) => {
                 let holds = match &self.good {
-                    Some(_) => "the last one that could be read holds",
-                    None => "none was ever read, and only hosts of the settings are on it",
+                    Some(_) => "the last valid list is used",
+                    None => "it was never read, so only hosts from the settings are on it",
                 };
                 let text = format!("the {} of {source} cannot be read ({why}); {holds}", self.kind.name());
                 self.stats.alarms.raise(self.kind.alarms().unreadable, text);
@@ -297,7 +296,7 @@ impl Reader {
         }
         let (some, count) = (wrong[..wrong.len().min(NAMED)].join("; "), wrong.len());
         let text =
-            format!("{count} values of the {} of {source} are no hosts and are left out: {some}", self.kind.name());
+            format!("{count} values of the {} of {source} are not hosts and are ignored: {some}", self.kind.name());
         self.stats.alarms.happened(self.kind.alarms().entries, text);
     }
 
@@ -317,7 +316,7 @@ impl Reader {
             }
             Err(error) => {
                 let text =
-                    format!("the {} cannot be kept for a restart ({error}); it is tried again", self.kind.name());
+                    format!("the {} cannot be stored for a restart ({error}); carom tries again", self.kind.name());
                 self.stats.alarms.raise(self.kind.alarms().unkept, text);
             }
         }
@@ -338,7 +337,7 @@ impl Reader {
         self.post.all().iter().for_each(|mailbox| mailbox.post(self.kind.message(Arc::clone(&hosts))));
         let (fixed, count) = (self.hosts.len(), dynamic.len());
         if self.told.replace(dynamic).is_some() {
-            tracing::info!(fixed, dynamic = count, "the {} is another one", self.kind.name());
+            tracing::info!(fixed, dynamic = count, "the {} has changed", self.kind.name());
         }
     }
 }

@@ -64,7 +64,7 @@ impl Source {
             Source::File(path) => read_file(path).map_err(|error| error.to_string()),
             Source::Redis(redis, key) => match redis.text(key, READ_TIME_MAX) {
                 Ok(Some(text)) => Ok(text),
-                Ok(None) => Err("there is no such key".to_owned()),
+                Ok(None) => Err("the key does not exist".to_owned()),
                 Err(Trouble::Away { what, .. } | Trouble::Refused(what)) => Err(what),
             },
             Source::Http(http) => http.read(),

@@ -10,6 +10,7 @@ use carom_shards::{Code, GeneratedCode};
 
 use super::{Looked, Outcome, Plan, Stored};
 use crate::fleet::State;
+use crate::history::Author;
 use crate::link::{Due, Link, Origin};
 use crate::mail::{Change, Swept};
 use crate::store::links::Of;
@@ -19,6 +20,8 @@ use crate::store::links::Of;
 pub(super) struct Sweep {
     /// Entries of links that are not there, or have another end.
     stale: Vec<Due>,
+    /// Entries of deletions that were called off, or carried out by others.
+    called_off: Vec<Due>,
     /// Codes that lie unused from now on, and may be given again some time.
     graves: Vec<Due>,
     /// Graves that are no more.
@@ -45,6 +48,24 @@ impl Plan<'_> {
             }
         }
         self.sweep.swept.get_or_insert_default().expired += expired;
+    }
+
+    /// Deletes those of these links that are still to be deleted as their entries say, and whose time has come.
+    pub(super) fn discard(&mut self, deletions: Vec<(Due, Author)>, until_ms: u64, look_up: impl Fn(&Code) -> Stored) {
+        for (due, author) in deletions {
+            let before = self.stored(&due.code, &look_up);
+            match &before {
+                Stored::Held(State::Link(link)) if link.deletion() == Some(due) => {
+                    if due.at_ms <= until_ms {
+                        self.bury(link, false);
+                        self.note_edit(due.code, &before, &author);
+                    }
+                }
+                Stored::Unknown => {}
+                Stored::Absent | Stored::Held(_) | Stored::Damaged => self.sweep.called_off.push(due),
+            }
+        }
+        self.sweep.swept.get_or_insert_default();
     }
 
     fn bury(&mut self, link: &Arc<Link>, recycles: bool) {
@@ -90,15 +111,26 @@ impl Plan<'_> {
 
     /// What the index of ends must have after this commit: an entry, and whether it is there. None comes twice.
     pub(super) fn end_writes(&mut self) -> Vec<(Of, Due, bool)> {
-        let Sweep { stale, graves, opened, .. } = std::mem::take(&mut self.sweep);
+        let Sweep { stale, called_off, graves, opened, .. } = std::mem::take(&mut self.sweep);
         let mut writes = Vec::new();
         for Looked { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
-            let (old, new) = (end_of(before), end_of(after));
-            if old != new {
-                writes.extend(old.map(|due| (Of::Link, due, false)));
-                writes.extend(new.map(|due| (Of::Link, due, true)));
+            for (of, due_of) in [(Of::Link, end_of as fn(&Stored) -> Option<Due>), (Of::Deletion, deletion_of)] {
+                let (old, new) = (due_of(before), due_of(after));
+                if old != new {
+                    writes.extend(old.map(|due| (of, due, false)));
+                    writes.extend(new.map(|due| (of, due, true)));
+                }
             }
         }
+        // What this commit schedules again, or has dealt with above, is left alone.
+        let decided: HashSet<Due> = self
+            .codes
+            .values()
+            .flat_map(|looked| [deletion_of(&looked.before), deletion_of(&looked.after)])
+            .flatten()
+            .collect();
+        let called_off: HashSet<Due> = called_off.into_iter().filter(|due| !decided.contains(due)).collect();
+        writes.extend(called_off.into_iter().map(|due| (Of::Deletion, due, false)));
         if !stale.is_empty() {
             // What was changed in this commit may be among them, and have that very end again.
             let decided: HashSet<Due> = self.codes.values().filter_map(|looked| end_of(&looked.after)).collect();
@@ -120,6 +152,14 @@ fn end_of(stored: &Stored) -> Option<Due> {
     }
 }
 
+/// Where the index of ends has the deletion of a link.
+fn deletion_of(stored: &Stored) -> Option<Due> {
+    match stored {
+        Stored::Held(State::Link(link)) => link.deletion(),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,7 +167,6 @@ mod tests {
     use crate::control::plan::Writes;
     use crate::control::plan::tests::link;
     use crate::fleet::outbox::Outbox;
-    use crate::history::Author;
     use crate::link::Reuse;
     use crate::mail::{Ground, Order, StoreAnswer, StoreRequest, Ticket};
     use crate::patch::Patch;
@@ -143,12 +182,14 @@ mod tests {
         states: HashMap<Code, State>,
         ends: BTreeSet<Due>,
         graves: BTreeSet<Due>,
+        deletions: BTreeSet<Due>,
         now_ms: u64,
     }
 
     impl Default for Shelf {
         fn default() -> Shelf {
-            Shelf { states: HashMap::new(), ends: BTreeSet::new(), graves: BTreeSet::new(), now_ms: NOW }
+            let (states, ends, graves, deletions) = Default::default();
+            Shelf { states, ends, graves, deletions, now_ms: NOW }
         }
     }
 
@@ -168,10 +209,14 @@ mod tests {
                     None => _ = self.states.remove(&code),
                 }
             }
-            let written: HashSet<(bool, Due)> = ends.iter().map(|(of, due, _)| (*of == Of::Link, *due)).collect();
+            let written: HashSet<(u8, Due)> = ends.iter().map(|(of, due, _)| (*of as u8, *due)).collect();
             assert_eq!(written.len(), ends.len(), "a batch takes one write for each entry: {ends:?}");
             for (of, due, is_there) in ends {
-                let index = if of == Of::Link { &mut self.ends } else { &mut self.graves };
+                let index = match of {
+                    Of::Link => &mut self.ends,
+                    Of::Grave => &mut self.graves,
+                    Of::Deletion => &mut self.deletions,
+                };
                 if is_there {
                     index.insert(due)
                 } else {
@@ -200,6 +245,8 @@ mod tests {
         fn check(&self) {
             let end = |state: &State| if let State::Link(link) = state { link.end() } else { None };
             assert_eq!(self.ends, self.states.values().filter_map(end).collect());
+            let deletion = |state: &State| if let State::Link(link) = state { link.deletion() } else { None };
+            assert_eq!(self.deletions, self.states.values().filter_map(deletion).collect());
             for grave in &self.graves {
                 let Some(State::Gone(gone)) = self.states.get(&grave.code) else { panic!("{grave:?} is empty") };
                 assert_eq!((gone.deleted_ms, gone.origin), (grave.at_ms, Origin::Issued));
@@ -247,6 +294,57 @@ mod tests {
     fn create(link: Link) -> Order {
         let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket: TICKET };
         Order::Client(request, Ground::Alone)
+    }
+
+    fn change(text: &str, patch: Patch) -> Order {
+        let (code, patch, author) = (code(text), Box::new(patch), Author::default());
+        Order::Client(StoreRequest::Change { code, patch, by: Scope::ALL, author, ticket: TICKET }, Ground::Alone)
+    }
+
+    fn schedule(text: &str, at_ms: u64) -> Order {
+        change(text, Patch { archived: Some(true), delete_at_ms: Some(at_ms), ..Patch::default() })
+    }
+
+    fn discard(deletions: &[Due], until_ms: u64) -> Order {
+        let deletions = deletions.iter().map(|due| (*due, Author::default())).collect();
+        Order::Discard { deletions, until_ms }
+    }
+
+    #[test]
+    fn a_scheduled_deletion_is_carried_out_unless_it_is_called_off() {
+        let mut shelf = Shelf::default();
+        for text in ["issued1", "slug", "back", "noted", "again"] {
+            shelf.put(link(text, if text == "issued1" { Origin::Issued } else { Origin::Custom }));
+        }
+        shelf.commit(["issued1", "slug", "back", "noted", "again"].map(|text| schedule(text, 100)).into());
+        shelf.check();
+        assert_eq!(shelf.deletions.len(), 5);
+        let title = Patch { title: Some(Some("T".to_owned())), ..Patch::default() };
+        let archived = |archived| Patch { archived: Some(archived), ..Patch::default() };
+        shelf.commit(vec![change("back", archived(false)), change("noted", title), schedule("again", 300)]);
+        shelf.check();
+        let due: Vec<Due> = ["issued1", "slug", "back", "noted", "again"].map(|text| due(100, text)).into();
+        // Too early nothing happens.
+        let (swept, ..) = shelf.commit(vec![discard(&due, 99)]);
+        assert_eq!((swept.unwrap().is_done, shelf.deletions.len()), (true, 4));
+        let (swept, _, mut removed) = shelf.commit(vec![discard(&due, 100)]);
+        removed.sort();
+        let mut expected = ["issued1", "slug", "noted"].map(code);
+        expected.sort();
+        assert_eq!((swept.unwrap().expired, removed), (0, expected.to_vec()));
+        assert!(shelf.states[&code("issued1")].is_buried() && shelf.graves.is_empty(), "its code is given to nobody");
+        assert!(shelf.states[&code("back")].is_link() && shelf.states[&code("again")].is_link());
+        shelf.check();
+        // Called off, and scheduled again for the same instant, in the commit that would have carried it out.
+        let later = Due { at_ms: 300, code: code("again") };
+        shelf.commit(vec![change("again", archived(true)), discard(&[later], 300)]);
+        assert!(shelf.states[&code("again")].is_link() && shelf.deletions.is_empty());
+        shelf.commit(vec![schedule("again", 300), change("again", archived(true)), schedule("again", 300)]);
+        shelf.check();
+        let (.., removed) = shelf.commit(vec![discard(&[later], 300), create(link("again", Origin::Custom))]);
+        assert_eq!(removed, [code("again")]);
+        assert!(shelf.states[&code("again")].is_link() && shelf.deletions.is_empty(), "another link has the slug");
+        shelf.check();
     }
 
     #[test]

@@ -69,10 +69,7 @@ fn echo(seq: u64) -> Echo {
 }
 
 fn answer_of(outcome: &Outcome) -> Option<StoreAnswer> {
-    match outcome {
-        Outcome::Apply { notify, .. } => notify.as_ref().map(|(_, answer)| answer.clone()),
-        Outcome::Answer { answer, .. } => Some(answer.clone()),
-    }
+    outcome.answer().map(|(_, answer)| answer.clone())
 }
 
 /// What one order leads to: the first answer, and what is under its code afterwards if that changes.
@@ -117,7 +114,7 @@ fn of_two_creates_in_one_commit_the_first_wins() {
     let (_, outcomes) = plan.finish();
     let answers: Vec<_> = outcomes.iter().filter_map(answer_of).collect();
     assert_eq!(answers, [StoreAnswer::Created, StoreAnswer::Taken]);
-    assert_eq!(outcomes.iter().map(|outcome| outcome.ticket().unwrap().token).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(outcomes.iter().map(|outcome| outcome.answer().unwrap().0.token).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]
@@ -166,7 +163,7 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
     assert_eq!(outbox.take_deliveries(), [Delivery { seq: 0, code: code() }]);
     let mut outbox = Outbox::default();
     let refused = decide(&mut outbox, &Stored::Absent, create_on(unheard(false), &slug));
-    assert_eq!(refused, (Some(StoreAnswer::NeedsRedis), None));
+    assert_eq!(refused, (Some(StoreAnswer::NeedsRedis { asked: false }), None));
     assert!(outbox.is_empty());
     let theirs = Stored::Held(state(Origin::Custom, 1, 9));
     assert_eq!(decide(&mut outbox, &theirs, create_on(unheard(false), &slug)), (Some(StoreAnswer::Taken), None));
@@ -174,7 +171,7 @@ fn without_redis_issued_codes_go_on_and_slugs_wait() {
     assert_eq!(came_by, (Some(StoreAnswer::Created), None), "the stream was faster than the answer");
     // Redis may have taken it: the link is deleted when it turns up.
     let refused = decide(&mut outbox, &Stored::Absent, create_on(unheard(true), &slug));
-    assert_eq!((refused, outbox.len()), ((Some(StoreAnswer::NeedsRedis), None), 0));
+    assert_eq!((refused, outbox.len()), ((Some(StoreAnswer::NeedsRedis { asked: true }), None), 0));
     let (_, write) = decide(&mut outbox, &Stored::Absent, Order::Found(vec![(code(), slug.clone())]));
     let gone = write.flatten().expect("a tombstone");
     assert_eq!(rules::offer(Some(&slug), &gone), Verdict::Accepted(gone.clone()));
@@ -202,6 +199,16 @@ fn a_delete_goes_to_the_outbox_unless_redis_has_it() {
     let mut outbox = Outbox::default();
     let late = decide(&mut outbox, &Stored::Held(mine), delete_on(Ground::Held(gone.clone())));
     assert_eq!(late, (None, Some(Some(gone))), "somebody else was faster; the owner hears of it first");
+}
+
+#[test]
+fn a_delete_never_calls_a_link_missing_that_stays() {
+    let mine = state(Origin::Custom, 1, 7);
+    let mut outbox = Outbox::default();
+    decide(&mut outbox, &Stored::Absent, create_on(Ground::Unheard { asked: false, alone: true }, &mine));
+    // Redis had no link when it was asked which one to delete, and has this one by now.
+    let held = decide(&mut outbox, &Stored::Held(mine.clone()), delete_on(Ground::Held(mine)));
+    assert_eq!(held, (Some(StoreAnswer::Refused(NOT_IN_REDIS)), None));
 }
 
 #[test]
@@ -301,7 +308,7 @@ proptest! {
                         None => _ = store.remove(&code),
                     }
                 }
-                answers.extend(outcomes.iter().map(|outcome| (outcome.ticket(), answer_of(outcome))));
+                answers.extend(outcomes.iter().map(|outcome| (outcome.answer().map(|(ticket, _)| ticket), answer_of(outcome))));
             }
             (store, answers)
         };

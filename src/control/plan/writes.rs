@@ -7,6 +7,7 @@ use crate::fleet::follow::Position;
 use crate::fleet::outbox::OutboxWrites;
 use crate::fleet::{Partition, State};
 use crate::history::Edit;
+use crate::idempotency::KeyHash;
 use crate::link::{Due, UrlEntry, Version};
 use crate::mail::{Change, StoreAnswer, Ticket};
 use crate::store::links::Of;
@@ -65,11 +66,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whom it is for in the end.
-    pub fn ticket(&self) -> Option<Ticket> {
+    /// Whom it is for in the end, and what they are told.
+    pub fn answer(&self) -> Option<(Ticket, &StoreAnswer)> {
         match self {
-            Outcome::Apply { notify, .. } => notify.as_ref().map(|(ticket, _)| *ticket),
-            Outcome::Answer { ticket, .. } => Some(*ticket),
+            Outcome::Apply { notify, .. } => notify.as_ref().map(|(ticket, answer)| (*ticket, answer)),
+            Outcome::Answer { ticket, answer } => Some((*ticket, answer)),
         }
     }
 }
@@ -106,6 +107,8 @@ pub struct Writes {
     pub limited: Vec<(Code, bool)>,
     /// Codes whose link has ended, and its visits with it.
     pub ended: Vec<Code>,
+    /// Links that were created with an idempotency key: its hash, when, and their code.
+    pub created_with: Vec<(KeyHash, u64, Code)>,
     /// What was done to links, for those who ask later.
     pub edits: Vec<(Code, Edit)>,
 }

@@ -15,18 +15,19 @@ use std::fs::File;
 use std::io;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carom_shards::Code;
 
 use super::fold::{FOLD_STEP, Fold};
+use super::intake::Intake;
 use super::leaders::Leaders;
 use super::log::{self, Log};
 use super::parts::{Apps, Unstored};
 use crate::alarms::Alarm;
-use crate::limits::{VISITS_LOG_BYTES, VISITS_TALLIED_MAX};
+use crate::limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
 use crate::stats::NodeStats;
 use crate::store::links::{Ended, Links, StoreError, TOGETHER, VisitRow};
 use crate::visits::VisitReceiver;
@@ -75,7 +76,7 @@ pub(super) struct Book {
     dir: PathBuf,
     links: Links,
     stats: Arc<NodeStats>,
-    receivers: Vec<VisitReceiver>,
+    intake: Arc<Mutex<Intake>>,
     ended: Receiver<Vec<Ended>>,
     hour: u32,
     now_ms: u64,
@@ -144,8 +145,8 @@ impl Book {
         let mut book = Book {
             dir: dir.to_owned(),
             links,
+            intake: Arc::new(Mutex::new(Intake::new(receivers, Arc::clone(&stats)))),
             stats,
-            receivers,
             ended,
             hour: 0,
             now_ms: 0,
@@ -169,36 +170,56 @@ impl Book {
         Ok(book)
     }
 
-    /// Empties the rings. Returns how many visits there were.
-    pub(super) fn collect(&mut self, now_ms: u64) -> usize {
-        let hour = (now_ms / 3_600_000) as u32;
-        if hour != self.hour {
-            self.write_log();
-            // What could not be written belongs to the hour before, and so does what is added to it.
+    /// What empties the rings.
+    pub(super) fn intake(&self) -> Arc<Mutex<Intake>> {
+        Arc::clone(&self.intake)
+    }
+
+    /// Takes over what the intake has, after it has emptied the rings.
+    pub(super) fn collect(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        // Links that have ended are asked for first: visits that come after that may be those of another link.
+        let ended: Vec<Ended> = self.ended.try_iter().flatten().collect();
+        let weight = self.weight();
+        let taken = {
+            let mut intake = locked(&self.intake);
+            intake.drain(now_ms);
+            intake.take(weight)
+        };
+        for (hour, tally) in taken {
+            self.turn_to(hour);
             if self.fresh.is_empty() {
-                self.hour = hour;
+                self.fresh = tally;
+            } else {
+                self.fresh.add(&tally);
             }
         }
-        self.now_ms = now_ms;
-        let ended: Vec<Ended> = self.ended.try_iter().flatten().collect();
-        let mut found = 0;
-        for receiver in &mut self.receivers {
-            let fresh = &mut self.fresh;
-            found += receiver.drain(|visit| {
-                let (is_bot, host) = (visit.visitor.is_bot, visit.visitor.host());
-                match visit.code {
-                    Some(code) => {
-                        fresh.add_visit(Subject::Link(code), is_bot, host);
-                        fresh.add_visit(Subject::All, is_bot, host);
-                    }
-                    None => fresh.add_visit(Subject::Orphans, is_bot, b""),
-                }
-            });
-        }
+        self.turn_to((now_ms / 3_600_000) as u32);
         if !ended.is_empty() {
             self.forget(ended);
         }
-        found
+    }
+
+    /// Begins an hour, if it is another one.
+    fn turn_to(&mut self, hour: u32) {
+        if hour == self.hour {
+            return;
+        }
+        self.write_log();
+        // What could not be written belongs to the hour before, and so does what is added to it.
+        if self.fresh.is_empty() {
+            self.hour = hour;
+        }
+    }
+
+    /// Memory for what was counted and is not in the store, bytes.
+    fn weight(&self) -> usize {
+        self.not_stored().map(|(_, tally)| tally.weight()).sum()
+    }
+
+    /// Whether a fold is under way and should end soon, because much was counted since it began.
+    pub(super) fn is_pressed(&self) -> bool {
+        !self.folds.is_empty() && self.weight() > VISITS_TALLIED_BYTES / 2
     }
 
     /// Links have ended, and their visits with them.
@@ -295,7 +316,7 @@ impl Book {
     pub(super) fn go_on(&mut self, apps: &Apps) {
         if !self.may_write() {
             // What cannot be kept is dropped, and said: memory has an end.
-            if self.fresh.weight() > VISITS_TALLIED_MAX {
+            if self.fresh.weight() > VISITS_TALLIED_BYTES {
                 self.stats.visits_dropped.add_shared(self.fresh.row(&Subject::All).counts.total);
                 self.fresh = Tally::default();
             }
@@ -322,8 +343,9 @@ impl Book {
 
     fn is_fold_due(&self) -> bool {
         let is_over = self.tallies.iter().any(|(hour, _)| *hour != self.hour);
-        let subjects: usize = self.tallies.iter().map(|(_, tally)| tally.weight()).sum();
-        is_over || subjects > VISITS_TALLIED_MAX || self.log.len > VISITS_LOG_BYTES
+        let bytes: usize = self.tallies.iter().map(|(_, tally)| tally.weight()).sum();
+        // Half, so that the rest can be counted while these are written.
+        is_over || bytes > VISITS_TALLIED_BYTES / 2 || self.log.len > VISITS_LOG_BYTES
     }
 
     fn begin_fold(&mut self) -> Result<(), StoreError> {
@@ -506,7 +528,7 @@ impl Book {
 
     fn damaged(&self, what: &str) {
         self.stats.store_damaged.add_shared(1);
-        let text = format!("counts of visits cannot be read ({what}); those links go on, without them");
+        let text = format!("counts of visits cannot be read ({what}); these links continue without them");
         self.stats.alarms.raise(Alarm::VisitsDamaged, text);
     }
 
@@ -516,7 +538,7 @@ impl Book {
             // The store has them for the next process.
             self.fresh_ended = Vec::new();
             let text = format!(
-                "visits cannot be stored ({error}): those since then are lost with the process; check the disk, then restart"
+                "visits cannot be stored ({error}); visits since then are lost when the process ends; check the disk, then restart"
             );
             self.stats.alarms.raise(Alarm::VisitsFailed, text);
         }
@@ -537,8 +559,13 @@ fn damaged(row: &VisitRow) -> StoreError {
     StoreError::Damaged(format!("visits of {}", row.name.escape_ascii()))
 }
 
+/// Locks an intake.
+pub(super) fn locked(intake: &Mutex<Intake>) -> MutexGuard<'_, Intake> {
+    intake.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The tally of an hour.
-fn of_hour(tallies: &mut Vec<(u32, Tally)>, hour: u32) -> &mut Tally {
+pub(super) fn of_hour(tallies: &mut Vec<(u32, Tally)>, hour: u32) -> &mut Tally {
     let at = tallies.iter().position(|(of, _)| *of == hour).unwrap_or_else(|| {
         tallies.push((hour, Tally::default()));
         tallies.len() - 1

@@ -36,7 +36,7 @@ pub fn view_with_logs(links: &Links, data_dir: &Path) -> io::Result<Seen> {
             return Ok((view, logs.collect::<io::Result<_>>()?));
         }
     }
-    Err(io::Error::other("the logs of visits are folded faster than they can be looked at"))
+    Err(io::Error::other("the logs of visits are merged faster than they can be read"))
 }
 
 fn open_all(dir: &Path, logs: &mut BTreeMap<u32, File>) -> io::Result<()> {

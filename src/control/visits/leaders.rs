@@ -105,7 +105,7 @@ mod tests {
         for number in 0..3 * KEPT {
             // Two rows each, one of them put together of others; the last ones were followed most, by bots.
             let mut row = Row::default();
-            (0..=number / 100).for_each(|_| row.add_visit(number > 2 * KEPT, b""));
+            (0..=number / 100).for_each(|_| row.add(&Row::of_visit(number > 2 * KEPT, b"")));
             let mut history = History::default();
             history.add(490_000, &row);
             let (name, mut bytes, mut together) = (Subject::Link(code(number)).name(), Vec::new(), Vec::new());

@@ -6,6 +6,7 @@
 //! * `log`: what a crash would take otherwise;
 //! * `fold`: the way from the log to the store;
 //! * `parts`: what of it is of which app and domain;
+//! * `intake`: what was taken out of the rings, by a thread that waits for nothing;
 //! * `book`: all of it together, in order, over crashes;
 //! * `copies`: for backups.
 //!
@@ -15,6 +16,7 @@
 mod book;
 pub mod copies;
 mod fold;
+mod intake;
 mod leaders;
 mod log;
 mod parts;
@@ -31,7 +33,8 @@ use std::time::{Duration, Instant};
 
 use carom_shards::Code;
 
-use self::book::Book;
+use self::book::{Book, locked};
+use self::intake::Intake;
 use self::parts::Apps;
 use crate::stats::{NodeStats, unix_ms};
 use crate::store::links::{Ended, Links, StoreError};
@@ -69,10 +72,10 @@ impl std::fmt::Debug for Visits {
     }
 }
 
-/// The thread that counts.
+/// The threads that count: one empties the rings, the other writes what they held.
 pub struct Counting {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    threads: [JoinHandle<()>; 2],
 }
 
 /// What starting to count gives.
@@ -81,7 +84,7 @@ pub struct Started {
     pub visits: Visits,
     /// Where to say that links have ended, before anybody else hears of it.
     pub ended: Sender<Vec<Ended>>,
-    /// The thread.
+    /// The threads.
     pub counting: Counting,
 }
 
@@ -97,19 +100,34 @@ pub fn start(
 ) -> io::Result<Started> {
     let (ended, receiver) = channel();
     let book = Book::open(&data_dir.join(FOLDER), links.clone(), receivers, receiver, Arc::clone(stats))?;
+    let intake = book.intake();
     let visits = Visits { book: Arc::new(Mutex::new(book)) };
     let stop = Arc::new(AtomicBool::new(false));
     let (of_thread, until) = (visits.clone(), Arc::clone(&stop));
-    let thread = std::thread::Builder::new().name("visits".to_owned()).spawn(move || of_thread.count(&until))?;
-    Ok(Started { visits, ended, counting: Counting { stop, thread } })
+    let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let writing = spawn("visits-log").spawn(move || of_thread.write(&until))?;
+    let until = Arc::clone(&stop);
+    let emptying = spawn("visits").spawn(move || empty(&intake, &until))?;
+    Ok(Started { visits, ended, counting: Counting { stop, threads: [emptying, writing] } })
 }
 
 impl Counting {
-    /// Ends the thread, after a last write. Only after the cores have ended.
+    /// Ends the threads, after a last write. Only after the cores have ended.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
-        self.thread.thread().unpark();
-        self.thread.join().expect("panics abort");
+        for thread in self.threads {
+            thread.thread().unpark();
+            thread.join().expect("panics abort");
+        }
+    }
+}
+
+/// Empties the rings until the node ends. This thread never waits for a disk: a ring holds what a core answers in a few
+/// syncs of a slow one.
+fn empty(intake: &Mutex<Intake>, until: &AtomicBool) {
+    while !until.load(Ordering::Acquire) {
+        let found = locked(intake).drain(unix_ms());
+        std::thread::park_timeout(if found >= BUSY { COLLECT_BUSY } else { COLLECT_EVERY });
     }
 }
 
@@ -118,16 +136,17 @@ impl Visits {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, until: &AtomicBool) {
+    fn write(&self, until: &AtomicBool) {
         let mut logged = Instant::now();
         while !until.load(Ordering::Acquire) {
-            let found = self.book().collect(unix_ms());
+            self.book().collect(unix_ms());
             if logged.elapsed() >= LOG_EVERY {
                 logged = Instant::now();
                 self.log();
             }
             self.go_on();
-            std::thread::park_timeout(if found >= BUSY { COLLECT_BUSY } else { COLLECT_EVERY });
+            let is_pressed = self.book().is_pressed();
+            std::thread::park_timeout(if is_pressed { COLLECT_BUSY } else { COLLECT_EVERY });
         }
         self.book().collect(unix_ms());
         self.log();
@@ -154,6 +173,9 @@ impl Visits {
             let synced = unsynced.sync();
             self.book().synced(synced);
         }
+        // An old mark is worse than a new one, and better than none: a disk that fails is noticed elsewhere.
+        let links = self.book().links();
+        let _ = links.flush_mark();
     }
 
     /// How often the links of these codes were followed.
@@ -213,3 +235,6 @@ impl Visits {
         book.history(subject)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -129,7 +129,7 @@ mod tests {
     use crate::domains::DomainName;
     use crate::labels::Labels;
     use crate::link::{Link, Origin, Version};
-    use crate::visits::{Visit, VisitSender, ring};
+    use crate::visits::{Told, Visit, VisitSender, ring};
 
     const HOUR_MS: u64 = 3_600_000;
 
@@ -184,7 +184,7 @@ mod tests {
             for step in 0..=steps {
                 let visitor = sender.visitor(b"curl/8", b"");
                 for (code, times) in codes {
-                    (0..times).for_each(|_| assert!(sender.tell(&Visit { code: Some(code), visitor })));
+                    (0..times).for_each(|_| assert_eq!(sender.tell(&Visit { code: Some(code), visitor }), Told::Whole));
                 }
                 rounds += 1;
                 // An hour is over each time, so that a fold is due.
@@ -214,7 +214,7 @@ mod tests {
         for number in 0..=LOOKED_UP_MAX {
             let code = Code::parse(format!("n{number}").as_bytes()).unwrap();
             let visitor = sender.visitor(b"", b"");
-            assert!(sender.tell(&Visit { code: Some(code), visitor }));
+            assert_eq!(sender.tell(&Visit { code: Some(code), visitor }), Told::Whole);
             if number % 10_000 == 9_999 {
                 visits.book().collect(unix_ms());
             }

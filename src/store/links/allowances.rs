@@ -36,7 +36,7 @@ impl Links {
     pub fn allowance(&self, code: &Code) -> Result<Option<Stored>, StoreError> {
         let mut ascii = [0; CODE_KEY_LEN_MAX];
         let key = code.key(&mut ascii);
-        let damaged = || StoreError::Damaged(format!("the number of visits of {code} is not what was written"));
+        let damaged = || StoreError::Damaged(format!("the number of visits of {code} is damaged"));
         self.allowances.get(key)?.map(|value| decode(key, &value).ok_or_else(damaged)).transpose()
     }
 }

@@ -41,6 +41,8 @@ pub enum Of {
     Link,
     /// The code of an expired link, and the instant of its removal.
     Grave,
+    /// A link that is to be deleted, and the instant of that.
+    Deletion,
 }
 
 impl Of {
@@ -48,6 +50,7 @@ impl Of {
         match self {
             Of::Link => b'e',
             Of::Grave => b'g',
+            Of::Deletion => b'd',
         }
     }
 }

@@ -21,7 +21,10 @@ impl Index {
     /// The form of its entries. One in another form is missing.
     fn format(self) -> u64 {
         match self {
-            Index::Urls | Index::Ends => 1,
+            Index::Urls => 1,
+            // Entries are those of the first. The second is marked by versions that keep a change log: one that does not
+            // makes this index anew and marks it as the first, which shows that it may have changed links.
+            Index::Ends => 2,
             // The first had entries without marks.
             Index::Lists => 2,
         }
@@ -37,10 +40,14 @@ impl Index {
     }
 }
 
+/// The form of the index of ends in versions that keep no change log.
+const ENDS_WITHOUT_LOG: u64 = 1;
+
 /// The index that a mark in the store says is complete; none where it is no such mark, or one of another form.
 pub fn complete_index(key: &[u8], value: &[u8]) -> Option<Index> {
     let index = Index::ALL.into_iter().find(|index| index.mark().as_bytes() == key)?;
-    unsealed(index.mark(), value).is_ok_and(|format| format == index.format()).then_some(index)
+    let is_complete = |format| format == index.format() || index == Index::Ends && format == ENDS_WITHOUT_LOG;
+    unsealed(index.mark(), value).is_ok_and(is_complete).then_some(index)
 }
 
 impl Batch {
@@ -63,6 +70,19 @@ impl Links {
     pub fn has_index(&self, index: Index) -> Result<bool, StoreError> {
         let stored = self.meta.get(index.mark())?;
         Ok(stored.is_some_and(|stored| complete_index(index.mark().as_bytes(), &stored) == Some(index)))
+    }
+
+    /// Marks the store as one whose commits are in the change log. Returns whether a version without a log had it before.
+    pub(super) fn marks_log_writer(&self) -> Result<bool, StoreError> {
+        let mark = Index::Ends.mark();
+        let Some(stored) = self.meta.get(mark)? else { return Ok(false) };
+        if unsealed(mark, &stored).ok() != Some(ENDS_WITHOUT_LOG) {
+            return Ok(false);
+        }
+        let mut batch = self.batch();
+        batch.set_index(Index::Ends);
+        self.commit(batch)?;
+        Ok(true)
     }
 
     /// Makes the store like one of an earlier version, for tests.

@@ -54,5 +54,5 @@ fn numbers(answer: &Value) -> Result<(u64, u64), Trouble> {
         Value::Array(values) if values.len() == 2 => number(&values[0]).zip(number(&values[1])),
         _ => None,
     }
-    .ok_or_else(|| nonsense("how many visits are left"))
+    .ok_or_else(|| nonsense("the number of visits left"))
 }

@@ -205,7 +205,7 @@ impl Redis {
             .collect();
         let answer = |value| match value {
             Value::BulkString(code) => Ok(code),
-            _ => Err(nonsense("which code stands for a long URL")),
+            _ => Err(nonsense("the code of a long URL")),
         };
         self.ask_all(questions, within).into_iter().map(|value| answer(value?)).collect()
     }
@@ -427,6 +427,18 @@ impl Redis {
         self.ask_all(vec![(Place::Space, Question::Plain(put))], within).remove(0).map(|_| ())
     }
 
+    /// Removes API keys from Redis, by their hashes.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    pub fn remove_keys(&mut self, hashes: &[String], within: Duration) -> Result<(), Trouble> {
+        if hashes.is_empty() {
+            return Ok(());
+        }
+        let remove = redis::cmd("HDEL").arg(self.space("apps")).arg(hashes).to_owned();
+        self.ask_all(vec![(Place::Space, Question::Plain(remove))], within).remove(0).map(|_| ())
+    }
+
     /// Says that this node is there, and hears of the others.
     ///
     /// # Errors
@@ -482,11 +494,11 @@ fn tombstone(claim: u64, deleted_ms: u64) -> State {
 }
 
 fn unreadable(code: Code) -> Trouble {
-    Trouble::Refused(format!("what Redis has for {code} was not written by carom, or is damaged"))
+    Trouble::Refused(format!("the value of {code} in Redis was not written by carom or is damaged"))
 }
 
 pub(super) fn nonsense(of: &str) -> Trouble {
-    Trouble::Refused(format!("the answer to {of} makes no sense"))
+    Trouble::Refused(format!("unexpected answer for {of}"))
 }
 
 fn changed(code: Code, change: &Change, answer: &Value) -> Result<Changed, Trouble> {

@@ -53,9 +53,8 @@ impl Connection {
         let tls = match &login.tls {
             None => None,
             Some(config) => {
-                let name = ServerName::try_from(address.host.clone()).map_err(|_| {
-                    Trouble::Refused(format!("{} is no name that a certificate can have", address.host))
-                })?;
+                let name = ServerName::try_from(address.host.clone())
+                    .map_err(|_| Trouble::Refused(format!("{} cannot be the name in a certificate", address.host)))?;
                 let mut client = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|error| Trouble::Refused(format!("TLS with {address}: {error}")))?;
                 client.set_buffer_limit(None);
@@ -223,12 +222,12 @@ pub(super) fn late() -> io::Error {
 }
 
 fn closed() -> io::Error {
-    io::Error::new(ErrorKind::UnexpectedEof, "it has closed the connection")
+    io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection")
 }
 
 /// What it said may be anything, so it is not repeated.
 fn nonsense() -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, "it does not speak like Redis")
+    io::Error::new(ErrorKind::InvalidData, "the server does not speak the Redis protocol")
 }
 
 /// Finds the end of a reply while it comes in by and by, and looks at each part of it once.

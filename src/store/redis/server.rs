@@ -273,7 +273,7 @@ impl Talk {
     fn take(&mut self, address: &Address, said: &mut Vec<Said>) -> io::Result<()> {
         while let Some(value) = self.connection.next()? {
             (self.heard, self.silent_since) = (Instant::now(), None);
-            let unasked = || io::Error::new(io::ErrorKind::InvalidData, "it answers what nobody has asked");
+            let unasked = || io::Error::new(io::ErrorKind::InvalidData, "the server sent an answer without a request");
             let awaited = self.awaited.front_mut().ok_or_else(unasked)?;
             awaited.values.push(value);
             if awaited.values.len() == awaited.replies {

@@ -143,7 +143,7 @@ impl Redis {
         if let Some(address) = of_no_use.and_then(|at| left.remove(at)) {
             left.push_back(address);
         }
-        let trouble = Trouble::Away { what: "there is no server to ask".to_owned(), asked: false };
+        let trouble = Trouble::Away { what: "no server is known".to_owned(), asked: false };
         self.searched = Some(Instant::now());
         self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), trouble, is_slow: false });
     }
@@ -233,7 +233,10 @@ impl Redis {
                 return Ok(topology.masters());
             }
             if self.search.is_none() || Instant::now() >= deadline {
-                return Err(Trouble::Away { what: "nobody says who the masters are".to_owned(), asked: false });
+                return Err(Trouble::Away {
+                    what: "no server names the masters of the cluster".to_owned(),
+                    asked: false,
+                });
             }
             self.wait(deadline);
         }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 
-use super::{TARGET, at, open_node, press, says};
+use super::{TARGET, at, open_node, press, says, shows};
 use crate::apps;
 use crate::browser::{Browser, ENTER, SCREEN};
 use crate::http::Wire;
@@ -38,15 +38,16 @@ fn ten_thousand_lines_are_imported_with_a_report_of_those_that_are_refused() {
     browser.fill("#file", &file.to_string_lossy());
     says(&browser, "main", "9\u{202f}999");
     says(&browser, "main .notice", "colour");
-    press(&browser, "button", "Try it (dry run)");
-    says(&browser, ".import-done", "9\u{202f}995 links would be made, 4 refused");
-    says(&browser, "main", "Line 23 has the ending “double” already.");
+    press(&browser, "main", "dry-run");
+    shows(&browser, ".import-done[data-dry=true][data-made='9995'][data-rejected='4']");
+    // It names the line that has the slug.
+    says(&browser, ".rejected tbody tr:last-child", "Line 23");
     assert_eq!(node.status()["links"], 1, "a dry run has made something");
-    press(&browser, "button", "Make 9\u{202f}999 links");
-    says(&browser, ".import-done", "9\u{202f}995 links were made, 4 refused");
+    press(&browser, "main", "import");
+    shows(&browser, ".import-done[data-dry=false][data-made='9995'][data-rejected='4']");
     // Each by the number of its line in the file, with its reason.
     says(&browser, "main", "Provided slug \"taken\" is already in use.");
-    let lines = browser.value("[...document.querySelectorAll('[aria-label^=\"Refused\"] tbody td:first-child')].map((cell) => cell.textContent)");
+    let lines = browser.value("[...document.querySelector('.rejected').querySelectorAll('tbody td:first-child')].map((cell) => cell.textContent)");
     // A title has no line breaks, and what comes behind one is on the next line.
     assert_eq!(lines, json!(["9", "10", "12", "5003"]));
     browser.is_accessible();
@@ -65,35 +66,35 @@ fn importing(address: &str) -> Browser {
     browser
 }
 
+/// What is wrong with a whole file, or else the first line that was rejected.
+const PROBLEM: &str =
+    "document.querySelector('.state')?.dataset.problem ?? document.querySelector('.rejected tbody td')?.textContent";
+
 #[test]
 fn files_that_are_not_meant_so_are_told_what_is_wrong_with_them() {
     let dir = tempfile::tempdir().unwrap();
     let node = open_node(&dir.path().join("data"));
     let browser = importing(&at(&node, "import"));
     let wrong: [(&str, &[u8], &str); 9] = [
-        ("empty.csv", b"", "It is empty."),
-        ("head.csv", b"longUrl,title\r\n", "no link behind it"),
-        ("other.csv", b"address,name\nhttps://example.org/,x\n", "names no column longUrl, but: address, name"),
-        (
-            "twice.csv",
-            b"url,longUrl\nhttps://example.org/,https://example.org/\n",
-            "names the field longUrl more than once: url, longUrl",
-        ),
-        ("latin.csv", b"longUrl,title\nhttps://example.org/,Gr\xfc\xdfe\n", "It is not in UTF-8: line 2"),
-        ("broken.json", b"[{\"longUrl\":\"https://example.org/\"},", "It begins as a JSON array and is none"),
-        ("object.json", b"{\n\"longUrl\":\n\"https://example.org/\"\n}", "one JSON object over several lines"),
+        ("empty.csv", b"", "empty"),
+        ("head.csv", b"longUrl,title\r\n", "header-only"),
+        ("other.csv", b"address,name\nhttps://example.org/,x\n", "no-long-url"),
+        ("twice.csv", b"url,longUrl\nhttps://example.org/,https://example.org/\n", "twice"),
+        ("latin.csv", b"longUrl,title\nhttps://example.org/,Gr\xfc\xdfe\n", "encoding"),
+        ("broken.json", b"[{\"longUrl\":\"https://example.org/\"},", "bad-array"),
+        ("object.json", b"{\n\"longUrl\":\n\"https://example.org/\"\n}", "one-object"),
         (
             "quote.csv",
             b"longUrl,title\nhttps://example.org/1,\"open\nhttps://example.org/2,x\nhttps://example.org/3,y\n",
-            "taken for one",
+            "2",
         ),
-        ("page.ndjson", b"<html>\n", "is no JSON:"),
+        ("page.ndjson", b"<html>\n", "1"),
     ];
     let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
     for (name, bytes, said) in wrong {
         std::fs::write(path(name), bytes).unwrap();
         browser.fill("#file", &path(name));
-        says(&browser, "main", said);
+        wait_until(name, || browser.value(PROBLEM) == said);
     }
     // In the ways of other spreadsheets and programs.
     let marked: Vec<u8> =
@@ -109,8 +110,8 @@ fn files_that_are_not_meant_so_are_told_what_is_wrong_with_them() {
         browser.fill("#file", &path(name));
         says(&browser, "main", name);
         says(&browser, "main tbody", said);
-        press(&browser, "button", "Make 1 link");
-        says(&browser, ".import-done", "1 link was made, 0 refused");
+        press(&browser, "main", "import");
+        shows(&browser, ".import-done[data-dry=false][data-made='1'][data-rejected='0']");
     }
     let list = Wire::open(node.admin).get("/rest/v3/short-urls?searchTerm=a,b").json();
     let titles: Vec<_> = list["shortUrls"]["data"].as_array().unwrap().iter().map(|link| &link["title"]).collect();
@@ -138,18 +139,18 @@ fn an_import_that_was_stopped_is_gone_on_with() {
     std::fs::write(&file, lines(LINES)).unwrap();
     let browser = importing(&at(&node, "import"));
     browser.fill("#file", &file.to_string_lossy());
-    press(&browser, "button", "Make 60\u{202f}000 links");
-    press(&browser, "button", "Stop");
-    says(&browser, "main", "have not been answered.");
-    assert_eq!(browser.value("document.querySelector('main').innerText.includes('made all the same')"), json!(false));
+    press(&browser, "main", "import");
+    press(&browser, "main", "stop");
+    shows(&browser, ".import-left");
+    assert_eq!(browser.value("document.querySelector('.import-left').dataset.unsure"), json!("0"));
     // Who leaves while it runs is asked.
-    press(&browser, "button", "Go on with the rest");
+    press(&browser, "main", "resume");
     browser.value("document.querySelector('#nav a[href=\"/admin/usage\"]').click()");
-    says(&browser, "dialog", "Leave while it runs?");
-    press(&browser, "dialog button", "Cancel");
-    says(&browser, ".import-done", "54\u{202f}000 links were made, 6\u{202f}000 refused");
+    shows(&browser, "dialog [data-action=confirm]");
+    press(&browser, "dialog", "cancel");
+    shows(&browser, ".import-done[data-made='54000'][data-rejected='6000']");
     wait_until("all links", || node.status()["links"] == 54_000);
-    says(&browser, "main", "the report has all of them");
+    shows(&browser, ".rejected > .soft");
     browser.close();
     node.terminate();
 }
@@ -171,14 +172,15 @@ fn an_import_outlives_a_restart_of_the_node() {
         browser.expect(complaint);
     }
     browser.fill("#file", &file.to_string_lossy());
-    press(&browser, "button", "Make 60\u{202f}000 links");
+    press(&browser, "main", "import");
     wait_until("some lines", || browser.value("document.querySelector('progress')?.value > 0") == true);
     let node = node.restart();
-    says(&browser, "main", "have not been answered.");
+    shows(&browser, ".import-left");
     wait_until("the rest", || {
-        press(&browser, "button", "Go on with the rest");
+        press(&browser, "main", "resume");
         wait_until("an end", || browser.value("document.querySelector('.import-done') !== null") == true);
-        browser.value("document.querySelector('.import-done').innerText.includes('54\u{202f}000 links were made, 6\u{202f}000 refused')") == true
+        browser.value("document.querySelector('.import-done').matches('[data-made=\"54000\"][data-rejected=\"6000\"]')")
+            == true
     });
     wait_until("all links", || node.status()["links"] == 54_001);
     browser.close();
@@ -206,16 +208,16 @@ fn an_import_outlives_its_session() {
     browser.fill("#key", ENTER);
     wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
     browser.fill("#file", &file.to_string_lossy());
-    press(&browser, "button", "Try it (dry run)");
-    says(&browser, ".import-done", "would be made");
+    press(&browser, "main", "dry-run");
+    shows(&browser, ".import-done[data-dry=true]");
     let node = node.restart();
     let asked = "document.querySelector('dialog input[name=key]') !== null";
     wait_until("who asks for a key", || browser.value(asked) == true);
     browser.press(&key);
-    press(&browser, "dialog button", "Sign in");
+    press(&browser, "dialog", "submit");
     wait_until("the page", || browser.value(asked) == false);
-    press(&browser, "button", "Make 10\u{202f}000 links");
-    says(&browser, ".import-done", "were made");
+    press(&browser, "main", "import");
+    shows(&browser, ".import-done[data-dry=false]");
     browser.close();
     node.terminate();
 }

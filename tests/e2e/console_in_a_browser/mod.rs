@@ -3,6 +3,7 @@
 
 mod imports;
 mod links;
+mod looks;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,14 +43,20 @@ fn open_node(dir: &std::path::Path) -> Node {
     Setup::new(dir).env("CAROM_PAGES_TITLE", "Go & <co>").start()
 }
 
-/// Clicks the first control of that kind with that text, when it is there and can be used.
-fn press(browser: &Browser, kind: &str, text: &str) {
+/// Clicks the first control with that `data-action` within a part of the page, when it is there and can be used.
+fn press(browser: &Browser, part: &str, action: &str) {
+    let control = format!("{part} [data-action=\"{action}\"]");
     let script = format!(
-        "(() => {{ const one = [...document.querySelectorAll({})].find((e) => e.textContent.trim() === {} && !e.disabled && e.offsetParent !== null); one?.click(); return Boolean(one); }})()",
-        json!(kind),
-        json!(text)
+        "(() => {{ const one = [...document.querySelectorAll({})].find((e) => !e.disabled && e.offsetParent !== null); one?.click(); return Boolean(one); }})()",
+        json!(control)
     );
-    wait_until(&format!("{kind} {text}"), || browser.value(&script) == true);
+    wait_until(&control, || browser.value(&script) == true);
+}
+
+/// Waits until the page has an element that a CSS selector means.
+fn shows(browser: &Browser, selector: &str) {
+    let script = format!("document.querySelector({}) !== null", json!(selector));
+    wait_until(selector, || browser.value(&script) == true);
 }
 
 /// Waits until the page says that.
@@ -89,7 +96,7 @@ fn people_sign_in_search_change_and_sign_out() {
     browser.is_accessible();
     browser.fill("#key", "carom_ak_wrong");
     browser.click("button");
-    assert_eq!(browser.text("#key-error"), "This key does not exist, or holds no more.");
+    assert!(!browser.text("#key-error").is_empty());
     browser.fill("#key", &key);
     browser.fill("#key", ENTER);
     says(&browser, "tbody", "Item 17");
@@ -101,23 +108,23 @@ fn people_sign_in_search_change_and_sign_out() {
     wait_until("eleven links", || browser.value("document.querySelectorAll('tbody tr').length") == json!(11));
     assert!(browser.url().contains("q=Item+3"), "{}", browser.url());
     browser.go(&at(&node, "links/item-17"));
-    says(&browser, "main", "leads to");
-    press(&browser, "button", "Edit");
+    shows(&browser, ".destination");
+    press(&browser, "main", "edit");
     browser.value("document.querySelector('dialog input[name=title]').select()");
     browser.press("Renamed & <b>bold</b>");
-    press(&browser, "dialog button", "Save");
+    press(&browser, "dialog", "submit");
     says(&browser, ".history", "Renamed & <b>bold</b>");
-    says(&browser, ".history", "by ops");
+    says(&browser, ".history", "ops");
     // What is wrong stands beside its field.
     browser.expect("status of 400");
-    press(&browser, "button", "Edit");
+    press(&browser, "main", "edit");
     browser.value("document.querySelector('dialog [name=longUrl]').select()");
     browser.press("nothing");
-    press(&browser, "dialog button", "Save");
-    says(&browser, "dialog .error:not([hidden])", "is not an absolute URL");
+    press(&browser, "dialog", "submit");
+    shows(&browser, "dialog .error:not([hidden])");
     browser.is_accessible();
-    press(&browser, "dialog button", "Cancel");
-    press(&browser, "button", "Sign out");
+    press(&browser, "dialog", "cancel");
+    press(&browser, "#account", "sign-out");
     wait_until("the form", || browser.title() == "Sign in - carom");
     browser.go(&at(&node, "links/item-17"));
     assert_eq!(browser.title(), "Sign in - carom");
@@ -143,7 +150,7 @@ fn what_was_typed_outlives_the_session() {
     browser.go(&at(&node, "links/typed"));
     browser.fill("#key", &key);
     browser.fill("#key", ENTER);
-    press(&browser, "button", "Edit");
+    press(&browser, "main", "edit");
     browser.value("document.querySelector('dialog input[name=title]').select()");
     browser.press("After");
     let node = node.restart();
@@ -151,14 +158,14 @@ fn what_was_typed_outlives_the_session() {
     wait_until("who asks for a key", is_asked);
     browser.is_accessible();
     browser.fill("dialog input[name=key]", "carom_ak_wrong");
-    press(&browser, "dialog button", "Sign in");
-    says(&browser, "dialog:last-of-type", "This key does not exist, or holds no more.");
+    press(&browser, "dialog:last-of-type", "submit");
+    shows(&browser, "dialog:last-of-type .error:not([hidden])");
     browser.value("document.querySelector('dialog input[name=key]').select()");
     browser.press(&key);
-    press(&browser, "dialog button", "Sign in");
+    press(&browser, "dialog:last-of-type", "submit");
     wait_until("the dialog before", || !is_asked());
     assert_eq!(browser.value("document.querySelector('dialog input[name=title]').value"), json!("After"));
-    press(&browser, "dialog button", "Save");
+    press(&browser, "dialog", "submit");
     says(&browser, ".history", "After");
     // Where nothing is lost the page for it is shown.
     let node = node.restart();
@@ -178,7 +185,7 @@ fn what_goes_on_is_drawn_while_it_goes_on() {
     let mut browser = Browser::open();
     browser.resize(SCREEN);
     browser.go(&at(&node, ""));
-    says(&browser, "#live", "Live");
+    shows(&browser, "#live[data-state=live]");
     let said = || {
         browser
             .value("document.querySelector('.plot-picture')?.getAttribute('aria-label') ?? ''")
@@ -187,7 +194,8 @@ fn what_goes_on_is_drawn_while_it_goes_on() {
             .to_owned()
     };
     let drawn = || browser.value("document.querySelector('.plot-picture canvas')?.toDataURL() ?? ''");
-    wait_until("a plot", || said().contains("Redirects"));
+    let rate = || browser.value("document.querySelector('.tile dd')?.innerText ?? ''");
+    wait_until("a plot", || !said().is_empty() && rate() == "0");
     let (still, empty) = (said(), drawn());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -197,9 +205,7 @@ fn what_goes_on_is_drawn_while_it_goes_on() {
                 wire.get(&format!("/{code}"));
             }
         });
-        wait_until("a plot that moves", || {
-            said() != still && drawn() != empty && !said().contains("Redirects: last 0,")
-        });
+        wait_until("a plot that moves", || said() != still && drawn() != empty && rate() != "0");
         // In place: the focus stays where it is.
         browser.value("document.querySelector('[role=region]').focus()");
         let before = said();
@@ -217,7 +223,7 @@ fn what_goes_on_is_drawn_while_it_goes_on() {
     browser.expect("net::ERR");
     browser.expect("Failed to load resource");
     let setup = node.terminate();
-    says(&browser, "#live", "Connection lost");
+    shows(&browser, "#live[data-state=lost]");
     drop(setup);
     browser.close();
 }
@@ -324,7 +330,7 @@ fn keys_are_made_shown_once_and_revoked() {
     browser.fill("#key", &key);
     browser.fill("#key", ENTER);
     says(&browser, "main", "ops");
-    press(&browser, "button", "New key");
+    press(&browser, "main", "new-key");
     browser.value("document.querySelector('dialog input[name=app]').focus()");
     browser.press("shop");
     browser.press(ENTER);
@@ -333,7 +339,7 @@ fn keys_are_made_shown_once_and_revoked() {
     });
     browser.is_accessible();
     let shown = browser.value("document.querySelector('dialog .secret').textContent");
-    press(&browser, "dialog button", "I have copied it");
+    press(&browser, "dialog", "copied");
     let mut shop = apps::Caller::new(&node, shown.as_str().unwrap());
     wait_until("the new key", || shop.is_known(&node));
     says(&browser, "main", "shop");
@@ -356,11 +362,11 @@ fn the_first_key_closes_an_open_node_and_stays_to_be_copied() {
     browser.expect("status of 401");
     browser.resize(SCREEN);
     browser.go(&at(&node, "apps"));
-    press(&browser, "button", "New key");
+    press(&browser, "main", "new-key");
     browser.press("ops");
     // Nothing is asked that would leave nobody who can sign in.
     assert_eq!(browser.value("document.querySelectorAll('dialog input, dialog select').length"), json!(1));
-    press(&browser, "dialog button", "Make the key");
+    press(&browser, "dialog", "submit");
     wait_until("a key", || browser.value("Boolean(document.querySelector('dialog .secret'))") == true);
     let shown = browser.value("document.querySelector('dialog .secret').textContent");
     wait_until("a node that asks", || Wire::open(node.admin).get("/admin/api/session").status == 401);
@@ -373,16 +379,16 @@ fn the_first_key_closes_an_open_node_and_stays_to_be_copied() {
         assert_eq!(browser.value("document.querySelector('dialog .secret')?.textContent"), shown);
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    press(&browser, "dialog button", "I have copied it");
+    press(&browser, "dialog", "copied");
     wait_until("the form", || browser.title().starts_with("Sign in - "));
     browser.fill("#key", shown.as_str().unwrap());
     browser.fill("#key", ENTER);
     says(&browser, "main", "ops");
     // What is wrong with an end of one's own stands where it was typed.
-    press(&browser, "button", "New key");
+    press(&browser, "main", "new-key");
     browser.press("shop");
     browser.value("(() => { const ends = document.querySelector('dialog select'); ends.value = 'own'; ends.dispatchEvent(new Event('change')); document.querySelector('dialog [name=until]').value = '2001-01-01T00:00'; })()");
-    press(&browser, "dialog button", "Make the key");
+    press(&browser, "dialog", "submit");
     let beside = "document.querySelector('dialog [name=until]').closest('.field').querySelector('.error:not([hidden])')?.innerText ?? ''";
     wait_until("what is wrong", || browser.value(beside).as_str().is_some_and(|said| !said.is_empty()));
     browser.close();

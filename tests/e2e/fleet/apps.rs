@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::redis::Server;
+use super::redis::{Reply, Server};
 use super::{Fleet, settle};
 use crate::apps::{Caller, JSON, done, key};
 use crate::http::{SHORT_URLS, Wire};
+use crate::key_registry::with_key_of_long_ago;
 use crate::node::{Node, wait_until};
 
 #[test]
@@ -57,7 +58,8 @@ fn the_nodes_of_a_fleet_know_the_same_keys() {
 fn a_new_node_of_a_fleet_lets_nobody_in_before_it_has_heard_of_keys() {
     let server = Server::start();
     let fleet = Fleet::new(2, &server.url());
-    let first = fleet.setup(0).start();
+    // Redis comes back empty, and either node may be the first to see that.
+    let first = fleet.setup(0).expect("Redis").expect("redis").start();
     settle(&first);
     let shop = key(&fleet.setup(0), "shop", "write-own");
     wait_until("keys in Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
@@ -71,4 +73,38 @@ fn a_new_node_of_a_fleet_lets_nobody_in_before_it_has_heard_of_keys() {
     assert!(Caller::new(&second, &shop).is_known(&second));
     drop(first);
     second.kill();
+}
+
+#[test]
+fn keys_that_ended_long_ago_leave_redis_and_are_not_brought_back() {
+    let server = Server::start();
+    let fleet = Fleet::new(2, &server.url());
+    let first = fleet.setup(0);
+    with_key_of_long_ago(&first);
+    let stored = std::fs::read(first.data_dir().join("apps.json")).unwrap();
+    let stored: Value = serde_json::from_slice(&stored).unwrap();
+    let node = first.start();
+    settle(&node);
+    let shop = key(&first, "shop", "read");
+    wait_until("keys in Redis", || !server.command(&["KEYS", "*:apps"]).list().is_empty());
+    let name = server.command(&["KEYS", "*:apps"]).list()[0].text();
+    // Another node, of an earlier version, gives Redis the key of long ago.
+    let gone = &stored["keys"][0];
+    let hash = gone["hash"].as_str().unwrap();
+    server.command(&["HSET", &name, hash, &gone.to_string()]);
+    wait_until("Redis without the key", || {
+        let held = server.command(&["HVALS", &name]).list().iter().map(Reply::text).collect::<String>();
+        held.contains("shop") && !held.contains("gone")
+    });
+    // The fleet's last key goes as well, and a new node still asks for one.
+    assert!(Caller::new(&node, &shop).is_known(&node));
+    let held: Vec<String> = server.command(&["HKEYS", &name]).list().iter().map(Reply::text).collect();
+    node.terminate();
+    for field in held.iter().filter(|field| field.len() == hash.len()) {
+        server.command(&["HDEL", &name, field]);
+    }
+    let second = fleet.setup(1).start();
+    settle(&second);
+    wait_until("a node that asks for keys", || second.wire().get(SHORT_URLS).status == 401);
+    second.terminate();
 }

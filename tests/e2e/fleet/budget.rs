@@ -32,7 +32,7 @@ fn hurry(node: &Node, round: usize) {
     let fields = json!({"longUrl": "https://example.org/", "customSlug": format!("slug{round}")});
     assert_eq!(timed("a slug", CREATE_MAX, &|| create(fields.clone())), 503);
     let unknown = timed("a look-up", LOOK_UP_MAX, &|| node.wire().get(&format!("/nobody{round}")).status);
-    assert_eq!(unknown, 404);
+    assert_eq!(unknown, 503, "another node may have it");
 }
 
 #[test]

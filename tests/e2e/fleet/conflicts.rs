@@ -22,10 +22,12 @@ fn a_link_that_is_displaced_by_one_with_a_longer_history_is_reported() {
     let absent = node.terminate();
     assert_eq!(server.command(&["FLUSHALL"]), "OK");
 
-    let newcomer = fleet.setup(1).expect("alarm=\"conflict\"").expect("two nodes had a link of this code").start();
+    let newcomer =
+        fleet.setup(1).expect("alarm=\"conflict\"").expect("two nodes created different links with this code").start();
     settle(&newcomer);
     newcomer.wire().shorten_as("slug", "https://example.org/new");
-    let returned = absent.expect("alarm=\"conflict\"").expect("two nodes had a link of this code").start();
+    let returned =
+        absent.expect("alarm=\"conflict\"").expect("two nodes created different links with this code").start();
     for node in [&newcomer, &returned] {
         wait_until("one link everywhere", || {
             node.wire().get("/slug").field("location") == Some("https://example.org/old/2")

@@ -230,7 +230,7 @@ mod fault_tests {
         let fleet = Fleet::new(2, &server.url());
         let start = |number: usize| {
             let setup = fleet.setup(number).env("CAROM_FAULT", "trust-counter");
-            setup.expect("CAROM_FAULT has no meaning").expect("codes_failed").start()
+            setup.expect("CAROM_FAULT is not a setting").expect("codes_failed").start()
         };
         let nodes: Vec<Node> = (0..2).map(start).collect();
         nodes.iter().for_each(settle);

@@ -99,7 +99,7 @@ fn what_a_node_that_has_gone_had_leased_is_taken_over_once() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
     let impatient =
-        |number: usize| fleet.setup(number).env("CAROM_FLEET_RECLAIM_SECONDS", "10").expect("a node has gone").start();
+        |number: usize| fleet.setup(number).env("CAROM_FLEET_RECLAIM_SECONDS", "10").expect("a node has left").start();
     let (first, second, third) = (impatient(0), impatient(1), impatient(2));
     [&first, &second, &third].into_iter().for_each(settle);
     let used: Vec<String> = (0..100).map(|_| first.wire().shorten("https://example.org/")).collect();
@@ -176,7 +176,7 @@ fn redis_over_tls_must_show_a_certificate_that_is_trusted() {
     assert_eq!(node.wire().get(&format!("/{code}")).status, 302);
     // Whom the system trusts has not signed it: nobody is spoken to.
     let stranger = setup(&folder.path().join("b"), 1, &url).expect("redis_away").expect("codes_failed").start();
-    assert_eq!(stranger.wire().get(&format!("/{code}")).status, 404);
+    assert_eq!(stranger.wire().get(&format!("/{code}")).status, 503, "the stranger cannot know whether it exists");
     assert_eq!(stranger.status()["redis"]["connected"], false);
     assert!(stranger.log().contains("certificate"), "{}", stranger.log());
 }

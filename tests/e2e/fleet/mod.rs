@@ -15,6 +15,7 @@ mod membership;
 mod outage;
 mod proxy;
 pub(crate) mod redis;
+mod repeats;
 mod residency;
 mod reuse;
 mod rules;

@@ -122,7 +122,7 @@ impl Follower {
         let page = match self.shared.links.page(behind, PIECE) {
             Ok(page) => page,
             Err(error) => {
-                let text = format!("{error}: links cannot be compared with Redis while the store cannot be read");
+                let text = format!("{error}; links cannot be compared with Redis while the store cannot be read");
                 self.shared.stats.alarms.raise(Alarm::CompareFailed, text.clone());
                 return Err(Stopped::Trouble(Trouble::Refused(text)));
             }
@@ -176,7 +176,7 @@ impl Follower {
     }
 
     fn end_comparing(&mut self, which: &BTreeSet<Partition>) -> Result<(), Stopped> {
-        tracing::info!("links have been compared with Redis");
+        tracing::info!("all links have been compared with Redis");
         for partition in which {
             if self.expected.contains_key(partition) {
                 // It is over when all that it has made has come by.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::control::testing::KEY;
-use crate::visits::{Visit, VisitSender, ring};
+use crate::visits::{Told, Visit, VisitSender, ring};
 use std::sync::mpsc::{Sender, channel};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -37,7 +37,7 @@ impl Desk {
 
     fn visit(&mut self, name: &str, times: usize) {
         let visitor = self.sender.visitor(b"curl/8", b"https://a.example/");
-        (0..times).for_each(|_| assert!(self.sender.tell(&Visit { code: Some(code(name)), visitor })));
+        (0..times).for_each(|_| assert_eq!(self.sender.tell(&Visit { code: Some(code(name)), visitor }), Told::Whole));
     }
 
     fn total(&self, name: &str) -> u64 {
@@ -240,4 +240,28 @@ fn many_rows_are_put_together() {
     assert!(rows(&desk) < ROWS_MANY + 4, "{}", rows(&desk));
     drop(desk);
     assert_eq!(open(dir.path()).total("abc"), 100);
+}
+
+#[test]
+fn invented_referrers_take_no_more_memory_than_there_is_for_visits() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut desk = open(dir.path());
+    let mut told = 0;
+    // No fold goes on meanwhile, as on a disk that hangs.
+    for link in 0..6_500 {
+        let code = code(&format!("a{link:06}"));
+        for host in 0..120 {
+            let visitor = desk.sender.visitor(b"curl/8", format!("https://{host}.{link}.example/").as_bytes());
+            assert_ne!(desk.sender.tell(&Visit { code: Some(code), visitor }), Told::Nothing);
+            told += 1;
+        }
+        if link % 20 == 0 {
+            desk.book.collect(490_000 * HOUR_MS);
+        }
+    }
+    desk.book.collect(490_000 * HOUR_MS);
+    // One turn of the rings may come on top.
+    assert!(desk.book.weight() < VISITS_TALLIED_BYTES + (4 << 20), "{} bytes", desk.book.weight());
+    assert!(desk.book.weight() > VISITS_TALLIED_BYTES / 2, "{} bytes: that was no test", desk.book.weight());
+    assert_eq!(desk.book.counts(Subject::All).unwrap().total, told, "each visit counts, with its referrer or without");
 }

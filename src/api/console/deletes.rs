@@ -1,0 +1,52 @@
+//! Deletes that can be undone for a while: the link is archived at once, and deleted when its time is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+
+use super::super::problem::{Invalid, Problem};
+use super::super::query::Params;
+use super::super::short_urls::failed;
+use super::super::{Answer, Context, json as json_answer};
+use crate::limits::DELETION_WAIT_MAX;
+use crate::link::Link;
+use crate::mail::{StoreAnswer, StoreRequest};
+use crate::patch::Patch;
+use crate::stats::unix_ms;
+use crate::visits::tally::Counts;
+
+impl Context {
+    /// `DELETE /admin/api/links/{shortCode}?after=SECONDS`: archives a link now, and has it deleted later. A change of
+    /// `archived` meanwhile calls that off. The node keeps the time in the link's record, so a restart changes nothing.
+    pub(super) async fn delete_later(&self, code: &str, query: Option<&str>) -> Answer {
+        match self.try_delete_later(code, query).await {
+            Ok(link) => json_answer(StatusCode::OK, &self.described(&link, Counts::default())),
+            Err(problem) => problem.into_answer(),
+        }
+    }
+
+    async fn try_delete_later(&self, code: &str, query: Option<&str>) -> Result<Arc<Link>, Problem> {
+        let after = after_in(query).map_err(|invalid| Problem::invalid(&[invalid]))?;
+        let parsed = self.code_in(code, query)?;
+        let delete_at_ms = Some(unix_ms() + after.as_millis() as u64);
+        let patch = Box::new(Patch { archived: Some(true), delete_at_ms, ..Patch::default() });
+        let (by, author) = (self.caller.scope(), self.author());
+        match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
+            StoreAnswer::Changed(link) => Ok(link),
+            StoreAnswer::Taken => Err(Problem::unconfirmed("the code belongs to another link now")),
+            other => Err(failed(&other, code)),
+        }
+    }
+}
+
+/// How long the link is to wait.
+fn after_in(query: Option<&str>) -> Result<Duration, Invalid> {
+    let most = DELETION_WAIT_MAX.as_secs();
+    let seconds = Params::of(query)
+        .text("after")
+        .and_then(|text| text.parse().ok())
+        .filter(|seconds| (1..=most).contains(seconds));
+    let wrong = || Invalid::new("after", format!("must be a whole number of seconds from 1 to {most}"));
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
+}

@@ -1,0 +1,77 @@
+//! The texts that `--help` shows below the arguments of a command.
+
+use crate::config::help;
+
+/// Points from the short help of a command to its long help.
+pub(super) const HINT: &str = "Use --help for details and examples.";
+
+/// Points from the short help of `carom` to its long help.
+pub(super) const MORE: &str = "\
+Use `carom --help` for examples, and `carom COMMAND --help` for the options of a command.";
+
+/// Examples of commands.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  carom serve                             try it: listens on 127.0.0.1:8080, data in ./carom-data
+  carom serve --config /etc/carom.toml    serve with a settings file
+  carom check-config /etc/carom.toml      report all mistakes, and print the effective settings
+  carom status                            show the node on this machine
+  carom app add shop                      create an API key
+  carom backup /backups/today             back up a running node; `verify` checks it, `restore` restores it
+  carom import --data-dir /var/lib/carom links.ndjson
+  carom export --data-dir /var/lib/carom | gzip > links.ndjson.gz
+  (umask 077; carom key new > space.key)  generate a code secret for several nodes
+
+Create a first link:
+  curl -H 'Content-Type: application/json' -d '{\"longUrl\": \"https://example.org/\"}' \\
+    http://127.0.0.1:8080/rest/v3/short-urls
+
+`carom serve --help` lists all settings. Exit codes are numbered by reason; the documentation lists them.";
+
+/// How API keys work.
+pub(super) const APPS: &str = "\
+A running node applies each change within a second; in a fleet, all nodes do. Once a key exists, the API requires one:
+  curl -H \"X-Api-Key: $KEY\" https://s.example/rest/v3/short-urls
+
+Roles, each with the rights of the one before:
+  read       read the app's own links
+  write-own  create links; change and delete the app's own links
+  write-all  read, change and delete the links of all apps
+  admin      manage apps and keys on the admin listener";
+
+/// How a backup is taken.
+pub(super) const BACKUP: &str = "\
+A backup is a consistent snapshot. It contains every link acknowledged before it began, and writes continue meanwhile.
+It contains links, visits except those of the last minutes, API keys and the code secret. Protect it like the data directory.
+
+Run the command as the user of the node. A running node writes the backup itself, on a request through control.sock in the
+data directory:
+  sudo -u carom carom backup /backups/$(date +%F) --data-dir /var/lib/carom";
+
+/// How a backup is restored.
+pub(super) const RESTORE: &str = "\
+Every record of the backup is checked first; a damaged backup is refused, and nothing is written. The restored node skips the
+short codes that the old node may have issued after the backup, so no code is issued twice.
+
+API keys that were revoked after the backup become valid again. --revoke-keys revokes all of them.";
+
+/// The format of imports and exports.
+pub(super) const NDJSON: &str = "\
+Format of a line:
+  {\"shortCode\":\"abc1234\",\"longUrl\":\"https://example.org/\",\"dateCreated\":\"2026-01-31T12:00:00Z\",\"validUntil\":null}
+
+The summary goes to standard error. Exit code 1 means that some lines or records were left out.
+If the code secret is not in the data directory, CAROM_SPACE_KEY or CAROM_SPACE_KEY_FILE provides it.";
+
+/// Points from the short help to all settings.
+pub(super) fn settings_hint() -> String {
+    format!("Use --help for all {} settings and their environment variables.", help::settings_count())
+}
+
+/// Lists all settings with their environment variables.
+pub(super) fn settings() -> String {
+    format!(
+        "Settings by environment variable. A flag overrides its variable, which overrides the settings file:\n{}",
+        help::environment_help()
+    )
+}

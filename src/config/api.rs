@@ -1,0 +1,73 @@
+//! Which programming interfaces the public listeners serve.
+
+use super::check::Checker;
+use super::keys::Key;
+use super::problem::{Problem, Wrong, quoted};
+use super::value;
+
+/// The programming interfaces that the public listeners serve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Api {
+    /// The REST API, which is that of Shlink.
+    pub shlink: bool,
+    /// That of Bitly.
+    pub bitly: bool,
+    /// That of YOURLS.
+    pub yourls: bool,
+    /// Whether YOURLS's answers JSONP.
+    pub yourls_jsonp: bool,
+}
+
+/// An item of `api.compat`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Interface {
+    Off,
+    Shlink,
+    Bitly,
+    Yourls,
+}
+
+const RIGHT: &str = "write \"off\", or any of \"shlink\", \"bitly\" and \"yourls\"";
+
+impl Api {
+    /// The names of those that are served, for `api.compat`; `off` where none is.
+    pub(super) fn names(self) -> Vec<&'static str> {
+        let all = [(self.shlink, "shlink"), (self.bitly, "bitly"), (self.yourls, "yourls")];
+        let served: Vec<&str> = all.into_iter().filter(|(is_served, _)| *is_served).map(|(_, name)| name).collect();
+        if served.is_empty() { vec!["off"] } else { served }
+    }
+}
+
+impl Checker<'_> {
+    /// The interfaces that are served; `None` where a setting is wrong.
+    pub(super) fn api(&mut self) -> Option<Api> {
+        let jsonp = self.one(Key::ApiYourlsJsonp, value::boolean);
+        let named = self.list(Key::ApiCompat, RIGHT, interface).map(|named| {
+            if let Some((_, source)) = named.iter().find(|(one, _)| *one == Interface::Off).filter(|_| named.len() > 1)
+            {
+                let wrong = Wrong::new("combines \"off\" with other values", RIGHT);
+                self.problems.push(Problem::of(source.clone(), Key::ApiCompat, wrong));
+            }
+            named.into_iter().map(|(one, _)| one).collect()
+        });
+        let default = || vec![Interface::Shlink];
+        let named: Vec<Interface> = named.unwrap_or_else(default);
+        let has = |one| named.contains(&one);
+        Some(Api {
+            shlink: has(Interface::Shlink),
+            bitly: has(Interface::Bitly),
+            yourls: has(Interface::Yourls),
+            yourls_jsonp: jsonp?,
+        })
+    }
+}
+
+fn interface(text: &str) -> Result<Interface, Wrong> {
+    match text.to_ascii_lowercase().as_str() {
+        "off" => Ok(Interface::Off),
+        "shlink" => Ok(Interface::Shlink),
+        "bitly" => Ok(Interface::Bitly),
+        "yourls" => Ok(Interface::Yourls),
+        other => Err(Wrong::new(format!("{} is not a known interface", quoted(other)), RIGHT)),
+    }
+}

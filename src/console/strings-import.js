@@ -1,0 +1,77 @@
+// Words of imports: the file, what cannot be read in it, the run and its report.
+
+import { bytes, count, duration, number } from "./format.js";
+
+export const text = {
+  toList: "All links",
+  file: "File",
+  choose: "CSV, NDJSON or JSON file",
+  chooseText: "Choose a file or drop it here. Nothing is imported until you confirm.",
+  help: "Import many links at once",
+  helpText: "CSV files need a header row with API field names (longUrl, customSlug, title, tags, …). Separate tags with |. Links without validUntil get the default lifetime.",
+  helpMigrate: ["To migrate links with their original codes and dates, run ", "carom import", " on the server."],
+  template: "Download a template",
+  reading: ["Reading ", "…"],
+  tooLarge: (size, most) => `The file has ${bytes(size)}; the console reads at most ${bytes(most)}. Split it, or send it as NDJSON to POST /rest/v3/short-urls/bulk.`,
+  unreadable: ["“", "” can’t be imported"],
+  dryRun: "Dry run",
+  run: (links) => `Import ${count(links, "link")}`,
+  lines: "Lines",
+  valid: "Valid",
+  invalid: "Invalid",
+  unknownColumns: (columns) => (columns === 1 ? ["Unrecognised column ", " will be ignored."] : ["Unrecognised columns ", " will be ignored."]),
+  firstLines: (lines) => `The first ${number(lines)} lines`,
+  line: "Line",
+  begun: "Starting…",
+  running: "Import",
+  progressLabel: "Lines done",
+  progress: ({ at, all, made, refused, rate, isDry }) => `${number(at)} of ${count(all, "line")} · ${number(made)} ${isDry ? "valid" : "imported"} · ${number(refused)} rejected · ${number(rate)}/s`,
+  stop: "Stop",
+  stopNow: "Stop immediately",
+  stopped: "Stopped",
+  dryRunDone: "Dry run finished: nothing was imported",
+  done: "Import finished",
+  summary: ({ made, refused, seconds, isDry }) => `${count(made, "link")} ${isDry ? "would be imported" : "imported"}, ${number(refused)} rejected, in ${duration(Math.max(seconds, 0.001))}.`,
+  resume: "Resume",
+  seeLinks: "View links",
+  rejected: "Rejected lines",
+  unread: "Invalid lines",
+  left: (left, line) => `${count(left, "line")} left, starting at line ${number(line)}.`,
+  unsure: (lines) => `Up to ${number(lines)} of these lines may already have been imported. On resume, lines with a custom slug are rejected as duplicates; lines without one are created twice.`,
+  leave: "Leave while the import runs?",
+  leaveText: "The import stops. Imported links stay, but the report of rejected lines is lost.",
+  leaveAction: "Leave page",
+};
+
+export const report = {
+  reason: "Reason",
+  content: "Content",
+  download: "Download report",
+  part: (shown, all) => `Showing the first ${number(shown)} of ${number(all)}. The report has all of them.`,
+};
+
+/** What is wrong with a line. */
+export const lines = {
+  status: (status) => `status ${status}`,
+  duplicateSlug: (line, slug) => `Line ${line} already has the slug “${slug}”.`,
+  cutOff: "The connection ended before the last line was answered.",
+  stopping: "The server is stopping. Resume when it is back.",
+  notJson: (message) => `invalid JSON: ${message}`,
+  notObject: "not a JSON object",
+  tooManyCells: "more cells than the header row",
+  noLongUrl: "no longUrl",
+  afterQuote: "There is text after a closing quote.",
+  unclosed: "A quote is not closed.",
+  unclosedLong: (lines) => `A quote is not closed, so the next ${count(lines, "line")} became part of this line. None of them is imported.`,
+};
+
+/** Why a whole file cannot be read. */
+export const files = {
+  empty: "The file is empty.",
+  encoding: (line) => `The file is not valid UTF-8 (line ${line}). Save it as UTF-8 (spreadsheets call it “CSV UTF-8”) and choose it again.`,
+  badArray: (message) => `The file starts as a JSON array but is invalid: ${message}. Use a JSON array of objects, or one object per line (NDJSON).`,
+  oneObject: "The file is a single JSON object over several lines. Use one object per line (NDJSON), or a JSON array of objects.",
+  headerOnly: "The file has only a header row. Add at least one link.",
+  noLongUrl: (columns) => `The header row has no longUrl column. It has: ${columns}. The first line of a CSV file must hold the field names.`,
+  twice: (field, columns) => `The header row has more than one ${field} column: ${columns}. Keep one of them.`,
+};

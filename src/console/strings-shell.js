@@ -1,0 +1,119 @@
+// Words of the shell and of what all views share: navigation, connection, dialogs, errors, sessions.
+
+/** The navigation, and the heading of each page. */
+export const pages = {
+  overview: "Overview",
+  links: "Links",
+  link: "Link",
+  import: "Import",
+  usage: "Usage",
+  apps: "Apps and keys",
+  domains: "Domains",
+  rules: "Destination rules",
+  fleet: "Fleet",
+  settings: "Settings",
+};
+
+export const shell = {
+  console: "Console",
+  title: (page, service) => `${page} · ${service} console`,
+  notFound: "Page not found",
+  notFoundText: "The console has no such page. Choose one from the navigation.",
+  version: (version) => `carom ${version}`,
+  zone: (zone) => `Times in ${zone}`,
+  alarms: (count) => (count === 1 ? "1 alarm" : `${count} alarms`),
+  live: { connecting: "Connecting…", live: "Live", lost: "Connection lost, reconnecting…" },
+};
+
+export const common = {
+  cancel: "Cancel",
+  close: "Close",
+  closeMessage: "Close message",
+  confirm: "Continue",
+  copied: "Copied.",
+  copy: "Copy",
+  default: "default",
+  defaultDomain: "default domain",
+  loading: "Loading…",
+  none: "None",
+  notCopied: "Copying failed. Select the text and copy it.",
+  save: "Save",
+  stop: "Stop",
+  textToCopy: "Text to copy",
+  tryAgain: "Try again",
+  undo: "Undo",
+  asTable: (title) => `${title}, as a table`,
+};
+
+export const errors = {
+  failed: "Something went wrong",
+  failedSentence: "Something went wrong.",
+  unknownReason: "The server gave no reason.",
+  status: (status) => `The server answered ${status}.`,
+  unexpected: "Unexpected answer",
+  unexpectedText: (status, phrase) => `The server answered ${status} ${phrase}`.trim() + ". Try again. If it happens again, see the server log.",
+  timeout: "Timed out",
+  timeoutText: (seconds) => `The server did not answer within ${seconds} s. It may be busy, or the network is slow. Try again.`,
+  unreachable: "Server unreachable",
+  unreachableText: "Check that carom is running and that you can reach its admin listener, then try again.",
+  noStatus: "No status from the server",
+  noStatusText: "The console keeps trying. If this lasts, check that carom is running.",
+};
+
+export const forms = {
+  discard: "Discard changes?",
+  discardText: "Your changes have not been saved.",
+  discardAction: "Discard",
+  incomplete: "This value is incomplete or invalid.",
+};
+
+export const many = {
+  progress: (doing, done, all) => `${doing}: ${done} of ${all}…`,
+  begun: (doing) => `${doing}…`,
+  failed: (links, code, reason) => `${links} could not be changed. ${code}: ${reason}`,
+};
+
+export const session = {
+  open: "Open access: no API keys",
+  openLabel: "Open access",
+  openNotice: "No API keys yet: anyone who can reach this address can create, edit and delete links. ",
+  openLink: "Create an admin key",
+  openEnd: " to require sign-in.",
+  signedIn: (key) => `Signed in with key ${key}`,
+  signOut: "Sign out",
+  stillSignedIn: "You are still signed in.",
+  sessions: "Sessions",
+  intro: "Everyone who is signed in to this console.",
+  columns: ["App and key", "From", "Signed in", "Last active", "End session"],
+  current: "This session",
+  end: "End session",
+  endOf: (app, since) => `End the session of ${app} since ${since}`,
+  ended: "Session ended.",
+  endOthers: "End all other sessions",
+  endedOthers: "All other sessions ended.",
+  notEnded: "No session was ended.",
+  expires: "Your session expires ",
+  alone: "No other sessions",
+  aloneText: "Nobody else is signed in.",
+  unknown: "unknown",
+  unknownBrowser: "unknown browser",
+};
+
+export const signIn = {
+  title: "Sign in again",
+  intro: "You were signed out because of inactivity, a restart, or because the session was ended. Sign in to continue; your work on this page is kept.",
+  key: "Admin API key",
+  managers: "For password managers",
+  action: "Sign in",
+  leave: "Leave this page?",
+  leaveText: "Your work on this page will be lost. You can then sign in on the sign-in page.",
+  leaveAction: "Leave page",
+  refusals: {
+    401: "Invalid, expired or revoked key.",
+    403: "This key can’t open the console. Use an admin key that isn’t limited to a domain.",
+    429: "Too many failed attempts from this address. Try again in a minute.",
+  },
+  unreachable: "The server is unreachable. Try again.",
+  other: (status) => `The server answered ${status}. Try again.`,
+  noCookie: "Your browser blocked the session cookie. Allow cookies for this site, then sign in.",
+};

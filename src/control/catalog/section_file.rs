@@ -1,0 +1,240 @@
+//! Keeps sections over a restart: a file in the data directory with their signatures, made at a position of the change log.
+//!
+//! The file is written aside and then renamed. Each section has a checksum of its own, so that damage costs one section. What
+//! it says may be older than the store: the links that changed since are added by those who read it. Texts stay in the text
+//! file ([`super::text_file`]), except those of sections that still take new links.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::held::Held;
+use super::section::{SIGNATURE_BYTES, Section, Source};
+use super::text_file::TextFile;
+use crate::store::links::LogPosition;
+
+/// The file.
+const NAME: &str = "search.sections";
+
+/// Its name while it is written.
+const NEW_NAME: &str = "search.sections.new";
+
+/// Ends the file, and says which form it has.
+const MAGIC: [u8; 8] = *b"caromS01";
+
+/// Bytes behind the directory: position, number of sections, checksum, form.
+const TRAILER_LEN: usize = 32;
+
+/// Bytes of a section in the directory: its length and its checksum.
+const ENTRY_LEN: usize = 12;
+
+/// Most bytes of a section: its signature, its keys, and the texts of one that takes new links. More is damage.
+const SECTION_BYTES_MAX: usize = 64 << 20;
+
+/// A section as it was at one moment, and the first key behind it.
+pub(super) type Image = (Section, Box<[u8]>);
+
+/// Writes sections, which include all changes up to a position.
+///
+/// # Errors
+/// Where the disk fails. The file that was there stays.
+pub(super) fn write(dir: &Path, position: LogPosition, sections: &[Image]) -> io::Result<()> {
+    let new = dir.join(NEW_NAME);
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let mut file = BufWriter::with_capacity(SIGNATURE_BYTES * 4, file);
+    let (mut directory, mut bytes) = (Vec::with_capacity(sections.len() * ENTRY_LEN), Vec::new());
+    for (section, end) in sections {
+        bytes.clear();
+        encode(section, end, &mut bytes);
+        file.write_all(&bytes)?;
+        directory.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        directory.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+    }
+    let mut trailer = [position.0.to_le_bytes(), (sections.len() as u64).to_le_bytes()].concat();
+    let sum = checksum(&directory, &trailer);
+    trailer.extend_from_slice(&sum.to_le_bytes());
+    trailer.extend_from_slice(&MAGIC);
+    file.write_all(&directory)?;
+    file.write_all(&trailer)?;
+    // Without a sync: what a power failure leaves of it is checked before it is used.
+    file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    std::fs::rename(&new, dir.join(NAME))
+}
+
+/// Removes the file, if there is one.
+pub(super) fn remove(dir: &Path) {
+    for name in [NAME, NEW_NAME] {
+        // It is derived from the store, and checked before it is used.
+        let _ = std::fs::remove_file(dir.join(name));
+    }
+}
+
+/// The sections of the file side by side, up to the end of the index, and the position up to which they have all changes.
+/// One that is damaged has neither texts nor a signature. `None` where there is no file, or nothing of it can be used.
+///
+/// # Errors
+/// Where the disk fails.
+pub(super) fn read(dir: &Path, texts: &Arc<TextFile>) -> io::Result<Option<(LogPosition, Vec<Section>)>> {
+    let mut file = match File::open(dir.join(NAME)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let Some((position, directory)) = read_directory(&mut file)? else { return Ok(None) };
+    file.seek(SeekFrom::Start(0))?;
+    let mut file = BufReader::with_capacity(SIGNATURE_BYTES * 4, file);
+    let (mut sections, mut expected, mut bytes) = (Vec::new(), None::<Box<[u8]>>, Vec::new());
+    for entry in directory.chunks_exact(ENTRY_LEN) {
+        let (len, sum) = (u32_of(&entry[..4]) as usize, u64_of(&entry[4..]));
+        bytes.resize(len, 0);
+        file.read_exact(&mut bytes)?;
+        let decoded = (xxh3_64(&bytes) == sum).then(|| decode(&mut Bytes(&bytes), texts)).flatten();
+        let Some((section, end)) = decoded else { continue };
+        match expected.replace(end) {
+            // What is missing before the first is signed like any other.
+            Some(first) if first != section.first => sections.push(Section::unsigned(&first)),
+            _ => {}
+        }
+        sections.push(section);
+    }
+    match expected {
+        None => return Ok(None),
+        Some(first) if !first.is_empty() => sections.push(Section::unsigned(&first)),
+        Some(_) => {}
+    }
+    let in_order = sections.windows(2).all(|pair| pair[0].first < pair[1].first);
+    Ok(in_order.then_some((position, sections)))
+}
+
+/// The position and the directory, if they are what was written.
+fn read_directory(file: &mut File) -> io::Result<Option<(LogPosition, Vec<u8>)>> {
+    let len = file.metadata()?.len();
+    let Some(trailer_at) = len.checked_sub(TRAILER_LEN as u64) else { return Ok(None) };
+    file.seek(SeekFrom::Start(trailer_at))?;
+    let mut trailer = [0; TRAILER_LEN];
+    file.read_exact(&mut trailer)?;
+    let (numbers, rest) = trailer.split_at(16);
+    let (position, count) = (u64_of(&numbers[..8]), u64_of(&numbers[8..]));
+    let directory_len = count.saturating_mul(ENTRY_LEN as u64);
+    if rest[8..] != MAGIC || directory_len > trailer_at {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::Start(trailer_at - directory_len))?;
+    let mut directory = vec![0; directory_len as usize];
+    file.read_exact(&mut directory)?;
+    let sections_len = directory.chunks_exact(ENTRY_LEN).map(|entry| u64::from(u32_of(&entry[..4]))).sum::<u64>();
+    let is_right = checksum(&directory, numbers) == u64_of(&rest[..8]) && sections_len == trailer_at - directory_len;
+    Ok(is_right.then_some((LogPosition(position), directory)))
+}
+
+fn checksum(directory: &[u8], numbers: &[u8]) -> u64 {
+    let mut sum = Xxh3::new();
+    sum.update(directory);
+    sum.update(numbers);
+    sum.digest()
+}
+
+fn u32_of(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes.try_into().expect("it has four bytes"))
+}
+
+fn u64_of(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("it has eight bytes"))
+}
+
+fn put(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn encode(section: &Section, end: &[u8], out: &mut Vec<u8>) {
+    put(&section.first, out);
+    put(end, out);
+    out.extend_from_slice(&section.len.to_le_bytes());
+    let (first, last) = section.bounds.as_ref().map_or((&[][..], &[][..]), |(first, last)| (first, last));
+    put(first, out);
+    put(last, out);
+    out.push(u8::from(section.signature.is_some()));
+    if let Some(signature) = &section.signature {
+        signature.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    }
+    out.extend_from_slice(&(section.late().len() as u32).to_le_bytes());
+    section.late().iter().for_each(|key| put(key, out));
+    match &section.texts {
+        Source::None => out.push(0),
+        Source::Stored(extent) => {
+            out.push(1);
+            extent.place().iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        }
+        Source::Memory(held) => {
+            out.push(2);
+            let entries = held.chunks().iter().flat_map(|chunk| chunk.entries());
+            entries.for_each(|entry| put(entry, out));
+        }
+    }
+}
+
+/// What is left of a section.
+struct Bytes<'b>(&'b [u8]);
+
+impl<'b> Bytes<'b> {
+    fn take(&mut self, len: usize) -> Option<&'b [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.take(4).map(u32_of)
+    }
+
+    fn bytes(&mut self) -> Option<&'b [u8]> {
+        let len = self.number()?;
+        self.take(len as usize)
+    }
+}
+
+fn decode(bytes: &mut Bytes<'_>, texts: &Arc<TextFile>) -> Option<Image> {
+    if bytes.0.len() > SECTION_BYTES_MAX {
+        return None;
+    }
+    let first = bytes.bytes()?;
+    let end = bytes.bytes()?;
+    let mut section = Section::unsigned(first);
+    let len = bytes.number()?;
+    let bounds = (bytes.bytes()?, bytes.bytes()?);
+    section.bounds = (!bounds.0.is_empty()).then(|| (bounds.0.to_vec(), bounds.1.to_vec()));
+    if bytes.take(1)? == [1] {
+        let words = bytes.take(SIGNATURE_BYTES)?.chunks_exact(8).map(u64_of);
+        section.sign(words.collect());
+    }
+    for _ in 0..bytes.number()? {
+        section.add_late(bytes.bytes()?);
+    }
+    section.len = len;
+    section.texts = match bytes.take(1)? {
+        [0] => Source::None,
+        [1] => {
+            let mut numbers = [0; 4];
+            for number in &mut numbers {
+                *number = bytes.take(8).map(u64_of)?;
+            }
+            Source::Stored(Arc::new(texts.extent(numbers)?))
+        }
+        [2] => {
+            let mut held = Held::default();
+            while !bytes.0.is_empty() {
+                let entry = bytes.bytes()?;
+                // A key, and what its length says of it.
+                entry.get(..=usize::from(*entry.first()?))?;
+                held.push(entry);
+            }
+            Source::Memory(held)
+        }
+        _ => return None,
+    };
+    Some((section, end.into()))
+}

@@ -1,0 +1,233 @@
+//! Images against the store that they were made of.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+
+use carom_shards::owner;
+use proptest::prelude::*;
+
+use super::*;
+use crate::control::loader::{self, LoadReport};
+use crate::control::plan::tests::link;
+use crate::control::testing::TestNode;
+use crate::link::{Link, Origin};
+use crate::mail::ToCore;
+
+type Targets = BTreeMap<String, String>;
+
+fn put(node: &TestNode, slug: &str, target: &str) {
+    put_all(node, std::iter::once((slug.to_owned(), target.to_owned())));
+}
+
+fn put_all(node: &TestNode, links: impl Iterator<Item = (String, String)>) {
+    let (mut batch, mut record) = (node.links.batch(), Vec::new());
+    for (slug, target) in links {
+        let mut link = Link { target, ..link(&slug, Origin::Custom) };
+        link.labels.title = Some(format!("title of {slug}"));
+        record.clear();
+        record::encode_link(slug.as_bytes(), &link, &mut record);
+        batch.put(&link.code, &record);
+    }
+    node.links.commit(batch).unwrap();
+}
+
+fn remove(node: &TestNode, slug: &str, leaves_tombstone: bool) {
+    let (mut batch, code) = (node.links.batch(), Code::parse(slug.as_bytes()).unwrap());
+    if leaves_tombstone {
+        let mut record = Vec::new();
+        record::encode_tombstone(slug.as_bytes(), &record::tests::a_tombstone(), &mut record);
+        batch.put(&code, &record);
+    } else {
+        batch.remove(&code);
+    }
+    node.links.commit(batch).unwrap();
+}
+
+fn maker(node: &TestNode, dir: &Path) -> Maker {
+    Maker {
+        links: node.links.clone(),
+        path: dir.join(FILE_NAME),
+        disk: DiskGuard::new(dir.to_owned()),
+        made_at: None,
+        stop: Arc::default(),
+    }
+}
+
+fn make(node: &TestNode, dir: &Path) -> u64 {
+    maker(node, dir).make().unwrap_or_else(|_| panic!("the image was not made")).0
+}
+
+/// What the store leads to.
+fn stored(node: &TestNode) -> Targets {
+    let mut targets = Targets::new();
+    for part in parts() {
+        let unread = node.links.scan(part, |key, value| {
+            if let Ok(RecordRef::Link(link)) = record::decode(key, value) {
+                targets.insert(String::from_utf8(key.to_vec()).unwrap(), link.target.to_owned());
+            }
+            true
+        });
+        assert!(unread.unwrap().is_empty());
+    }
+    targets
+}
+
+/// What a start gives to the cores. A record may come twice after an image was given up, and says the same then.
+fn loaded(node: &TestNode, dir: &Path) -> (LoadReport, Targets) {
+    let report = loader::load(&node.links, &node.post, node.hasher, node.cores, &node.stats, dir).unwrap();
+    let mut targets = Targets::new();
+    for (core, mail) in node.mail.iter().enumerate() {
+        for message in mail.try_iter() {
+            let ToCore::Load(batch) = message else { continue };
+            for (key, value) in batch.iter() {
+                let code = Code::from_key(key).unwrap();
+                assert_eq!(owner(node.hasher.hash(&code), node.cores).index(), core);
+                let Ok(RecordRef::Link(link)) = record::decode(key, value) else { panic!("{code}") };
+                let before = targets.insert(code.to_string(), link.target.to_owned());
+                assert!(before.is_none_or(|target| target == link.target), "{code} has two destinations");
+            }
+        }
+    }
+    (report, targets)
+}
+
+fn filled(dir: &Path, links: usize) -> TestNode {
+    let node = TestNode::new(dir, 2);
+    put_all(&node, (0..links).map(|number| (format!("c{number}"), format!("https://example.org/{number:0>120}"))));
+    node
+}
+
+#[test]
+fn links_come_from_the_image_and_changes_since_from_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 5_000);
+    remove(&node, "c9", true);
+    assert_eq!(make(&node, dir.path()), 4_999);
+    put(&node, "c1", "https://example.org/new");
+    put(&node, "later", "https://example.org/later");
+    remove(&node, "c2", false);
+    remove(&node, "c3", true);
+    let (report, targets) = loaded(&node, dir.path());
+    assert_eq!((report.replayed, report.records), (Some(4), 4_998));
+    assert_eq!(targets, stored(&node));
+    assert_eq!(targets["c1"], "https://example.org/new");
+}
+
+#[test]
+fn any_changed_byte_is_noticed_and_all_links_come_from_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 5_000);
+    make(&node, dir.path());
+    let (path, whole) = (dir.path().join(FILE_NAME), std::fs::read(dir.path().join(FILE_NAME)).unwrap());
+    let expected = stored(&node);
+    let strides = (0..whole.len()).step_by(whole.len() / 60);
+    for at in (0..48).chain(4_080..4_140).chain(strides) {
+        std::fs::write(&path, &whole).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(&[whole[at] ^ 4], at as u64).unwrap();
+        let (report, targets) = loaded(&node, dir.path());
+        assert_eq!((report.replayed, report.records), (None, 5_000), "byte {at}");
+        assert_eq!(targets, expected, "byte {at}");
+        assert!(!path.exists(), "byte {at}: a damaged image is made anew");
+    }
+}
+
+#[test]
+fn an_image_that_is_cut_off_or_put_together_of_two_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 5_000);
+    let path = dir.path().join(FILE_NAME);
+    make(&node, dir.path());
+    let before = std::fs::read(&path).unwrap();
+    put(&node, "c1", "https://example.org/new");
+    make(&node, dir.path());
+    let after = std::fs::read(&path).unwrap();
+    assert_eq!(before.len(), after.len());
+    let block = 4_096..4_096 + crate::limits::IMAGE_BLOCK_BYTES;
+    let mixed = [&after[..block.start], &before[block.clone()], &after[block.end..]].concat();
+    let swapped = {
+        let mut blocks = after.clone();
+        let (first, second) = blocks[block.start..].split_at_mut(block.len());
+        first.swap_with_slice(&mut second[..block.len()]);
+        blocks
+    };
+    for unusable in [mixed, swapped, after[..after.len() - 1].to_vec(), after[..4_096].to_vec(), Vec::new()] {
+        std::fs::write(&path, unusable).unwrap();
+        let (report, targets) = loaded(&node, dir.path());
+        assert_eq!(report.replayed, None);
+        assert_eq!(targets, stored(&node));
+    }
+}
+
+#[test]
+fn an_image_of_another_store_or_of_the_future_is_not_used() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (first, second) = (filled(one.path(), 300), filled(other.path(), 200));
+    make(&first, one.path());
+    std::fs::copy(one.path().join(FILE_NAME), other.path().join(FILE_NAME)).unwrap();
+    let (report, targets) = loaded(&second, other.path());
+    assert_eq!((report.replayed, targets.len()), (None, 200));
+}
+
+#[test]
+fn a_damaged_record_is_in_the_image_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 100);
+    let mut batch = node.links.batch();
+    batch.put(&Code::parse(b"broken").unwrap(), b"no record at all");
+    node.links.commit(batch).unwrap();
+    assert_eq!(make(&node, dir.path()), 101);
+    let report = loader::load(&node.links, &node.post, node.hasher, node.cores, &node.stats, dir.path()).unwrap();
+    assert_eq!((report.replayed, report.records), (Some(0), 101));
+}
+
+#[test]
+fn an_image_is_made_when_there_are_many_links_and_again_when_many_have_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 1_000);
+    let mut maker = maker(&node, dir.path());
+    let made = || dir.path().join(FILE_NAME).metadata().and_then(|metadata| metadata.modified()).ok();
+    maker.look();
+    assert_eq!(made(), None, "so few links are loaded from the store as fast");
+    let many = |from: usize, to: usize| {
+        put_all(&node, (from..to).map(|number| (format!("m{number}"), "https://example.org/".to_owned())));
+    };
+    many(0, IMAGE_LINKS_MIN);
+    maker.look();
+    let first = made().expect("there are many links");
+    many(0, 10);
+    maker.look();
+    assert_eq!(made(), Some(first));
+    many(0, IMAGE_CHANGES_MIN as usize);
+    maker.look();
+    assert_ne!(made(), Some(first));
+    assert!(!dir.path().join("links.image.new").exists());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn a_start_loads_what_the_store_has(steps in proptest::collection::vec((0..30_u8, 0..16_u8), 1..80)) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut node = TestNode::new(dir.path(), 2);
+        for (round, (number, step)) in steps.into_iter().enumerate() {
+            let slug = format!("c{number}");
+            match step {
+                0 => {
+                    drop(node);
+                    node = TestNode::new(dir.path(), 2);
+                }
+                1 | 2 => _ = make(&node, dir.path()),
+                3..=5 => remove(&node, &slug, step == 3),
+                6..=8 => {
+                    let (_, targets) = loaded(&node, dir.path());
+                    prop_assert_eq!(targets, stored(&node));
+                }
+                _ => put(&node, &slug, &format!("https://example.org/{round}")),
+            }
+        }
+        let (_, targets) = loaded(&node, dir.path());
+        prop_assert_eq!(targets, stored(&node));
+    }
+}

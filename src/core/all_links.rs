@@ -1,0 +1,205 @@
+//! Every link of a core in memory, where a node keeps all of them.
+//!
+//! Beside the map are two small sets of codes. While links are loaded, `removed` has the codes that were removed since the
+//! start: their stored records may have been read before, and must not come back. `unserved` has the codes whose links are
+//! stored, but found no room in memory: the answer for them is "unavailable", never their previous destination and never
+//! "not found".
+
+use std::collections::HashSet;
+
+use carom_shards::{Code, CodeHash, Entry, LinkMap, MapFull, Put};
+
+use super::residents::{Placed, Resident};
+use crate::limits::UNSERVED_CODES_MAX;
+
+/// The links of a core that keeps all of them.
+#[derive(Debug)]
+pub(super) struct AllLinks {
+    map: LinkMap,
+    /// Codes removed since the start; `None` once all links are loaded.
+    removed: Option<HashSet<Code>>,
+    unserved: Unserved,
+}
+
+/// Codes whose links are stored, but have no room in memory.
+#[derive(Debug, Default)]
+struct Unserved {
+    codes: HashSet<Code>,
+    /// There were more of them than the set may hold, so any unknown code may be one.
+    is_full: bool,
+}
+
+impl AllLinks {
+    /// No links yet; the load is still to come.
+    pub(super) fn new(map: LinkMap) -> AllLinks {
+        AllLinks { map, removed: Some(HashSet::new()), unserved: Unserved::default() }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, code: &Code, hash: CodeHash) -> Resident<'_> {
+        match self.map.get(code, hash) {
+            Some(entry) => Resident::Entry(entry),
+            None if self.unserved.may_hold(code) => Resident::Elsewhere,
+            None => Resident::Nothing,
+        }
+    }
+
+    /// Sets the entry of a code as a commit has. Without room for it the code has no entry afterwards.
+    pub(super) fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Placed {
+        match self.map.put(code, hash, entry) {
+            Ok(put) => {
+                self.unserved.remove(code);
+                Placed { replaced: put == Put::Replaced, is_served: true }
+            }
+            Err(MapFull) => {
+                let replaced = self.remove(code, hash);
+                self.unserved.insert(code);
+                Placed { replaced, is_served: false }
+            }
+        }
+    }
+
+    /// Removes the entry of a code as a commit has. Returns whether there was one.
+    pub(super) fn remove(&mut self, code: &Code, hash: CodeHash) -> bool {
+        if let Some(removed) = &mut self.removed {
+            removed.insert(*code);
+        }
+        self.unserved.remove(code);
+        self.map.remove(code, hash)
+    }
+
+    /// Prepares for about so many links to be loaded. Does nothing where a change came first.
+    pub(super) fn expect(&mut self, links: usize) {
+        if self.map.is_empty() {
+            self.map.expect(links);
+        }
+    }
+
+    /// Whether the stored record of a code is still what the code is: no change since the start has overtaken it. What is
+    /// in memory during the load comes from a change, or from the record itself.
+    pub(super) fn wants(&self, code: &Code, hash: CodeHash) -> bool {
+        let is_removed = self.removed.as_ref().is_some_and(|removed| removed.contains(code));
+        !is_removed && self.map.get(code, hash).is_none()
+    }
+
+    /// Takes an entry that was loaded and is wanted.
+    ///
+    /// # Errors
+    /// [`MapFull`] where there is no room for it.
+    pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<(), MapFull> {
+        self.map.put(code, hash, entry).map(drop).inspect_err(|_| self.unserved.insert(code))
+    }
+
+    /// All links have been loaded.
+    pub(super) fn end_load(&mut self) {
+        self.map.fit();
+        self.removed = None;
+    }
+
+    /// How many codes are remembered as removed while links are loaded.
+    pub(super) fn removed_len(&self) -> usize {
+        self.removed.as_ref().map_or(0, HashSet::len)
+    }
+
+    /// The map of the entries.
+    #[inline]
+    pub(super) fn map(&self) -> &LinkMap {
+        &self.map
+    }
+}
+
+impl Unserved {
+    #[inline]
+    fn may_hold(&self, code: &Code) -> bool {
+        self.is_full || (!self.codes.is_empty() && self.codes.contains(code))
+    }
+
+    fn insert(&mut self, code: &Code) {
+        if self.codes.len() < UNSERVED_CODES_MAX {
+            self.codes.insert(*code);
+        } else {
+            self.is_full = true;
+        }
+    }
+
+    fn remove(&mut self, code: &Code) {
+        if !self.codes.is_empty() {
+            self.codes.remove(code);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carom_shards::{CodeHasher, Policy};
+
+    use super::*;
+
+    fn entry(target: &str) -> Entry<'_> {
+        Entry::Link { policy: Policy::default(), target: target.as_bytes() }
+    }
+
+    fn code(number: usize) -> (Code, CodeHash) {
+        let code = Code::parse(format!("c{number}").as_bytes()).unwrap();
+        (code, CodeHasher::new(3).hash(&code))
+    }
+
+    /// One page of links.
+    fn little() -> AllLinks {
+        AllLinks::new(LinkMap::with_room(CodeHasher::new(3), 1))
+    }
+
+    #[test]
+    fn removed_codes_are_forgotten_when_all_links_are_loaded() {
+        let mut links = little();
+        let (one, hash) = code(1);
+        assert!(!links.remove(&one, hash) && links.removed_len() == 1);
+        assert!(!links.wants(&one, hash));
+        links.end_load();
+        assert_eq!(links.removed_len(), 0);
+        links.remove(&one, hash);
+        assert_eq!(links.removed_len(), 0);
+    }
+
+    #[test]
+    fn a_code_without_room_is_unavailable_and_never_what_it_was() {
+        let mut links = little();
+        let long = "x".repeat(2_000);
+        let mut number = 0;
+        let unserved = loop {
+            number += 1;
+            let (code, hash) = code(number);
+            let placed = match number % 2 {
+                0 => links.put(&code, hash, entry(&long)).is_served,
+                _ => links.load(&code, hash, entry(&long)).is_ok(),
+            };
+            if !placed {
+                break number;
+            }
+        };
+        let get = |links: &AllLinks, number: usize| match links.get(&code(number).0, code(number).1) {
+            Resident::Entry(_) => "served",
+            Resident::Nothing => "nothing",
+            Resident::Elsewhere => "unavailable",
+        };
+        assert_eq!([1, unserved, unserved + 1].map(|at| get(&links, at)), ["served", "unavailable", "nothing"]);
+        // A change for which there is no room takes the link away, and one for which there is brings it back.
+        let (first, hash) = code(1);
+        assert_eq!(links.put(&first, hash, entry(&"x".repeat(2_040))), Placed { replaced: true, is_served: false });
+        assert_eq!(get(&links, 1), "unavailable");
+        assert!(!links.wants(&first, hash), "what was stored before must not come back");
+        assert!(links.put(&first, hash, entry("http://a/")).is_served);
+        assert_eq!(get(&links, 1), "served");
+        let (last, hash) = code(unserved);
+        links.remove(&last, hash);
+        assert_eq!(get(&links, unserved), "nothing");
+    }
+
+    #[test]
+    fn with_too_many_codes_without_room_any_unknown_one_may_be_one() {
+        let mut unserved = Unserved::default();
+        (0..=UNSERVED_CODES_MAX).for_each(|number| unserved.insert(&code(number).0));
+        assert!(unserved.may_hold(&code(usize::MAX).0));
+        assert_eq!(unserved.codes.len(), UNSERVED_CODES_MAX);
+    }
+}

@@ -1,0 +1,305 @@
+//! Which codes of a core exist, where it keeps only the links in use: an approximate set, so that a code that exists nowhere
+//! costs no read.
+//!
+//! A filter forgets nothing. Where links come and go, it fills with codes of removed links. So once half of its codes are
+//! gone and it would have to grow, a thread (`control::code_filter`) sends the codes of the store, and the core builds the
+//! next filter from them, beside the present one. A link that is put meanwhile goes into both. A link that was put before is
+//! in the store, because the thread begins to read after it has asked the core to begin. So every code that exists is in the
+//! next filter when it takes over; the code of a link that was removed meanwhile may be in it too, which costs a read.
+
+use carom_shards::{CodeFilter, CodeHash};
+
+/// The codes of a core, and what may be taken for one of them.
+#[derive(Debug)]
+pub(super) struct Codes {
+    /// `None` where it would take more than `bytes_max`: then any code may exist.
+    filter: Option<CodeFilter>,
+    /// The filter under construction.
+    next: Option<CodeFilter>,
+    /// Bytes that both filters together may take.
+    bytes_max: u64,
+    /// A filter is made for so many codes at least.
+    len_min: usize,
+    /// Codes that the filter held when it was given up.
+    len_given_up: usize,
+    /// Links removed since the filter was begun.
+    removed: usize,
+}
+
+impl Codes {
+    /// An empty set for about so many codes, with filters of at most `bytes_max` bytes.
+    pub(super) fn for_about(codes: usize, len_min: usize, bytes_max: u64) -> Codes {
+        let filter = (bytes_for(codes, len_min) <= bytes_max).then(|| CodeFilter::for_about(room_for(codes, len_min)));
+        let len_given_up = if filter.is_none() { codes } else { 0 };
+        Codes { filter, next: None, bytes_max, len_min, len_given_up, removed: 0 }
+    }
+
+    /// Whether the code of a hash may exist.
+    #[inline]
+    pub(super) fn may_hold(&self, hash: CodeHash) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_hold(hash))
+    }
+
+    /// Whether it is known which codes exist nowhere.
+    pub(super) fn is_known(&self) -> bool {
+        self.filter.is_some()
+    }
+
+    /// Adds the code of a link that is put.
+    pub(super) fn insert(&mut self, hash: CodeHash) {
+        self.filter.iter_mut().chain(&mut self.next).for_each(|filter| filter.insert(hash));
+        self.keep_within_bounds();
+    }
+
+    /// Adds a code of the store to the filter under construction.
+    pub(super) fn insert_next(&mut self, hash: CodeHash) {
+        if let Some(next) = &mut self.next {
+            next.insert(hash);
+            self.keep_within_bounds();
+        }
+    }
+
+    /// Gives up the filter where both would take too much, and then the next one if that alone does.
+    fn keep_within_bounds(&mut self) {
+        if self.bytes_wanted() <= self.bytes_max {
+            return;
+        }
+        if let Some(filter) = self.filter.take() {
+            self.len_given_up = filter.len();
+        }
+        if let Some(next) = self.next.take_if(|next| bytes_wanted(next) > self.bytes_max) {
+            self.len_given_up = next.len();
+        }
+    }
+
+    /// Takes note of a link that is removed. Its code stays in the filter.
+    pub(super) fn note_removed(&mut self) {
+        self.removed += 1;
+    }
+
+    /// Whether another filter should be built: half of the codes are gone, and this one is full, or was.
+    pub(super) fn is_worn(&self) -> bool {
+        let is_full = self.filter.as_ref().is_none_or(|filter| filter.bytes_ahead() > 0);
+        is_full
+            && self.next.is_none()
+            && self.removed > 0
+            && 2 * self.removed >= self.len()
+            && self.bytes_of_next().is_some()
+    }
+
+    /// Bytes of the next filter; `None` where it would not fit.
+    pub(super) fn bytes_of_next(&self) -> Option<u64> {
+        let bytes = bytes_for(self.len_left(), self.len_min);
+        (self.filter.as_ref().map_or(0, CodeFilter::memory_bytes) + bytes <= self.bytes_max).then_some(bytes)
+    }
+
+    /// Begins to build the next filter, if at least a quarter of the codes is gone.
+    pub(super) fn begin(&mut self) {
+        if self.next.is_some() || self.removed == 0 || 4 * self.removed < self.len() || self.bytes_of_next().is_none() {
+            return;
+        }
+        self.next = Some(CodeFilter::for_about(room_for(self.len_left(), self.len_min)));
+        self.len_given_up = self.len_left();
+        self.removed = 0;
+    }
+
+    /// The next filter has all codes of the store, and takes over. Returns whether there was one.
+    pub(super) fn finish(&mut self) -> bool {
+        let is_built = self.next.is_some();
+        self.filter = self.next.take().or(self.filter.take());
+        is_built
+    }
+
+    /// Gives up the filter under construction: not all codes of the store can be read, or they are too many.
+    pub(super) fn abandon(&mut self) {
+        self.next = None;
+    }
+
+    /// Bytes that the filters have taken.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.filter.iter().chain(&self.next).map(CodeFilter::memory_bytes).sum()
+    }
+
+    /// Bytes that they will have taken soon: room must be made for them ahead.
+    pub(super) fn bytes_wanted(&self) -> u64 {
+        self.filter.iter().chain(&self.next).map(bytes_wanted).sum()
+    }
+
+    /// Codes in the filter, or in it when it was given up.
+    fn len(&self) -> usize {
+        self.filter.as_ref().map_or(self.len_given_up, CodeFilter::len)
+    }
+
+    /// Codes whose links were not removed, about.
+    fn len_left(&self) -> usize {
+        self.len().saturating_sub(self.removed)
+    }
+}
+
+/// Bytes of a filter, and of the layer that it needs soon.
+fn bytes_wanted(filter: &CodeFilter) -> u64 {
+    filter.memory_bytes() + filter.bytes_ahead()
+}
+
+/// A quarter more than there are, so that the filter is of one piece for a while.
+fn room_for(codes: usize, len_min: usize) -> usize {
+    (codes + codes / 4).max(len_min)
+}
+
+fn bytes_for(codes: usize, len_min: usize) -> u64 {
+    CodeFilter::bytes_for(room_for(codes, len_min))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashSet, VecDeque};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hash(code: u64) -> CodeHash {
+        CodeHash(code.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ code << 32)
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// A link is put or removed: the commit ends, and the core is to hear of it.
+        Commit { code: u64, is_put: bool },
+        /// The thread asks the core to begin.
+        Begin,
+        /// The thread reads the next of three parts of the store.
+        Read,
+        /// The thread has read all parts, or fails.
+        End { is_whole: bool },
+        /// The core takes a message.
+        Take,
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (0..24u64, any::<bool>()).prop_map(|(code, is_put)| Step::Commit { code, is_put }),
+            2 => Just(Step::Begin),
+            4 => Just(Step::Read),
+            2 => prop_oneof![4 => Just(true), 1 => Just(false)].prop_map(|is_whole| Step::End { is_whole }),
+            8 => Just(Step::Take),
+        ]
+    }
+
+    enum Mail {
+        Apply { code: u64, is_put: bool },
+        Begin,
+        Stored(Vec<u64>),
+        End { is_whole: bool },
+    }
+
+    /// A core's codes, its mailbox, the store, and the thread that reads it.
+    struct World {
+        codes: Codes,
+        mail: VecDeque<Mail>,
+        stored: HashSet<u64>,
+        /// The links that the core has heard of.
+        known: HashSet<u64>,
+        /// The part that the thread reads next, while it reads.
+        part: Option<u64>,
+        built: usize,
+    }
+
+    impl World {
+        fn take(&mut self, step: &Step) {
+            match *step {
+                Step::Commit { code, is_put } => {
+                    if is_put && self.stored.insert(code) || !is_put && self.stored.remove(&code) {
+                        self.mail.push_back(Mail::Apply { code, is_put });
+                    }
+                }
+                Step::Begin if self.part.is_none() => {
+                    self.part = Some(0);
+                    self.mail.push_back(Mail::Begin);
+                }
+                Step::Read => {
+                    if let Some(part) = self.part.filter(|&part| part < 3) {
+                        self.part = Some(part + 1);
+                        self.mail.push_back(Mail::Stored(
+                            self.stored.iter().copied().filter(|code| code % 3 == part).collect(),
+                        ));
+                    }
+                }
+                Step::End { is_whole } if self.part.is_some_and(|part| part == 3 || !is_whole) => {
+                    self.part = None;
+                    self.mail.push_back(Mail::End { is_whole });
+                }
+                Step::Begin | Step::End { .. } => {}
+                Step::Take => self.take_mail(),
+            }
+        }
+
+        fn take_mail(&mut self) {
+            match self.mail.pop_front() {
+                Some(Mail::Apply { code, is_put: true }) => {
+                    self.codes.insert(hash(code));
+                    self.known.insert(code);
+                }
+                Some(Mail::Apply { code, .. }) => {
+                    self.codes.note_removed();
+                    self.known.remove(&code);
+                }
+                Some(Mail::Begin) => self.codes.begin(),
+                Some(Mail::Stored(codes)) => codes.iter().for_each(|&code| self.codes.insert_next(hash(code))),
+                Some(Mail::End { is_whole: true }) => self.built += usize::from(self.codes.finish()),
+                Some(Mail::End { .. }) => self.codes.abandon(),
+                None => {}
+            }
+            for &code in self.known.iter().filter(|code| self.stored.contains(code)) {
+                assert!(self.codes.may_hold(hash(code)), "{code} exists");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_code_that_exists_is_never_unknown(steps in proptest::collection::vec(any_step(), 1..300)) {
+            let codes = Codes::for_about(0, 0, 1 << 20);
+            let (stored, known) = (HashSet::new(), HashSet::new());
+            let mut world = World { codes, mail: VecDeque::new(), stored, known, part: None, built: 0 };
+            steps.iter().for_each(|step| world.take(step));
+            while !world.mail.is_empty() {
+                world.take(&Step::Take);
+            }
+        }
+    }
+
+    #[test]
+    fn removed_codes_are_forgotten_with_the_next_filter() {
+        let mut codes = Codes::for_about(0, 0, 1 << 20);
+        (0..4_000).for_each(|code| codes.insert(hash(code)));
+        assert!(!codes.is_worn(), "all of them exist");
+        (0..3_000).for_each(|_| codes.note_removed());
+        assert!(codes.is_worn());
+        codes.begin();
+        assert!(!codes.is_worn(), "the next one is under construction");
+        (3_000..4_000).for_each(|code| codes.insert_next(hash(code)));
+        codes.insert(hash(5_000));
+        assert!(codes.finish() && !codes.finish());
+        assert!((3_000..4_000).chain([5_000]).all(|code| codes.may_hold(hash(code))));
+        assert!((0..3_000).filter(|&code| codes.may_hold(hash(code))).count() < 100);
+    }
+
+    #[test]
+    fn a_filter_that_was_given_up_comes_back_when_enough_links_are_gone() {
+        // Room for some 9,000 codes.
+        let mut codes = Codes::for_about(0, 0, 28 << 10);
+        (0..20_000).for_each(|code| codes.insert(hash(code)));
+        assert!(!codes.is_known() && codes.may_hold(hash(99_999)));
+        let held = codes.len();
+        (0..held / 2 - 1).for_each(|_| codes.note_removed());
+        assert!(!codes.is_worn());
+        (0..held / 2).for_each(|_| codes.note_removed());
+        assert!(codes.is_worn());
+        codes.begin();
+        // There are more links than the removals let expect.
+        (0..20_000).for_each(|code| codes.insert_next(hash(code)));
+        assert!(!codes.finish() && !codes.is_known());
+        assert!(codes.memory_bytes() == 0 && !codes.is_worn(), "it is not tried again at once");
+    }
+}

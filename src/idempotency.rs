@@ -1,0 +1,166 @@
+//! Idempotency keys: a create that may be repeated without making a second link.
+//!
+//! A client sends a key of its own with a create (`Idempotency-Key`, draft-ietf-httpapi-idempotency-key-header). The link that is
+//! made holds a hash of that key and of the request, so the two are on disk in one write and come to other nodes together. The
+//! store finds links by the hash (`store::links::idempotency`). Keys themselves are not kept. No I/O.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::apps::AppName;
+use crate::limits::IDEMPOTENCY_KEY_LEN_MAX;
+
+/// How long a key stands for the link that was created with it.
+pub const WINDOW: Duration = Duration::from_secs(24 * 3_600);
+
+/// Bytes of the stored form.
+pub const IDEMPOTENCY_LEN: usize = 24;
+
+/// A hash of an app and a key that it has sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct KeyHash(pub [u8; 16]);
+
+/// The request that created a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Idempotency {
+    /// A hash of the app and its key.
+    pub key: KeyHash,
+    /// A hash of the fields of the request.
+    pub request: [u8; 8],
+}
+
+impl Idempotency {
+    /// A request of an app with that key and those fields, in one form for all that say the same.
+    pub fn of(app: Option<&AppName>, key: &IdempotencyKey, fields: &str) -> Idempotency {
+        // Names of apps have no zero bytes.
+        let key: [u8; 32] = Sha256::new()
+            .chain_update(app.map_or("", AppName::as_str))
+            .chain_update([0])
+            .chain_update(&key.0)
+            .finalize()
+            .into();
+        let fields: [u8; 32] = Sha256::digest(fields).into();
+        Idempotency { key: KeyHash(first(&key)), request: first(&fields) }
+    }
+
+    /// The stored form.
+    pub fn to_bytes(self) -> [u8; IDEMPOTENCY_LEN] {
+        let mut bytes = [0; IDEMPOTENCY_LEN];
+        bytes[..16].copy_from_slice(&self.key.0);
+        bytes[16..].copy_from_slice(&self.request);
+        bytes
+    }
+
+    /// Reads the stored form.
+    pub fn from_bytes(bytes: [u8; IDEMPOTENCY_LEN]) -> Idempotency {
+        Idempotency { key: KeyHash(first(&bytes)), request: first(&bytes[16..]) }
+    }
+}
+
+/// The first bytes of some that are long enough.
+fn first<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
+    *bytes.first_chunk().expect("hashes are longer")
+}
+
+/// A key as a client has sent it. It may be a secret of the client, so it is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct IdempotencyKey(String);
+
+impl fmt::Debug for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IdempotencyKey")
+    }
+}
+
+impl IdempotencyKey {
+    /// Reads the value of the header field: a string in double quotes, as the draft has it, or without them, as most clients
+    /// send it. Both are the same key.
+    ///
+    /// # Errors
+    /// What would be right.
+    pub fn parse(value: &[u8]) -> Result<IdempotencyKey, String> {
+        let quoted = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+        let text = quoted.unwrap_or(value);
+        let is_fit = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b',');
+        match std::str::from_utf8(text) {
+            Ok(text)
+                if (1..=IDEMPOTENCY_KEY_LEN_MAX).contains(&text.len()) && text.bytes().all(|byte| is_fit(&byte)) =>
+            {
+                Ok(IdempotencyKey(text.to_owned()))
+            }
+            _ => Err(format!(
+                "must have 1 to {IDEMPOTENCY_KEY_LEN_MAX} printable ASCII characters other than spaces, quotes, commas and backslashes, such as a UUID"
+            )),
+        }
+    }
+}
+
+/// The keys whose creates are under way on a node. Shared by all its cores; the lock is held for one look-up in a set, and only
+/// by creates that have a key.
+#[derive(Clone, Debug, Default)]
+pub struct PendingCreates(Arc<Mutex<HashSet<KeyHash>>>);
+
+impl PendingCreates {
+    /// Begins a create; `None` where one with the same key is under way.
+    pub fn begin(&self, key: KeyHash) -> Option<PendingCreate> {
+        let is_new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        is_new.then(|| PendingCreate { all: self.clone(), key })
+    }
+}
+
+/// A create that is under way until this is dropped.
+#[derive(Debug)]
+pub struct PendingCreate {
+    all: PendingCreates,
+    key: KeyHash,
+}
+
+impl Drop for PendingCreate {
+    fn drop(&mut self) {
+        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Result<IdempotencyKey, String> {
+        IdempotencyKey::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn keys_are_strings_with_or_without_quotes() {
+        assert_eq!(key("\"8e03978e-40d5\""), key("8e03978e-40d5"));
+        assert!(key(&"x".repeat(255)).is_ok());
+        for wrong in ["", "\"\"", "a b", "a\"b", "\"a", "a,b", "é", "a\u{7f}", &"x".repeat(256)] {
+            assert!(key(wrong).unwrap_err().contains("1 to 255"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_app_has_its_keys_for_itself() {
+        let (shop, mail) = (AppName::parse("shop").unwrap(), AppName::parse("mail").unwrap());
+        let of = |app: Option<&AppName>, text: &str, fields: &str| Idempotency::of(app, &key(text).unwrap(), fields);
+        let one = of(Some(&shop), "k", "{}");
+        assert_eq!(one, of(Some(&shop), "\"k\"", "{}"));
+        for other in [of(Some(&mail), "k", "{}"), of(None, "k", "{}"), of(Some(&shop), "l", "{}")] {
+            assert_ne!(one.key, other.key);
+        }
+        assert_ne!(one.request, of(Some(&shop), "k", "{\"a\":1}").request);
+        assert_eq!(Idempotency::from_bytes(one.to_bytes()), one);
+    }
+
+    #[test]
+    fn a_key_is_under_way_once() {
+        let (all, key) = (PendingCreates::default(), KeyHash([1; 16]));
+        let first = all.begin(key).unwrap();
+        assert!(all.begin(key).is_none() && all.begin(KeyHash([2; 16])).is_some());
+        drop(first);
+        assert!(all.begin(key).is_some());
+    }
+}

@@ -1,0 +1,35 @@
+//! The load of all links at the start of a node.
+
+use carom_shards::CodeHasher;
+
+use super::cores::core_count;
+use super::{store_exit, thread_exit};
+use crate::config::Settings;
+use crate::control::image::{self, ImageMaker, ImageSetup};
+use crate::control::loader;
+use crate::exit::Exit;
+use crate::mail::Post;
+use crate::stats::NodeStats;
+use crate::store::links::Links;
+
+/// Loads all links and starts what makes the next image of the map.
+pub(super) fn load(
+    settings: &Settings,
+    links: &Links,
+    post: &Post,
+    hasher: CodeHasher,
+    stats: &NodeStats,
+) -> Result<ImageMaker, Exit> {
+    let (data_dir, changes) = (settings.data_dir.clone(), links.changes());
+    let report = loader::load(links, post, hasher, core_count(settings), stats, &data_dir)
+        .map_err(|error| store_exit(&error))?;
+    if report.records > 0 {
+        let (links, seconds) = (report.records, report.time.as_secs_f64());
+        match report.replayed {
+            Some(changed) => tracing::info!(links, changed, seconds, "links loaded from the image of the map"),
+            None => tracing::info!(links, seconds, "links loaded from the store"),
+        }
+    }
+    image::start(ImageSetup { links: links.clone(), data_dir, replayed: report.replayed, changes })
+        .map_err(|error| thread_exit("the maker of images", &error))
+}

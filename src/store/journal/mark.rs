@@ -1,0 +1,232 @@
+//! The synced mark: a small file beside the journals that says how much of them has been synced.
+//!
+//! A sync notes the end of the whole batches in the youngest journal before it begins, and moves the mark there after it
+//! has succeeded. So the mark never covers a byte that was not synced. Bytes below it belong to writes that may have been
+//! acknowledged: if they cannot be read, they are damaged. Above it nothing was acknowledged while the mark was current, so
+//! a broken batch there is a write that a crash cut off.
+//!
+//! Moving the mark costs a write of a few bytes to the page cache, without a sync. When only the process dies, the mark is
+//! exact. When the machine loses power, the disk may hold a mark that is some moments old. An old mark covers less; it
+//! never covers too much. [`SyncedMark::flush`] keeps it fresh.
+//!
+//! A rotation needs no care: the library syncs a journal whole before it creates the next one.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{numbered, path_of, whole_from};
+
+/// The file's name in the directory of the store.
+const NAME: &str = "synced.mark";
+
+const MAGIC: &[u8; 8] = b"crmsync1";
+
+/// Magic, journal, length, sequence number, and a checksum over these.
+const LEN: usize = 8 + 8 + 8 + 8 + 8;
+
+/// Scratch space above this size is given back, bytes.
+const BUFFER_MAX: usize = 1024 * 1024;
+
+/// A place in the journals. Everything before it is on disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Position {
+    /// The number of a journal; those with lower numbers are synced whole.
+    pub journal: u64,
+    /// Bytes of it from the start.
+    pub len: u64,
+    /// The sequence number of the last batch before that place, 0 where none is known.
+    pub seqno: u64,
+}
+
+impl Position {
+    fn encode(self) -> [u8; LEN] {
+        let mut out = [0; LEN];
+        out[..8].copy_from_slice(MAGIC);
+        for (field, number) in out[8..].chunks_exact_mut(8).zip([self.journal, self.len, self.seqno]) {
+            field.copy_from_slice(&number.to_le_bytes());
+        }
+        let sum = xxh3_64(&out[..LEN - 8]);
+        out[LEN - 8..].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Position> {
+        let (body, sum) = bytes.split_at_checked(LEN - 8)?;
+        let number = |at: usize| Some(u64::from_le_bytes(body.get(at..at + 8)?.try_into().ok()?));
+        let is_whole = body.starts_with(MAGIC) && *sum == xxh3_64(body).to_le_bytes();
+        is_whole.then_some(Position { journal: number(8)?, len: number(16)?, seqno: number(24)? })
+    }
+}
+
+/// Reads the mark of a store; `None` where there is none or it is damaged, which is the same as an old one.
+///
+/// # Errors
+/// When the file is there and cannot be read.
+pub fn read(dir: &Path) -> io::Result<Option<Position>> {
+    let path = dir.join(NAME);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mark = Position::decode(&bytes);
+    if mark.is_none() {
+        tracing::warn!(
+            "the synced mark {} is damaged; a damaged last write cannot be distinguished from an unfinished one",
+            path.display()
+        );
+    }
+    Ok(mark)
+}
+
+/// Puts a mark in the place of any other, durably.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn write(dir: &Path, position: Position) -> io::Result<()> {
+    let fresh = dir.join(NAME).with_extension("fresh");
+    let mut file = File::create(&fresh)?;
+    file.write_all(&position.encode())?;
+    file.sync_all()?;
+    fs::rename(&fresh, dir.join(NAME))?;
+    File::open(dir)?.sync_all()
+}
+
+/// The mark of an open store.
+#[derive(Debug)]
+pub struct SyncedMark {
+    dir: PathBuf,
+    file: File,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Up to where whole batches were seen in the youngest journal.
+    seen: Position,
+    journal: File,
+    buffer: Vec<u8>,
+    marked: Position,
+    is_flushed: bool,
+    /// Whether the mark could not be moved and stays where it is.
+    failed: bool,
+}
+
+impl SyncedMark {
+    /// Opens the mark of a store whose journals were checked, and creates it where there is none.
+    ///
+    /// # Errors
+    /// When the mark or the youngest journal cannot be opened.
+    pub fn open(dir: &Path) -> io::Result<SyncedMark> {
+        let (number, path) = numbered(dir)?.pop().ok_or_else(|| io::Error::other("the store has no journal"))?;
+        let mark = match read(dir)? {
+            Some(mark) => mark,
+            None => {
+                write(dir, Position::default())?;
+                Position::default()
+            }
+        };
+        let start = Position { journal: number, ..Position::default() };
+        let state = State {
+            seen: if mark.journal == number { mark } else { start },
+            journal: File::open(path)?,
+            buffer: Vec::new(),
+            marked: mark,
+            is_flushed: true,
+            failed: false,
+        };
+        let file = File::options().write(true).open(dir.join(NAME))?;
+        Ok(SyncedMark { dir: dir.to_owned(), file, state: Mutex::new(state) })
+    }
+
+    /// Runs a sync of the journals, and moves the mark to what was there before it began if it succeeds.
+    ///
+    /// # Errors
+    /// Those of the sync. Where the mark itself cannot be moved, it stays where it is.
+    pub fn around<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let seen = self.see();
+        sync()?;
+        seen.into_iter().for_each(|seen| self.move_to(seen));
+        Ok(())
+    }
+
+    /// Makes the mark durable, if it has moved since the last time.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn flush(&self) -> io::Result<()> {
+        if std::mem::replace(&mut self.lock().is_flushed, true) {
+            return Ok(());
+        }
+        self.file.sync_data()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the whole batches of the youngest journal end now.
+    fn see(&self) -> Option<Position> {
+        let mut state = self.lock();
+        if state.failed {
+            return None;
+        }
+        match state.look(&self.dir) {
+            Ok(()) => Some(state.seen),
+            Err(error) => {
+                state.fail(&error);
+                None
+            }
+        }
+    }
+
+    fn move_to(&self, position: Position) {
+        let mut state = self.lock();
+        // Another thread's sync may have begun later and ended before.
+        if position <= state.marked || state.failed {
+            return;
+        }
+        match self.file.write_all_at(&position.encode(), 0) {
+            Ok(()) => (state.marked, state.is_flushed) = (position, false),
+            Err(error) => state.fail(&error),
+        }
+    }
+}
+
+impl State {
+    /// Goes on to the end of the whole batches of the youngest journal.
+    fn look(&mut self, dir: &Path) -> io::Result<()> {
+        loop {
+            if let Some(whole) = whole_from(&self.journal, self.seen.len, &mut self.buffer)? {
+                (self.seen.len, self.seen.seqno) = (whole.end, whole.seqno);
+            }
+            if self.buffer.len() > BUFFER_MAX {
+                self.buffer = Vec::new();
+            }
+            let next = self.seen.journal + 1;
+            self.journal = match File::open(path_of(dir, next)) {
+                Ok(journal) => journal,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            self.seen = Position { journal: next, len: 0, seqno: self.seen.seqno };
+        }
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        self.failed = true;
+        tracing::warn!("the synced mark can no longer be updated ({error}); check the disk");
+    }
+}
+
+impl Drop for SyncedMark {
+    fn drop(&mut self) {
+        // It is as good as an old one where that fails.
+        let _ = self.flush();
+    }
+}

@@ -1,0 +1,408 @@
+//! The change log: which codes each commit changed, in the order of the commits.
+//!
+//! [`Links::commit`] adds one entry to the log in the same atomic batch as the changes, so the log and the links cannot
+//! disagree. A file that is derived from the links (an image of the map, a search index) records the [`LogPosition`] it was
+//! made at. Later it is brought up to date by looking up only the codes changed since.
+//!
+//! Positions are consecutive. A gap means that changes are missing: the store dropped the oldest entries, or links were
+//! written past the log (an import, a repaired journal, a version of carom without a log). A reader that meets a gap must
+//! rebuild its file.
+
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use carom_shards::Code;
+use fjall::compaction::Fifo;
+use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{AbstractTree, CompressionType, Keyspace, KeyspaceCreateOptions};
+
+use super::{Batch, Links, StoreError};
+use crate::limits::CHANGE_LOG_BYTES;
+use crate::stats::unix_ms;
+
+/// A memtable, bytes. An entry takes about nine bytes for each changed code.
+const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A data block, bytes. The log is read in order.
+const BLOCK_BYTES: u32 = 16 * 1024;
+
+/// The distance that a reset leaves between positions, more than the commits of any process that lost some of them.
+const LEAP: u64 = 1 << 32;
+
+/// A place in the change log: the number of commits of links before it. Positions of one store only grow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LogPosition(pub u64);
+
+/// How far the changes since a position are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangesSince {
+    /// All changed codes up to this position were given.
+    UpTo(LogPosition),
+    /// The log does not have all changes since: derive everything from the links again.
+    Unknown,
+}
+
+pub(super) fn options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES)
+        .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+        // The log is only read by ranges.
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::None))
+        // Keys only grow, so the oldest tables are dropped whole, without a compaction.
+        .compaction_strategy(std::sync::Arc::new(Fifo::new(CHANGE_LOG_BYTES, None)))
+}
+
+/// The end of the log. The lock orders commits of links, so that an entry is visible before any later one.
+#[derive(Debug, Default)]
+pub(super) struct LogEnd {
+    commits: Mutex<()>,
+    position: AtomicU64,
+    /// Entries of codes since the store was opened.
+    codes: AtomicU64,
+}
+
+/// The codes that a batch changes, as the log stores them: each as the length of its key and the key.
+#[derive(Debug, Default)]
+pub(super) struct ChangedCodes {
+    entry: Vec<u8>,
+    codes: u64,
+}
+
+impl ChangedCodes {
+    pub(super) fn push(&mut self, key: &[u8]) {
+        self.entry.push(u8::try_from(key.len()).expect("keys of codes are short"));
+        self.entry.extend_from_slice(key);
+        self.codes += 1;
+    }
+}
+
+/// Gives the keys of an entry to `each`. Returns `false` where it is not one that was written.
+fn decode(mut entry: &[u8], mut each: impl FnMut(Code)) -> bool {
+    while let Some((&len, rest)) = entry.split_first() {
+        let Some((key, behind)) = rest.split_at_checked(usize::from(len)) else { return false };
+        let Ok(code) = Code::from_key(key) else { return false };
+        each(code);
+        entry = behind;
+    }
+    true
+}
+
+fn position_of(key: &[u8]) -> Option<u64> {
+    key.try_into().ok().map(u64::from_be_bytes)
+}
+
+impl Links {
+    /// The position behind the last commit of links. Every commit up to it is visible to a read that starts now.
+    ///
+    /// A file that is valid for this position may be kept only after [`Links::sync`]. Otherwise a power failure could
+    /// take commits back, and later ones would get their positions.
+    pub fn log_position(&self) -> LogPosition {
+        LogPosition(self.log_end.position.load(Ordering::Acquire))
+    }
+
+    /// Gives every code that was changed since a position to `each`, in the order of the commits; a code that was changed
+    /// twice comes twice. Codes before a gap in the log may have been given when the result is
+    /// [`ChangesSince::Unknown`]. For one commit the log has the code, not the change: look up its current record.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] where the operating system refused to read. A damaged log is [`ChangesSince::Unknown`].
+    pub fn changes_since(&self, since: LogPosition, mut each: impl FnMut(Code)) -> Result<ChangesSince, StoreError> {
+        let (LogPosition(mut last), LogPosition(end)) = (since, self.log_position());
+        if last > end {
+            return Ok(ChangesSince::Unknown);
+        }
+        let range = (Bound::Excluded(last.to_be_bytes()), Bound::Included(end.to_be_bytes()));
+        for guard in self.changes.range(range) {
+            let (key, entry) = match guard.into_inner().map_err(StoreError::from) {
+                Ok(entry) => entry,
+                Err(StoreError::Damaged(_)) => return Ok(ChangesSince::Unknown),
+                Err(error) => return Err(error),
+            };
+            if position_of(&key) != Some(last + 1) || !decode(&entry, &mut each) {
+                return Ok(ChangesSince::Unknown);
+            }
+            last += 1;
+        }
+        Ok(if last == end { ChangesSince::UpTo(LogPosition(end)) } else { ChangesSince::Unknown })
+    }
+
+    /// Commits a batch, with an entry in the log where it changes links.
+    pub(super) fn commit_logged(&self, batch: Batch) -> Result<(), StoreError> {
+        let Batch { mut inner, changed, .. } = batch;
+        if changed.codes == 0 {
+            return Ok(inner.commit()?);
+        }
+        let _one_at_a_time = self.log_end.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.log_end.position.load(Ordering::Relaxed) + 1;
+        inner.insert(&self.changes, next.to_be_bytes(), changed.entry);
+        inner.commit()?;
+        self.log_end.codes.fetch_add(changed.codes, Ordering::Relaxed);
+        self.log_end.position.store(next, Ordering::Release);
+        Ok(())
+    }
+
+    /// How many changes of links were committed since the store was opened.
+    pub fn changes(&self) -> u64 {
+        self.log_end.codes.load(Ordering::Relaxed)
+    }
+
+    /// Makes every earlier position unknown, because links are or were written past the log.
+    pub(super) fn reset_log(&self) -> Result<(), StoreError> {
+        let _one_at_a_time = self.log_end.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        // By chance, so that a store that is put in the place of another one has no position in common with it.
+        let leap = LEAP + (getrandom::u64().map_err(|error| StoreError::Failed(error.to_string()))? >> 24);
+        let next = self.log_end.position.load(Ordering::Relaxed) + leap;
+        let mut inner = self.db.batch();
+        inner.insert(&self.changes, next.to_be_bytes(), &[][..]);
+        inner.commit()?;
+        self.log_end.position.store(next, Ordering::Release);
+        Ok(())
+    }
+
+    /// Finds the end of the log at the opening of the store, and resets the log where it may lack commits.
+    pub(super) fn open_log(&self, repaired: bool) -> Result<(), StoreError> {
+        let last = match self.changes.last_key_value() {
+            None => Some(0),
+            Some(guard) => guard.key().ok().and_then(|key| position_of(&key)),
+        };
+        // Where the end cannot be read, positions go on behind all that it can have had: the clock runs faster than commits.
+        let position = last.unwrap_or_else(|| unix_ms() << 21);
+        self.log_end.position.store(position, Ordering::Release);
+        let is_new = last == Some(0);
+        let newest = |keyspace: &Keyspace| keyspace.tree.get_highest_seqno();
+        // The library numbers commits. A commit of links that is not in the log has a higher number than the log's last.
+        let is_behind = newest(&self.links) > newest(&self.changes);
+        let was_without_log = self.marks_log_writer()?;
+        if is_new || repaired || is_behind || last.is_none() || was_without_log {
+            self.reset_log()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Index, Links};
+    use super::*;
+    use crate::store::journal;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::fs;
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    const KEY: &str = "0123456789abcdef";
+
+    fn open(dir: &Path) -> Links {
+        Links::open(dir, KEY).unwrap().0
+    }
+
+    fn code(number: usize) -> Code {
+        Code::parse(format!("c{number}").as_bytes()).unwrap()
+    }
+
+    fn put(links: &Links, numbers: &[usize]) -> LogPosition {
+        let mut batch = links.batch();
+        numbers.iter().for_each(|&number| batch.put(&code(number), b"record"));
+        links.commit(batch).unwrap();
+        links.log_position()
+    }
+
+    fn since(links: &Links, position: LogPosition) -> Option<Vec<String>> {
+        let mut codes = Vec::new();
+        match links.changes_since(position, |code| codes.push(code.to_string())).unwrap() {
+            ChangesSince::UpTo(end) => {
+                assert_eq!(end, links.log_position());
+                Some(codes)
+            }
+            ChangesSince::Unknown => None,
+        }
+    }
+
+    #[test]
+    fn changed_codes_are_given_in_the_order_of_commits_and_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        let start = links.log_position();
+        let first = put(&links, &[1, 2]);
+        let mut batch = links.batch();
+        batch.remove(&code(1));
+        links.commit(batch).unwrap();
+        // A commit that changes no link has no entry.
+        let mut batch = links.batch();
+        batch.set_high_water(7, 5);
+        links.commit(batch).unwrap();
+        links.sync().unwrap();
+        assert_eq!(since(&links, start).unwrap(), ["c1", "c2", "c1"]);
+        assert_eq!(since(&links, first).unwrap(), ["c1"]);
+        let end = links.log_position();
+        drop(links);
+        let links = open(dir.path());
+        assert_eq!(links.log_position(), end);
+        assert_eq!(since(&links, first).unwrap(), ["c1"]);
+        assert_eq!(since(&links, end).unwrap(), [""; 0]);
+        assert_eq!(since(&links, LogPosition(end.0 + 1)), None, "a file of a later position is not of this store");
+    }
+
+    #[test]
+    fn an_import_makes_earlier_positions_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        let before = put(&links, &[1]);
+        links.ingest([(&b"c2"[..], &b"record"[..])].into_iter()).unwrap();
+        assert_eq!(since(&links, before), None);
+        drop(links);
+        let links = open(dir.path());
+        assert_eq!(since(&links, before), None);
+        let after = links.log_position();
+        put(&links, &[3]);
+        assert_eq!(since(&links, after).unwrap(), ["c3"]);
+    }
+
+    #[test]
+    fn a_version_without_a_log_is_noticed_when_it_wrote_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        let before = put(&links, &[1, 2]);
+        // Such a version commits without an entry.
+        {
+            let mut batch = links.batch();
+            batch.put(&code(3), b"record");
+            batch.inner.commit().unwrap();
+        }
+        links.sync().unwrap();
+        drop(links);
+        assert_eq!(since(&open(dir.path()), before), None);
+    }
+
+    #[test]
+    fn a_version_without_a_log_is_noticed_by_the_mark_that_it_replaces() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        let before = put(&links, &[1, 2]);
+        // It does not know the mark, makes the index anew and marks it in its own form.
+        let mut batch = links.batch();
+        batch.inner.insert(&links.meta, "ends", super::super::sealed("ends", 1));
+        links.commit(batch).unwrap();
+        links.sync().unwrap();
+        drop(links);
+        let links = open(dir.path());
+        assert!(links.has_index(Index::Ends).unwrap(), "its index is complete");
+        assert_eq!(since(&links, before), None);
+        let after = put(&links, &[3]);
+        drop(links);
+        assert_eq!(since(&open(dir.path()), after).unwrap(), [""; 0], "one reset is enough");
+    }
+
+    #[test]
+    fn a_repaired_journal_makes_earlier_positions_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        let before = put(&links, &[0]);
+        (1..50).for_each(|number| _ = put(&links, &[number]));
+        links.sync().unwrap();
+        drop(links);
+        let file = journal::journals(dir.path()).unwrap().pop().unwrap();
+        let mut bytes = fs::read(&file).unwrap();
+        let middle = journal::written_len(&bytes) / 2;
+        bytes[middle] ^= 0x10;
+        fs::write(&file, &bytes).unwrap();
+        let (links, repairs) = Links::open(dir.path(), KEY).unwrap();
+        assert_eq!(repairs.len(), 1);
+        assert_eq!(since(&links, before), None);
+    }
+
+    #[test]
+    fn entries_that_were_dropped_make_a_gap() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        let start = links.log_position();
+        let (first, second) = (put(&links, &[1]), put(&links, &[2]));
+        put(&links, &[3]);
+        links.changes.remove(first.0.to_be_bytes()).unwrap();
+        assert_eq!(since(&links, start), None);
+        assert_eq!(since(&links, first).unwrap(), ["c2", "c3"]);
+        assert_eq!(since(&links, second).unwrap(), ["c3"]);
+    }
+
+    #[test]
+    fn the_log_does_not_outgrow_its_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let links = open(dir.path());
+        let start = links.log_position();
+        let name = Code::parse(&[b'x'; 64]).unwrap();
+        let mut filler = ChangedCodes::default();
+        (0..16_000).for_each(|_| filler.push(name.key(&mut [0; carom_shards::code::CODE_KEY_LEN_MAX])));
+        let bytes = filler.entry.len() as u64;
+        let fill = || {
+            let mut batch = links.batch();
+            batch.changed.entry.clone_from(&filler.entry);
+            batch.changed.codes = filler.codes;
+            links.commit(batch).unwrap();
+        };
+        (0..CHANGE_LOG_BYTES * 2 / bytes).for_each(|_| fill());
+        // The library drops old tables in the background, after a flush; so there must be flushes for as long as it is behind.
+        let (begin, most) = (Instant::now(), CHANGE_LOG_BYTES + 4 * MEMTABLE_BYTES);
+        links.changes.rotate_memtable_and_wait().unwrap();
+        while links.changes.disk_space() > most {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{} bytes", links.changes.disk_space());
+            fill();
+            links.changes.rotate_memtable_and_wait().unwrap();
+        }
+        let recent = put(&links, &[1]);
+        put(&links, &[2]);
+        assert_eq!(since(&links, start), None);
+        assert_eq!(since(&links, recent).unwrap(), ["c2"]);
+        drop(links);
+        let links = open(dir.path());
+        assert_eq!(since(&links, recent).unwrap(), ["c2"]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+
+        /// A copy that is brought up to date from any earlier position is what the store has.
+        #[test]
+        fn a_copy_follows_the_store(steps in proptest::collection::vec((0..12_usize, 0..20_u8), 1..60)) {
+            let dir = tempfile::tempdir().unwrap();
+            let mut links = open(dir.path());
+            let mut copies: Vec<(LogPosition, BTreeMap<String, Vec<u8>>)> = vec![(links.log_position(), BTreeMap::new())];
+            for (round, (number, kind)) in steps.into_iter().enumerate() {
+                let mut batch = links.batch();
+                match kind {
+                    0 => {
+                        drop(batch);
+                        drop(links);
+                        links = open(dir.path());
+                        continue;
+                    }
+                    1..=5 => batch.remove(&code(number)),
+                    _ => batch.put(&code(number), round.to_string().as_bytes()),
+                }
+                links.commit(batch).unwrap();
+                let store: BTreeMap<String, Vec<u8>> = links
+                    .page(&[], 100)
+                    .unwrap()
+                    .into_iter()
+                    .map(|(key, value)| (String::from_utf8(key).unwrap(), value))
+                    .collect();
+                for (position, copy) in &copies {
+                    let mut copy = copy.clone();
+                    let mut changed = BTreeSet::new();
+                    let known = links.changes_since(*position, |code| _ = changed.insert(code)).unwrap();
+                    prop_assert_eq!(known, ChangesSince::UpTo(links.log_position()));
+                    for code in changed {
+                        match links.get(&code).unwrap() {
+                            Some(value) => _ = copy.insert(code.to_string(), value.to_vec()),
+                            None => _ = copy.remove(&code.to_string()),
+                        }
+                    }
+                    prop_assert_eq!(&copy, &store);
+                }
+                copies.push((links.log_position(), store));
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The index of idempotency keys: which link was created with which key.
+//!
+//! An entry has the day of the create, then the hash of the key, so a look-up reads two points and what is too old lies at the
+//! beginning. It is written in the commit of its link, and there are never more than links that were created with a key within
+//! two days. An entry lost with a damaged file costs a client the protection against a second link, and nothing else.
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use fjall::Slice;
+
+use super::{Batch, Links, StoreError};
+use crate::idempotency::{KeyHash, WINDOW};
+
+/// A day, in milliseconds.
+const DAY_MS: u64 = 86_400_000;
+
+/// Bytes of a day in a key.
+const DAY_LEN: usize = 4;
+
+fn day_of(ms: u64) -> [u8; DAY_LEN] {
+    u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX).to_be_bytes()
+}
+
+fn key_of(created_ms: u64, key: &KeyHash) -> [u8; DAY_LEN + 16] {
+    let mut bytes = [0; DAY_LEN + 16];
+    bytes[..DAY_LEN].copy_from_slice(&day_of(created_ms));
+    bytes[DAY_LEN..].copy_from_slice(&key.0);
+    bytes
+}
+
+impl Batch {
+    /// Notes that a link was created with that key.
+    pub fn note_idempotency(&mut self, key: &KeyHash, created_ms: u64, code: &Code) {
+        let value = [&created_ms.to_be_bytes(), code.key(&mut [0; CODE_KEY_LEN_MAX])].concat();
+        self.inner.insert(&self.idempotency, key_of(created_ms, key), value);
+    }
+}
+
+impl Links {
+    /// The code of the link that was created with that key within the window before `now_ms`, in milliseconds since 1970 UTC.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn created_with(&self, key: &KeyHash, now_ms: u64) -> Result<Option<Code>, StoreError> {
+        let window_ms = WINDOW.as_millis() as u64;
+        for created_ms in [now_ms, now_ms.saturating_sub(DAY_MS)] {
+            let Some(value) = self.idempotency.get(key_of(created_ms, key))? else { continue };
+            let damaged = || StoreError::Damaged("an entry of the index of idempotency keys".to_owned());
+            let (created, code) = value.split_first_chunk::<8>().ok_or_else(damaged)?;
+            let code = Code::from_key(code).map_err(|_| damaged())?;
+            if u64::from_be_bytes(*created).saturating_add(window_ms) > now_ms {
+                return Ok(Some(code));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes so many entries at most that no look-up at `now_ms` finds. Returns how many.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn forget_idempotency(&self, count: usize, now_ms: u64) -> Result<usize, StoreError> {
+        let mut batch = self.batch();
+        let mut removed = 0;
+        for guard in self.idempotency.range(..day_of(now_ms.saturating_sub(DAY_MS))).take(count) {
+            batch.inner.remove(&self.idempotency, Slice::from(&*guard.key()?));
+            removed += 1;
+        }
+        if removed > 0 {
+            self.commit(batch)?;
+        }
+        Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_stands_for_its_link_for_a_day_and_is_then_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = Links::open(dir.path(), "key").unwrap();
+        let (key, code) = (KeyHash([7; 16]), Code::parse(b"abc").unwrap());
+        let created_ms = 20_000 * DAY_MS + DAY_MS / 2;
+        let mut batch = links.batch();
+        batch.note_idempotency(&key, created_ms, &code);
+        links.commit(batch).unwrap();
+        let at = |ms| links.created_with(&key, ms).unwrap();
+        assert_eq!(
+            (at(created_ms), at(created_ms + DAY_MS - 1), at(created_ms + DAY_MS)),
+            (Some(code), Some(code), None)
+        );
+        assert_eq!(links.created_with(&KeyHash([8; 16]), created_ms).unwrap(), None);
+        assert_eq!(links.forget_idempotency(10, created_ms + DAY_MS).unwrap(), 0);
+        assert_eq!(links.forget_idempotency(10, created_ms + 2 * DAY_MS).unwrap(), 1);
+        assert_eq!(at(created_ms), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! Tests of the store: what is read back, and scans around damage.
+
+use super::*;
+use crate::record;
+use std::fs;
+use std::path::PathBuf;
+
+const KEY: &str = "0123456789abcdef";
+
+fn open(dir: &Path) -> Links {
+    Links::open(dir, KEY).unwrap().0
+}
+
+fn code(number: usize) -> Code {
+    Code::parse(format!("a{number:06}").as_bytes()).unwrap()
+}
+
+/// Every code of the test's part, in order.
+fn scan_all(store: &Links) -> (Vec<String>, Vec<DamagedRange>) {
+    let mut keys = Vec::new();
+    let damaged = store
+        .scan(Part(b'a'), |key, _| {
+            keys.push(text(key));
+            true
+        })
+        .unwrap();
+    (keys, damaged)
+}
+
+fn fill(store: &Links, numbers: std::ops::Range<usize>) {
+    let mut batch = store.batch();
+    for number in numbers {
+        batch.put(&code(number), format!("{number:->100}").as_bytes());
+    }
+    store.commit(batch).unwrap();
+    store.sync().unwrap();
+}
+
+fn tables(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![dir.join("keyspaces")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.parent().unwrap().ends_with("tables") && path.metadata().unwrap().len() > 100_000 {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_synced_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    fill(&store, 0..100);
+    let mut batch = store.batch();
+    batch.remove(&code(3));
+    batch.set_high_water(7, 12_345);
+    store.commit(batch).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let store = open(dir.path());
+    assert_eq!(store.high_water(7).unwrap(), 12_345);
+    assert_eq!(store.high_water(6).unwrap(), 0);
+    assert!(store.get(&code(3)).unwrap().is_none());
+    assert!(store.get(&code(4)).unwrap().unwrap().ends_with(b"-4"));
+    assert_eq!(scan_all(&store).0.len(), 99);
+}
+
+#[test]
+fn another_key_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let refused = Links::open(dir.path(), "another").unwrap_err();
+    assert!(matches!(refused, StoreError::OtherKey), "{refused}");
+    drop(open(dir.path()));
+}
+
+#[test]
+fn parts_cover_every_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut batch = store.batch();
+    for &first in ALPHABET {
+        batch.put(&Code::parse(&[first]).unwrap(), b"x");
+        batch.put(&Code::parse(&[first; 64]).unwrap(), b"x");
+    }
+    store.commit(batch).unwrap();
+    let mut seen = 0;
+    for part in parts() {
+        store
+            .scan(part, |_, _| {
+                seen += 1;
+                true
+            })
+            .unwrap();
+    }
+    assert_eq!(seen, 128);
+}
+
+#[test]
+fn a_scan_goes_around_damaged_blocks() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    fill(&store, 0..20_000);
+    store.links.rotate_memtable_and_wait().unwrap();
+    fill(&store, 20_000..20_010);
+    drop(store);
+    let table = tables(dir.path()).pop().expect("a table was written");
+    let mut bytes = fs::read(&table).unwrap();
+    // Two places in the data, far enough apart to be in different blocks with whole ones between.
+    for at in [bytes.len() / 4, bytes.len() / 2] {
+        bytes[at] ^= 1;
+    }
+    fs::write(&table, &bytes).unwrap();
+    let store = open(dir.path());
+    let (keys, damaged) = scan_all(&store);
+    assert_eq!(damaged.len(), 2, "{damaged:?}");
+    assert!(keys.is_sorted_by(|a, b| a < b), "each code once");
+    assert!(keys.len() > 19_000 && keys.len() < 20_010, "{}", keys.len());
+    assert_eq!(keys.last().unwrap(), "a020009");
+    // What is missing lies in the ranges that are named, and a look-up there says so.
+    for number in 0..20_010 {
+        let name = code(number).to_string();
+        let inside = damaged.iter().any(|range| range.after < name && range.before.as_ref().unwrap() > &name);
+        assert_eq!(inside, keys.binary_search(&name).is_err(), "{name}");
+        assert_eq!(inside, matches!(store.get(&code(number)), Err(StoreError::Damaged(_))), "{name}");
+    }
+}
+
+#[test]
+fn a_damaged_journal_costs_its_own_records_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    for number in 0..50 {
+        let mut batch = store.batch();
+        let mut record = Vec::new();
+        record::encode_tombstone(code(number).to_string().as_bytes(), &record::tests::a_tombstone(), &mut record);
+        batch.put(&code(number), &record);
+        store.commit(batch).unwrap();
+    }
+    store.sync().unwrap();
+    drop(store);
+    let journal = journal::journals(dir.path()).unwrap().pop().unwrap();
+    let mut bytes = fs::read(&journal).unwrap();
+    let middle = journal::written_len(&bytes) / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(&journal, &bytes).unwrap();
+    let (store, repairs) = Links::open(dir.path(), KEY).unwrap();
+    assert_eq!(repairs.len(), 1);
+    assert!(repairs[0].is_damage && repairs[0].kept.is_some());
+    assert!(scan_all(&store).0.len() >= 49);
+}
