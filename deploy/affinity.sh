@@ -1,31 +1,32 @@
 #!/usr/bin/env bash
-# Puts the interrupts of a network card where they disturb carom least; the package installs it as carom-affinity.
-# `carom-affinity --help` tells the options, and the runbook which mode is for what.
+# Distributes the interrupts of network cards over CPUs, so that they slow carom down least. The package installs it as
+# carom-affinity. `carom-affinity --help` lists the options; /usr/share/doc/carom/docs/operate/tuning.md says which mode to
+# choose.
 #
-# carom runs one thread on each of its CPUs, and the kernel does a good half of the work of a redirect in interrupts. Left
-# alone, several queues of a card may interrupt one CPU, whose core is then slower than all others: a redirect takes as
-# long as the slowest core needs.
+# carom runs one thread on each of its CPUs, and the kernel does about half of the work of a redirect in interrupts. By
+# default, several queues of a card may interrupt the same CPU. The core on that CPU is then slower than the others, and its
+# latency becomes the p99.
 set -euo pipefail
 
 usage() {
     cat <<'END'
-Puts the interrupts of a network card, and the sending and receiving of packets, on CPUs.
+Distributes the interrupts, sending and receiving of network cards over CPUs.
 
 Usage: carom-affinity --interface NAME [OPTIONS]
        carom-affinity --undo
 
 Options:
-  --interface NAME  The network card, such as eth0; again for each: they go round the CPUs one behind the other
-  --mode MODE       shared: interrupts are spread evenly over the CPUs of the cores [default]
-                    apart: they have CPUs of their own, which --cpus names, and carom gets the others
+  --interface NAME  The network card, such as eth0; repeat it for several
+  --mode MODE       shared: spread interrupts evenly over the CPUs of the cores [default]
+                    apart: give interrupts the CPUs of --cpus, and carom the others
   --cpus LIST       The CPUs for interrupts, such as 0-3,8 [default with shared: all]
-  --dry-run         Print what would be written, and write nothing
-  --show            Print what is there now, and write nothing
-  --undo            Write back what was there before the first run since the machine was started, for all cards
-  --root DIR        Look for /proc, /sys and /run below DIR, for a try
+  --dry-run         Print the changes without making them
+  --show            Print the current values and change nothing
+  --undo            Restore the values from before the first run since boot, of all cards
+  --root DIR        Use /proc, /sys and /run below DIR, for tests
   -h, --help        Print help
 
-Each line that is printed is a file and what is written to it. Exit codes: 0 all is well, 1 something failed, 2 wrong options
+Each line of the output is a file and the value written to it. Exit codes: 0 success, 1 failure, 2 wrong options
 END
 }
 
@@ -40,7 +41,7 @@ fail() {
 
 refuse() {
     complain "$*"
-    complain '--help tells what is possible'
+    complain 'see --help'
     exit 2
 }
 
@@ -70,8 +71,8 @@ read_options() { # ARGUMENT...
         esac
         case $1 in
             --interface)
-                # It becomes a part of paths.
-                [[ $2 =~ ^[A-Za-z0-9][A-Za-z0-9._-]*$ ]] || refuse "--interface: $2 is no name of an interface"
+                # It becomes part of paths.
+                [[ $2 =~ ^[A-Za-z0-9][A-Za-z0-9._-]*$ ]] || refuse "--interface: $2 is not the name of an interface"
                 interfaces+=("$2")
                 ;;
             --mode)
@@ -83,14 +84,15 @@ read_options() { # ARGUMENT...
         esac
         shift 2
     done
-    [[ $action == undo ]] || ((${#interfaces[@]} > 0)) || refuse 'which card? name it with --interface'
+    [[ $action == undo ]] || ((${#interfaces[@]} > 0)) || refuse 'name the network card with --interface'
     [[ $mode == shared || -n $list || $action == undo || $action == show ]] ||
-        refuse '--mode apart needs --cpus: which CPUs are for interrupts?'
+        refuse '--mode apart needs --cpus: the CPUs for interrupts'
 }
 
 # ---- CPUs ----
 
-# The CPUs of a list such as 0-3,8, one a line and none twice. 1: it is no list; 2: a part of it runs backwards.
+# Prints the CPUs of a list such as 0-3,8, one per line, without duplicates. Returns 1 if it is not a list, 2 if a range in it
+# is reversed.
 expand() { # LIST
     local part parts
     [[ $1 =~ ^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$ ]] || return 1
@@ -101,7 +103,7 @@ expand() { # LIST
     done | awk '!seen[$0]++'
 }
 
-# CPUs as carom and the kernel write them: runs as 4-7, and one alone as 3-3, which carom would take for a count otherwise.
+# Prints CPUs as carom and the kernel write them: ranges such as 4-7. A single CPU is 3-3, because carom reads 3 as a count.
 contract() { # CPU...
     local cpu runs=() first='' last=''
     for cpu in "$@" ''; do
@@ -118,7 +120,7 @@ contract() { # CPU...
     (IFS=, && printf '%s' "${runs[*]}")
 }
 
-# The mask of some CPUs as the kernel reads it: groups of 32 bits in hexadecimal, the highest first, with commas between.
+# Prints the mask of some CPUs as the kernel reads it: groups of 32 bits in hexadecimal, highest first, separated by commas.
 mask_of() { # CPU...
     local cpu word group words=(0) text=''
     for cpu in "$@"; do
@@ -127,14 +129,14 @@ mask_of() { # CPU...
         words[word]=$((words[word] | 1 << cpu % 32))
     done
     for ((word = ${#words[@]} - 1; word >= 0; word--)); do
-        # Only the first group may be short.
+        # Only the first group is unpadded.
         if [[ -z $text ]]; then printf -v group '%x' "${words[word]}"; else printf -v group ',%08x' "${words[word]}"; fi
         text+=$group
     done
     printf '%s' "$text"
 }
 
-# Which CPUs there are, which are for interrupts, and which are left: `online`, `cpus` and `others`.
+# Sets `online` to all CPUs in use, `cpus` to those for interrupts, and `others` to the rest.
 choose_cpus() {
     local file=$root/sys/devices/system/cpu/online cpu status=0
     [[ -r $file ]] || fail "$file cannot be read"
@@ -143,14 +145,14 @@ choose_cpus() {
         cpus=("${online[@]}")
     else
         expand "$list" >/dev/null || status=$?
-        ((status != 2)) || refuse "--cpus: $list runs backwards"
-        ((status == 0)) || refuse "--cpus: $list is no list of CPUs such as 0-3,8"
+        ((status != 2)) || refuse "--cpus: $list has a reversed range"
+        ((status == 0)) || refuse "--cpus: $list is not a list of CPUs such as 0-3,8"
         mapfile -t cpus < <(expand "$list")
     fi
     local -A is_online=() is_chosen=()
     for cpu in "${online[@]}"; do is_online[$cpu]=yes; done
     for cpu in "${cpus[@]}"; do
-        [[ -n ${is_online[$cpu]-} ]] || fail "there is no CPU $cpu, or it is switched off; those in use: $(<"$file")"
+        [[ -n ${is_online[$cpu]-} ]] || fail "there is no CPU $cpu, or it is offline; online are $(<"$file")"
         is_chosen[$cpu]=yes
     done
     others=()
@@ -164,7 +166,7 @@ choose_cpus() {
 
 # ---- Queues and interrupts ----
 
-# Numbers of the queues of one kind, in order.
+# Prints the numbers of the queues of one kind, in order.
 queues_of() { # INTERFACE rx|tx
     local path
     for path in "$root/sys/class/net/$1/queues/$2"-*; do
@@ -172,8 +174,8 @@ queues_of() { # INTERFACE rx|tx
     done | sort -n
 }
 
-# The interrupts that belong to a card, one a line: the list of its device, or the one that it has without such a list. The
-# list of a virtio card is one level higher, at its PCI device; above a PCI device would be that of a bridge.
+# Prints the interrupts of a card, one per line: the list of its device, or its only interrupt if there is no list. The list
+# of a virtio card is one level up, at its PCI device.
 listed_of() { # INTERFACE
     local device folder irq
     [[ -e $root/sys/class/net/$1/device ]] || return 0
@@ -189,16 +191,16 @@ listed_of() { # INTERFACE
     done
 }
 
-# All interrupts with a number, and what they are called: what stands behind the last two blanks, which may have one in it.
+# Prints number and name of each numbered interrupt. The name follows the last two blanks, and may contain single blanks.
 named() {
     awk '$1 ~ /^[0-9]+:$/ { irq = $1; sub(":", "", irq); sub(/ +$/, ""); sub(/.*  /, ""); print irq, $0 }' "$root/proc/interrupts"
 }
 
-# The interrupts of the queues of a card, as lines of an interrupt, a queue, and a name.
+# Prints the interrupts of the queues of a card: interrupt, queue and name per line.
 #
-# A card with MSI-X lists its interrupts in sysfs, also those that belong to no queue. Only the names in /proc/interrupts tell
-# which is which, and each driver has its own way: eth0-TxRx-3, i40e-eth0-TxRx-3, mlx5_comp3@pci:0000:3b:00.0,
-# virtio2-input.3, eth0 (queue 3). What they share is a number at the end, but for what stands behind an @ and a bracket.
+# A card with MSI-X lists its interrupts in sysfs, including those without a queue. Only the names in /proc/interrupts tell them
+# apart, and each driver names them differently: eth0-TxRx-3, i40e-eth0-TxRx-3, mlx5_comp3@pci:0000:3b:00.0,
+# virtio2-input.3, eth0 (queue 3). All end with the number of the queue, apart from a bracket or an @ and what follows it.
 interrupts_of() { # INTERFACE
     local interface=$1 device='' irq name rest found=() sole=()
     local -A listed=()
@@ -210,13 +212,13 @@ interrupts_of() { # INTERFACE
         if [[ -z ${listed[$irq]-} && $name != "$interface" && $name != *"$interface"[-\ ]* && $name != "${device:-none}"-* ]]; then
             continue
         fi
-        # The card's own name says nothing of the interrupt, whatever word or number is in it.
+        # Ignore the name of the card, which may contain words and numbers too.
         rest=${name%%@*}
         rest=${rest%)}
         if [[ $rest =~ ^(.*[^A-Za-z0-9])?"$interface"([^A-Za-z0-9].*)?$ ]]; then rest=${BASH_REMATCH[1]}${BASH_REMATCH[2]}; fi
-        # If it has no other, that is for everything, whatever it is called.
+        # A card with a single interrupt uses it for everything, whatever its name.
         sole+=("$irq 0 $name")
-        # Those for commands, events and faults may end in a number, too.
+        # Interrupts for commands, events and faults may end with a number too.
         case $rest in
             *async* | *config* | *control* | *ctrl* | *event* | *fdir* | *mgmnt* | *mgmt* | *misc*) continue ;;
         esac
@@ -226,9 +228,9 @@ interrupts_of() { # INTERFACE
     if ((${#found[@]} > 0)); then printf '%s\n' "${found[@]}" | sort -n -k 2,2 -k 1,1; fi
 }
 
-# ---- What is to be written ----
+# ---- Planning ----
 
-# Paths and what belongs there, in the order in which it is written.
+# Paths in the order of writing, and the value for each.
 paths=()
 declare -A wanted=()
 
@@ -237,10 +239,10 @@ want() { # PATH VALUE
     wanted[$1]=$2
 }
 
-# The CPUs for interrupts in the order in which this card takes them: each begins behind the last one of the card before, or
-# the first CPUs would have the interrupts of all cards with few queues.
+# The CPUs for interrupts in the order in which this card uses them. Each card continues after the last CPU of the previous
+# one; otherwise the first CPUs would get the interrupts of all cards with few queues.
 order=()
-# How many CPUs were passed over so far, and how many interrupts were placed.
+# Number of CPUs used so far, and of interrupts placed.
 passed=0
 placed=0
 
@@ -249,8 +251,8 @@ put_in_order() {
     order=("${cpus[@]:start}" "${cpus[@]:0:start}")
 }
 
-# The interrupt of queue i goes to the i-th CPU in order, and begins again at the first where there are more queues: each CPU
-# has as many as any other, give or take one. A sending and a receiving queue of one number share a CPU.
+# Plans interrupts: that of queue i goes to the i-th CPU in order, starting over if there are more queues. So all CPUs get the same
+# number, give or take one. The sending and the receiving queue of one number share a CPU.
 plan_interrupts() { # INTERFACE
     local irq queue name queues=0 count=0
     while read -r irq queue name; do
@@ -261,20 +263,20 @@ plan_interrupts() { # INTERFACE
     placed=$((placed + count))
     passed=$((passed + queues))
     if ((count == 0)); then
-        complain "$1: no interrupt belongs to a queue, so all stay where they are"
+        complain "$1: no interrupt belongs to a queue, so none is moved"
     fi
 }
 
-# XPS: which CPUs send by which queue. One that sends by the queue whose interrupt comes to it shares neither its lock nor
-# its memory with another. CPUs that get no interrupts are spread over all queues.
+# Plans XPS: which CPUs send through which queue. A CPU that sends through the queue whose interrupt it gets shares neither lock nor
+# memory with others. CPUs without interrupts are spread over all queues.
 plan_sending() { # INTERFACE
     local queues queue index members turn
     mapfile -t queues < <(queues_of "$1" tx)
-    # With one queue all send by it anyway, and the kernel may refuse to be told.
+    # With one queue, all CPUs send through it anyway, and the kernel may refuse the setting.
     if ((${#queues[@]} < 2)); then return; fi
     for ((turn = 0; turn < ${#queues[@]}; turn++)); do
         members=()
-        # Queues beyond the number of CPUs go round once more, as their interrupts do.
+        # With more queues than CPUs, start over, as their interrupts do.
         if ((turn >= ${#order[@]})); then members+=("${order[turn % ${#order[@]}]}"); fi
         for ((index = turn; index < ${#order[@]}; index += ${#queues[@]})); do members+=("${order[index]}"); done
         for ((index = turn; index < ${#others[@]}; index += ${#queues[@]})); do members+=("${others[index]}"); done
@@ -283,9 +285,8 @@ plan_sending() { # INTERFACE
     done
 }
 
-# RPS: with fewer receiving queues than CPUs, the CPU that is interrupted passes packets on, by connection, so that the others
-# do their share. That costs an interrupt between CPUs for each, so with enough queues it is off, and more queues are better
-# where the card has them.
+# Plans RPS: with fewer receiving queues than CPUs, the interrupted CPU passes packets on to others, by connection. Each costs an
+# interrupt between CPUs, so RPS is off if there are enough queues. More queues are better if the card has them.
 plan_receiving() { # INTERFACE
     local queues turn index members mask
     mapfile -t queues < <(queues_of "$1" rx)
@@ -298,11 +299,11 @@ plan_receiving() { # INTERFACE
         want "$root/sys/class/net/$1/queues/rx-${queues[turn]}/rps_cpus" "$mask"
     done
     if ((${#queues[@]} < ${#cpus[@]})); then
-        complain "$1 has ${#queues[@]} receiving queues for ${#cpus[@]} CPUs; if it can have more: ethtool -L $1 combined ${#cpus[@]}"
+        complain "$1 has ${#queues[@]} receiving queues for ${#cpus[@]} CPUs; if the card supports more: ethtool -L $1 combined ${#cpus[@]}"
     fi
 }
 
-# A bond, a bridge or a VLAN is made of other interfaces, to which its interrupts come.
+# Refuses a bond, bridge or VLAN: the interfaces below it have the interrupts.
 refuse_made_of_others() { # INTERFACE
     local folder=$root/sys/class/net/$1 path members=()
     [[ ! -e $folder/device ]] || return 0
@@ -310,11 +311,11 @@ refuse_made_of_others() { # INTERFACE
         if [[ -e $path || -L $path ]]; then members+=("${path##*/lower_}"); fi
     done
     if ((${#members[@]} == 0)) && [[ -r $folder/bonding/slaves ]]; then read -ra members <"$folder/bonding/slaves"; fi
-    ((${#members[@]} == 0)) || fail "$1 has no interrupts of its own; name what it is made of: ${members[*]/#/--interface }"
+    ((${#members[@]} == 0)) || fail "$1 has no interrupts of its own; name the interfaces below it: ${members[*]/#/--interface }"
 }
 
 plan() { # INTERFACE
-    [[ -d $root/sys/class/net/$1 ]] || fail "there is no interface $1; those there are: $(ls -m "$root/sys/class/net")"
+    [[ -d $root/sys/class/net/$1 ]] || fail "there is no interface $1; the interfaces are $(ls -m "$root/sys/class/net")"
     refuse_made_of_others "$1"
     put_in_order
     plan_interrupts "$1"
@@ -322,45 +323,45 @@ plan() { # INTERFACE
     plan_receiving "$1"
 }
 
-# irqbalance moves interrupts as it thinks best, every ten seconds.
+# Warns of irqbalance, which moves interrupts every ten seconds.
 look_for_irqbalance() {
     if cat "$root"/proc/[0-9]*/comm 2>/dev/null | grep -qx irqbalance; then
-        complain 'irqbalance runs, and will move the interrupts again: systemctl disable --now irqbalance'
+        complain 'irqbalance is running and will revert these changes: systemctl disable --now irqbalance'
     fi
 }
 
-# ---- Doing it ----
+# ---- Writing ----
 
-# What a file holds now. Some cannot be read, those of a card that is switched off for instance.
+# Prints the value of a file. Some cannot be read, such as those of a card that is down.
 held() { # PATH
     cat -- "$1" 2>/dev/null || true
 }
 
-# Writes to a file of the kernel. A program of its own does it, because its failure is told when the file is closed.
+# Writes to a file of the kernel, with a separate program, because errors may show only when the file is closed.
 put() { # PATH VALUE
     printf '%s\n' "$2" | tee -- "$1" >/dev/null 2>&1
 }
 
 need_root() {
-    [[ -n $root || $EUID == 0 ]] || fail 'only root may do this; --dry-run shows what would be done'
+    [[ -n $root || $EUID == 0 ]] || fail 'must be root; --dry-run shows the changes without making them'
 }
 
-# Writes all that is wanted, and remembers what was there.
+# Writes all planned values and remembers the previous ones.
 write_all() {
     local path before is_well=0
     need_root
-    mkdir -p -- "$root/run/carom-affinity" || fail "$root/run/carom-affinity cannot be made"
+    mkdir -p -- "$root/run/carom-affinity" || fail "cannot create $root/run/carom-affinity"
     for path in "${paths[@]}"; do
         before=$(held "$path")
-        # What was there before the first run is what --undo is for. /run is empty after a start, and so is the kernel's memory.
+        # --undo restores the values from before the first run. A reboot clears /run, and resets the kernel as well.
         if ! grep -qsF -- "$path " "$memory"; then
-            printf '%s %s\n' "$path" "$before" >>"$memory" || fail "$memory cannot be written"
+            printf '%s %s\n' "$path" "$before" >>"$memory" || fail "cannot write $memory"
         fi
         if put "$path" "${wanted[$path]}"; then
             printf '%s %s (was %s)\n' "$path" "${wanted[$path]}" "${before:-unknown}"
         else
-            # The kernel places the interrupts of some cards itself.
-            complain "$path does not take ${wanted[$path]}; it stays at ${before:-unknown}"
+            # The kernel manages the interrupts of some cards itself.
+            complain "$path does not accept ${wanted[$path]}; it stays at ${before:-unknown}"
             is_well=1
         fi
     done
@@ -370,17 +371,17 @@ write_all() {
 undo_all() {
     local path before is_well=0 left=()
     need_root
-    [[ -e $memory ]] || fail 'nothing was changed since the machine was started'
+    [[ -e $memory ]] || fail 'nothing was changed since boot'
     while read -r path before; do
-        # A card may have gone, or have fewer queues now.
+        # The card may be gone, or have fewer queues.
         if [[ ! -e $path ]]; then
-            complain "$path is not there any more"
+            complain "$path no longer exists"
         elif [[ -n $before ]] && put "$path" "$before"; then
             printf '%s %s\n' "$path" "$before"
         else
-            complain "$path does not take '$before'"
+            complain "$path does not accept '$before'"
             is_well=1
-            # For another try. What could not be read before can never be written back.
+            # Keep it for another try. A value that could not be read cannot be restored.
             if [[ -n $before ]]; then left+=("$path $before"); fi
         fi
     done <"$memory"
@@ -397,9 +398,9 @@ fi
 choose_cpus
 for interface in "${interfaces[@]}"; do plan "$interface"; done
 if [[ $mode == apart && $action != show ]] && ((placed == 0)); then
-    fail '--mode apart: there is no interrupt to place, so nothing was written; to spread packets alone, take --mode shared'
+    fail '--mode apart: there is no interrupt to place, so nothing was written; use --mode shared to spread packets only'
 fi
-# Before anything is written, so that it is told also where something cannot be.
+# Before writing, so that the warning shows even if a write fails.
 if [[ $action != show ]]; then look_for_irqbalance; fi
 status=0
 case $action in

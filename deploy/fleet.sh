@@ -1,45 +1,43 @@
 #!/usr/bin/env bash
-# A whole fleet on this machine, to try it: a Redis Cluster and carom nodes that share it, all on loopback, until
-# Ctrl-C. `deploy/fleet.sh --help` tells the options. A fleet in earnest has a machine for each of them.
+# Runs a fleet on this machine, to try it: a Redis Cluster and carom nodes that share it, all on loopback, until Ctrl-C.
+# `deploy/fleet.sh --help` lists the options. In production, each of them runs on a machine of its own.
 #
-# Many functions are called by traps and by `wait_until` only, which shellcheck does not see:
+# Many functions are called only by traps and by `wait_until`, which shellcheck does not see:
 # shellcheck disable=SC2317
 set -euo pipefail
 
-# Longest wait for anything that should come by itself while the fleet starts, in seconds. Generous: the machine may
-# compile something at the same time.
+# Timeout of every wait while the fleet starts, in seconds. Generous, because the machine may be busy compiling.
 readonly PATIENCE=60
-# Longest wait for the end of servers, in seconds. Both kinds take 10 at most, carom for its clients and Redis for its
-# replicas.
+# Timeout for the shutdown of servers, in seconds. carom takes at most 10 for its clients, and Redis 10 for its replicas.
 readonly END_WITHIN=20
-# Three masters, the least that can agree on a failover, with a replica each.
+# Three masters, the minimum for a failover, with a replica each.
 readonly CLUSTER_SERVERS=6
-# The second hundred of ports begins behind the first, so there are no more nodes than this.
+# Public ports are BASE+1 to BASE+99; admin ports begin at BASE+101.
 readonly NODES_MAX=99
-# What --load asks for each second, in all. Little: servers, nodes and generator share the CPUs of one machine.
+# Requests per second of --load, in total. Few, because everything shares the CPUs of one machine.
 readonly LOAD_RATE=3000
-# Links that --load makes before it measures.
+# Links that --load creates before it measures.
 readonly LOAD_LINKS=2000
 
 usage() {
     cat <<'END'
-Starts a Redis Cluster and carom nodes that share it, all on loopback, and ends everything on Ctrl-C.
+Runs a Redis Cluster and carom nodes that share it, all on loopback, until Ctrl-C.
 
 Usage: deploy/fleet.sh [OPTIONS]
 
 Options:
-  --single         One Redis server in place of a cluster of three masters and three replicas
-  --nodes N        How many carom nodes, 1 to 99 [default: 3]
-  --port BASE      Where the ports begin, 1024 to 65229 [default: 18080]: nodes listen on BASE+1 and so on, their
-                   status on BASE+101, Redis on BASE+201, the servers of the cluster among themselves on BASE+301
-  --dir DIR        Where data, logs and the secret key lie; stays, and may be used again with the same --port
+  --single         One Redis server instead of a cluster of three masters and three replicas
+  --nodes N        Number of carom nodes, 1 to 99 [default: 3]
+  --port BASE      First port, 1024 to 65229 [default: 18080]: public listeners from BASE+1, admin listeners from
+                   BASE+101, Redis from BASE+201, its cluster bus from BASE+301
+  --dir DIR        Directory for data, logs and code secret; it is kept, and can be used again with the same --port
                    [default: a temporary directory that is removed at the end]
-  --load SECONDS   Send requests to all nodes for that long, then end with the exit code of carom-loadgen
+  --load SECONDS   Send requests to all nodes for this long, then exit with the exit code of carom-loadgen
   --carom PATH     The carom to run [default: built with cargo]
   --loadgen PATH   The carom-loadgen to run [default: built with cargo]
   -h, --help       Print help
 
-Exit codes: 0 all is well, 1 something failed, 2 wrong options; with --load those of carom-loadgen, 130 for Ctrl-C
+Exit codes: 0 success, 1 failure, 2 wrong options; with --load those of carom-loadgen, or 130 after Ctrl-C
 END
 }
 
@@ -47,14 +45,14 @@ say() {
     printf '%s\n' "$*"
 }
 
-# Standard error once more, for where the shell's own words on processes that were killed are left out.
+# A copy of standard error, for messages while the shell's own messages about killed processes are discarded.
 exec 3>&2
 
 complain() {
     printf 'fleet.sh: %s\n' "$*" >&3
 }
 
-# Something went wrong. What runs is ended by the trap on EXIT.
+# Exits with 1. The EXIT trap stops everything that runs.
 fail() {
     complain "$*"
     exit 1
@@ -62,7 +60,7 @@ fail() {
 
 refuse() {
     complain "$*"
-    complain '--help tells what is possible'
+    complain 'see --help'
     exit 2
 }
 
@@ -76,7 +74,7 @@ seconds=''
 carom=''
 loadgen=''
 
-# A whole number within bounds. Without leading zeros, with which the shell would take it for octal.
+# Whether a text is a whole number within bounds, without leading zeros, which the shell would read as octal.
 is_number() { # TEXT LEAST MOST
     [[ $1 =~ ^[1-9][0-9]{0,5}$ ]] && (($1 >= $2 && $1 <= $3))
 }
@@ -104,7 +102,7 @@ read_options() { # ARGUMENT...
                 nodes=$2
                 ;;
             --port)
-                # Ports below 1024 are for root, and BASE+306 is the last one.
+                # Ports below 1024 need root, and BASE+306 is the last one.
                 is_number "$2" 1024 65229 || refuse "--port: $2 is not a number from 1024 to 65229"
                 base=$2
                 ;;
@@ -114,7 +112,7 @@ read_options() { # ARGUMENT...
                 ;;
             --dir) dir=$2 ;;
             --carom | --loadgen)
-                [[ -f $2 && -x $2 ]] || refuse "$1: $2 is not a program"
+                [[ -f $2 && -x $2 ]] || refuse "$1: $2 is not an executable file"
                 if [[ $1 == --carom ]]; then carom=$2; else loadgen=$2; fi
                 ;;
         esac
@@ -124,26 +122,26 @@ read_options() { # ARGUMENT...
 
 # ---- Processes ----
 
-# Process ids in the order of their start, what each is called, and where its output goes.
+# Process IDs in order of their start, with their names and logs.
 redis_pids=()
 node_pids=()
-# A server of Redis that is a master, once the fleet is shown.
+# A Redis master, set when the fleet is shown.
 master_pid=''
 declare -A name_of=() log_of=()
-# Those whose end has been told.
+# Processes whose end was reported.
 declare -A is_gone=()
 
-# Starts a program that goes on by itself; its process id is in `started`. Not for subshells: what they start is no
-# child of this script.
+# Starts a background program and sets `started` to its process ID. Do not call it in a subshell: the program must be a child of this
+# script.
 #
-# In a session of its own Ctrl-C does not reach it, so that the nodes end before the Redis that they write to. Should
-# this script be killed with SIGKILL, which no trap sees, the kernel asks it to end.
+# The program has a session of its own, so that Ctrl-C does not reach it, and nodes end before the Redis that they write to. If this
+# script is killed with SIGKILL, which no trap sees, the kernel sends SIGTERM to the program.
 launch() { # COMMAND...
     setsid setpriv --pdeathsig TERM "$@" </dev/null 3>&- &
     started=$!
 }
 
-# Starts a server.
+# Starts a server with a name and a log.
 launch_server() { # NAME LOG COMMAND...
     local name=$1 log=$2
     shift 2
@@ -152,11 +150,11 @@ launch_server() { # NAME LOG COMMAND...
     log_of[$started]=$log
 }
 
-# Whether a process runs. It must be a child of this script: numbers of processes are used again.
+# Whether a child of this script is running. Other processes do not count, because process IDs are reused.
 is_running() { # PID
     local stat field
     { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
-    # Behind the name, in which anything may stand: the state and the parent.
+    # State and parent follow the name, which may contain anything.
     read -ra field <<<"${stat##*) }"
     [[ ${field[0]} != Z && ${field[1]} == "$$" ]]
 }
@@ -169,7 +167,7 @@ any_runs() { # PID...
     return 1
 }
 
-# How a process ended, in words, and whether that was well.
+# Sets `ending` to how a process ended, in words. Succeeds if its exit code was 0.
 status_of() { # PID
     local code=0
     wait "$1" || code=$?
@@ -181,7 +179,7 @@ status_of() { # PID
     ((code == 0))
 }
 
-# Tells of servers that have ended since the last look. Succeeds if there are none.
+# Reports servers that ended since the last call. Succeeds if there are none.
 look_for_ended() {
     local pid is_well=0
     for pid in "${redis_pids[@]}" "${node_pids[@]}"; do
@@ -195,7 +193,7 @@ look_for_ended() {
     return "$is_well"
 }
 
-# Waits until a command succeeds, while the fleet starts: no server may end meanwhile.
+# Waits until a command succeeds, and exits if a server ends meanwhile.
 wait_until() { # WHAT COMMAND...
     local what=$1 give_up=$((SECONDS + PATIENCE))
     shift
@@ -204,18 +202,18 @@ wait_until() { # WHAT COMMAND...
             tail -n 20 "${log_of[$last_gone]}" >&2
             exit 1
         fi
-        ((SECONDS < give_up)) || fail "waited $PATIENCE seconds in vain for $what"
+        ((SECONDS < give_up)) || fail "no $what after $PATIENCE seconds"
         sleep 0.1
     done
 }
 
-# Ends servers, and kills those that do not end in time. Succeeds if all ended well.
+# Stops servers, and kills those that do not stop in time. Succeeds if all exited with 0.
 end() { # PID...
     local pid give_up=$((SECONDS + END_WITHIN)) is_well=0
     for pid in "$@"; do
         if is_running "$pid"; then
             kill -TERM "$pid"
-            # One that was stopped would not hear of it.
+            # A suspended process would not receive the signal.
             kill -CONT "$pid"
         fi
     done
@@ -225,7 +223,7 @@ end() { # PID...
             complain "${name_of[$pid]} (process $pid) did not end within $END_WITHIN seconds and is killed"
             kill -KILL "$pid"
         fi
-        # What was told of is nothing new: somebody tries what happens without it.
+        # An end that was reported before is not a failure: users try what happens without that server.
         if [[ -z ${is_gone[$pid]-} ]] && ! status_of "$pid"; then
             complain "${name_of[$pid]} (process $pid) ended $ending"
             is_well=1
@@ -234,19 +232,19 @@ end() { # PID...
     return "$is_well"
 }
 
-# Ends what is neither a node nor Redis: the generator, or cargo with its compilers, which are in its process group.
+# Stops the load generator, or cargo with its compilers, which are in its process group.
 end_helpers() {
     local pid
     for pid in $(jobs -pr); do
         if [[ -z ${name_of[$pid]-} ]]; then
-            # There is no group in the moment before it gets its session.
+            # The process group does not exist until setsid has run.
             kill -TERM -- "-$pid" 2>/dev/null || kill -TERM "$pid"
             wait "$pid"
         fi
     done
 }
 
-# Warnings in the logs of nodes, which go with a temporary directory.
+# Prints the last warnings of the nodes, whose logs may be in a temporary directory.
 show_warnings() {
     local pid
     for pid in "${node_pids[@]}"; do
@@ -257,15 +255,15 @@ show_warnings() {
     done
 }
 
-# The trap on EXIT, whatever the reason.
+# The EXIT trap.
 finish() {
     local status=$?
-    # All of this happens, whatever fails, and a second Ctrl-C does not leave half of it behind.
+    # Neither a failure nor a second Ctrl-C interrupts the cleanup.
     set +e
     trap '' INT TERM HUP PIPE
-    if ((${#redis_pids[@]} > 0)); then say 'Everything ends ...' 2>/dev/null; fi
+    if ((${#redis_pids[@]} > 0)); then say 'Stopping ...' 2>/dev/null; fi
     end_helpers
-    # Nodes first: they bring to Redis what it does not have yet.
+    # Nodes first: they sync their last changes to Redis.
     if ! end "${node_pids[@]}" 2>/dev/null && ((status == 0)); then status=1; fi
     if ! end "${redis_pids[@]}" 2>/dev/null && ((status == 0)); then status=1; fi
     if ((status != 0)); then show_warnings; fi
@@ -277,16 +275,16 @@ finish() {
     exit "$status"
 }
 
-# The trap on signals, of which some come from programs: SIGPIPE when nobody reads what is said here.
+# The trap on signals. SIGPIPE means that nobody reads the output any more.
 interrupt() {
-    # An end that was asked for is a good one, but a load that was not sent is none that held.
+    # Ctrl-C is the normal end, but an interrupted load is not a success.
     if [[ -n $seconds ]]; then exit 130; fi
     exit 0
 }
 
-# ---- What is needed ----
+# ---- Prerequisites ----
 
-# Checks that there are programs, and names the Debian packages that hold the missing ones.
+# Fails if programs are missing, and names the Debian packages that have them.
 need_programs() { # PROGRAM:PACKAGE...
     local pair missing=()
     for pair in "$@"; do
@@ -297,52 +295,52 @@ need_programs() { # PROGRAM:PACKAGE...
     fi
 }
 
-# A program of this repository that cargo builds; its path is in `built`.
+# Builds a program of this repository and sets `built` to its path.
 build() { # PACKAGE
     local messages=$dir/$1.json
     command -v cargo >/dev/null ||
-        fail 'missing: Rust; see https://rustup.rs, or name programs with --carom and --loadgen'
+        fail 'missing: Rust; see https://rustup.rs, or name existing binaries with --carom and --loadgen'
     say "cargo build --release --package $1"
-    # The messages tell where the program is, wherever the target directory may be.
+    # The messages have the path of the program, wherever the target directory is.
     launch cargo build --release --locked --manifest-path "$root/Cargo.toml" --package "$1" --bin "$1" \
         --message-format json-render-diagnostics >"$messages"
-    wait "$started" || fail "$1 cannot be built"
+    wait "$started" || fail "cannot build $1"
     built=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$messages" | tail -n 1)
     rm -- "$messages"
-    [[ -x $built ]] || fail "cargo does not say where $1 is"
+    [[ -x $built ]] || fail "cargo does not name the path of $1"
 }
 
-# Checks that nobody listens on the ports. Without this one of the servers below would be taken for ours.
+# Fails if a port is in use. Otherwise its server would be mistaken for one of ours.
 need_ports() { # PORT...
     local port
     for port in "$@"; do
         if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-            fail "port $port is in use; another --port than $base moves all ports"
+            fail "port $port is in use; choose another --port than $base"
         fi
     done
 }
 
-# Makes the directory, or checks that the one that was named holds nothing else.
+# Creates the directory, or checks that the named one has nothing else in it.
 prepare_dir() {
     if [[ -z $dir ]]; then
-        # In this order, so that no signal in between leaves it behind.
+        # In this order, so that the directory is removed even if a signal arrives in between.
         is_temporary=yes
         dir=$(mktemp -d -t carom-fleet.XXXXXX)
         return
     fi
     mkdir -p -- "$dir"
-    # From here on programs with other working directories get it.
+    # Absolute, because programs with other working directories get it.
     dir=$(CDPATH='' cd -- "$dir" && pwd)
     if [[ -e $dir/fleet ]]; then
-        # The servers of a cluster wrote down each other's ports.
+        # The servers of a cluster have stored each other's ports.
         [[ $(<"$dir/fleet") == "$layout" ]] ||
-            refuse "--dir: $dir was made with $(<"$dir/fleet"), and this is $layout"
+            refuse "--dir: $dir was created with $(<"$dir/fleet"), not with $layout"
     elif [[ -n $(ls -A -- "$dir") ]]; then
-        refuse "--dir: $dir is not empty, and no fleet that was ready once"
+        refuse "--dir: $dir is neither empty nor the directory of a fleet"
     fi
 }
 
-# The CPUs that this process may use, from a list such as 0-3,8.
+# Prints the CPUs that this process may use, from a list such as 0-3,8.
 usable_cpus() {
     local ranges range
     IFS=, read -ra ranges <<<"$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)"
@@ -351,14 +349,14 @@ usable_cpus() {
     done
 }
 
-# Chooses the CPUs of the fleet, in `cpus`. The generator gets one of its own where there are two, or its figures would
-# be of the time that it waits for a CPU, and it would say so with exit code 3.
+# Sets `cpus` to the CPUs of the fleet. If there are two or more, the load generator gets one of its own. Otherwise it would measure
+# its own waits for a CPU, and exit with 3.
 share_cpus() {
     mapfile -t cpus < <(usable_cpus)
     generator_cpu=${cpus[-1]}
     if [[ -n $seconds ]] && ((${#cpus[@]} > 1)); then
         unset -v 'cpus[-1]'
-        # Whatever this script starts from now on stays on these.
+        # All programs started from now on run on these.
         taskset -pc "$(IFS=,; printf '%s' "${cpus[*]}")" $$ >/dev/null
     fi
 }
@@ -371,7 +369,7 @@ ask_redis() { # PORT COMMAND...
     timeout --foreground 5 redis-cli -h 127.0.0.1 -p "$port" "$@" 2>/dev/null | tr -d '\r'
 }
 
-# Whether that process, and nobody else on its port, has loaded its data and answers.
+# Whether this process, and no other one on its port, has loaded its data and answers.
 redis_answers() { # PORT PID
     ask_redis "$1" INFO server | grep -qx "process_id:$2"
 }
@@ -380,16 +378,15 @@ launch_redis() { # INDEX OPTION...
     local port=$((base + 201 + $1)) home=$dir/redis$1
     shift
     mkdir -p -- "$home"
-    # What is otherwise than on servers of their own: loopback and these ports, a log on standard output, no word to
-    # the systemd that may have started this script, replicas that are linked at once and not after a wait for more of
-    # them, and an end also while a first AOF is written, which Redis would refuse.
+    # Differences from production: loopback and these ports, a log on standard output, no notification to a systemd that may have
+    # started this script, full syncs without delay, and a shutdown even while the first AOF is written, which Redis would refuse.
     launch_server "redis on port $port" "$home.log" redis-server "$dir/redis.conf" \
         --bind 127.0.0.1 --port "$port" --dir "$home" --logfile '' --supervised no --daemonize no \
         --repl-diskless-sync-delay 0 --shutdown-on-sigterm force "$@"
     redis_pids+=("$started")
 }
 
-# Whether a server of the cluster sees all others and all slots, and has the data of its master if it is a replica.
+# Whether a server sees the whole cluster and all slots, and, if it is a replica, has the data of its master.
 is_whole() { # PORT
     local cluster replication
     cluster=$(ask_redis "$1" CLUSTER INFO) && replication=$(ask_redis "$1" INFO replication) || return 1
@@ -401,34 +398,33 @@ is_whole() { # PORT
 start_redis() {
     local index port configuration=cluster.conf
     if [[ -n $is_single ]]; then configuration=single.conf; fi
-    # As it is meant for servers, but for the directory: Redis goes there as soon as it reads that line, whatever comes
-    # later, and it is for the user of Redis alone.
+    # The production configuration without `dir`: Redis changes to that directory at once, and only its own user may.
     grep -v '^dir ' "$root/deploy/redis/$configuration" >"$dir/redis.conf"
     for ((index = 0; index < ${#redis_ports[@]}; index++)); do
         if [[ -n $is_single ]]; then
             launch_redis "$index"
         else
-            # The usual distance of 10,000 may lead beyond the last port, or to somebody else's. Without a name to
-            # announce a server would have to learn its own from others.
+            # The default bus port, 10,000 higher, may not exist or be in use. The announced address saves a server from having to
+            # learn its own from others.
             launch_redis "$index" --cluster-port $((base + 301 + index)) --cluster-announce-ip 127.0.0.1
         fi
     done
     for index in "${!redis_ports[@]}"; do
         port=${redis_ports[index]}
-        wait_until "an answer of Redis on port $port" redis_answers "$port" "${redis_pids[index]}"
+        wait_until "answer of Redis on port $port" redis_answers "$port" "${redis_pids[index]}"
     done
     if [[ -z $is_single ]]; then
-        # A directory that is used again holds servers that know each other.
+        # In a reused directory, the servers know each other already.
         if [[ ! -e $dir/fleet ]]; then
             launch timeout "$PATIENCE" redis-cli --cluster create "${redis_ports[@]/#/127.0.0.1:}" \
                 --cluster-replicas 1 --cluster-yes >"$dir/cluster-create.log" 2>&1
             if ! wait "$started"; then
                 tail -n 20 "$dir/cluster-create.log" >&2
-                fail 'the cluster cannot be made'
+                fail 'cannot create the cluster'
             fi
         fi
         for port in "${redis_ports[@]}"; do
-            wait_until "a whole cluster around port $port" is_whole "$port"
+            wait_until "complete cluster seen from port $port" is_whole "$port"
         done
     fi
     printf '%s\n' "$layout" >"$dir/fleet"
@@ -436,8 +432,8 @@ start_redis() {
 
 # ---- Nodes ----
 
-# Whether a node serves, is connected with Redis, and has compared its links. Its own announcement shows that it is not
-# somebody else who answers on its port.
+# Whether a node serves, is connected to Redis, and has compared its links. Its announcement in the log shows that no other program
+# answers on its port.
 is_ready() { # LOG ADMIN-PORT
     local status
     grep -q ' serves http://' "$1" || return 1
@@ -445,18 +441,18 @@ is_ready() { # LOG ADMIN-PORT
     [[ $status == *'"connected":true'* && $status == *'"comparing":0,'* ]]
 }
 
-# What a node says on its admin port; fails unless its status is 200. Neither a proxy nor settings of the user are used.
+# Prints the response of a node's admin listener; fails unless the status is 200. Ignores proxies and curl settings of the user.
 ask_node() { # ADMIN-PORT PATH
     curl -q -sS --fail --noproxy '*' --max-time 5 "http://127.0.0.1:$1/$2" 2>/dev/null
 }
 
 start_nodes() {
     local number cpu name
-    # All nodes must have the same key: their codes come from one permutation.
+    # All nodes must have the same code secret: their short codes come from one permutation.
     if [[ ! -s $dir/space.key ]]; then "$carom" key new >"$dir/space.key"; fi
     for ((number = 1; number <= nodes; number++)); do
         name=node$number
-        # One core each, and not all on the same CPU, which a count of 1 would mean.
+        # One core each, on different CPUs: a count of 1 would put all on the same one.
         cpu=${cpus[(number - 1) % ${#cpus[@]}]}
         launch_server "$name" "$dir/$name.log" env "CAROM_SPACE_KEY_FILE=$dir/space.key" "CAROM_FLEET_NODE=$name" \
             "$carom" serve --data-dir "$dir/$name" --listen "127.0.0.1:$((base + number))" \
@@ -464,13 +460,13 @@ start_nodes() {
         node_pids+=("$started")
     done
     for ((number = 1; number <= nodes; number++)); do
-        wait_until "a ready node$number" is_ready "$dir/node$number.log" $((base + 100 + number))
+        wait_until "ready node$number" is_ready "$dir/node$number.log" $((base + 100 + number))
     done
 }
 
-# ---- What to do with it ----
+# ---- Use ----
 
-# Where everything listens.
+# Prints where everything listens.
 show() {
     local index role
     say
@@ -483,7 +479,7 @@ show() {
         if [[ $role == master ]]; then
             master_pid=${redis_pids[index]}
         else
-            # What it says of itself is the older word.
+            # Redis reports the older word, slave.
             role=replica
         fi
         printf 'redis   127.0.0.1:%s   %-7s   process %s\n' "${redis_ports[index]}" "$role" "${redis_pids[index]}"
@@ -492,42 +488,42 @@ show() {
     say
 }
 
-# What is worth a try.
+# Prints commands to try.
 suggest() {
     cat <<END
-Make a link on one node, and follow it on another with the shortCode of the answer:
+Create a link on one node, and follow it on another with the shortCode of the response:
   curl -H 'Content-Type: application/json' -d '{"longUrl": "https://example.com/"}' \\
        http://127.0.0.1:$((base + 1))/rest/v3/short-urls
   curl -i http://127.0.0.1:$((base + nodes))/CODE
 END
     if ((nodes > 1)); then
         cat <<END
-End a node without a warning; the others have its links:
+Kill a node; the others have its links:
   kill -9 ${node_pids[0]}
 END
     fi
     if [[ -n $is_single ]]; then
         cat <<END
-Let Redis stand still for a while; links are made and followed all the same:
+Suspend Redis for a while; links can still be created and followed:
   kill -STOP $master_pid
   kill -CONT $master_pid
 END
     else
         cat <<END
-End a master of Redis; its replica takes its place, and links are made and followed meanwhile:
+Kill a Redis master; its replica takes over, and links can still be created and followed:
   kill -9 $master_pid
 END
     fi
     say
 }
 
-# Sends requests to all nodes at once. Its exit code is that of the generator.
+# Sends requests to all nodes, and exits with the exit code of the load generator.
 load() {
     local index arguments=() code=0
     for index in "${!node_pids[@]}"; do
         arguments+=(--target "127.0.0.1:$((base + index + 1))")
     done
-    # As many connections to each node, and all kinds of requests; each must be answered, and rightly.
+    # Equally many connections to each node, and requests of all kinds. Every response must be correct.
     launch taskset -c "$generator_cpu" "$loadgen" "${arguments[@]}" --connections $((nodes * 16)) \
         --create "$LOAD_LINKS" --rate "$LOAD_RATE" --mix redirect=90,create=5,miss=5 --warmup 1s \
         --duration "${seconds}s" --slo errors=0
@@ -540,14 +536,14 @@ load() {
     exit "$code"
 }
 
-# Waits for Ctrl-C, and tells of servers that end.
+# Waits for Ctrl-C, and reports servers that end.
 stay() {
     while any_runs "${node_pids[@]}"; do
         look_for_ended || true
         sleep 0.2
     done 2>/dev/null
     look_for_ended 2>/dev/null || true
-    fail 'no node is left'
+    fail 'no node is running'
 }
 
 # ---- All of it ----
@@ -578,21 +574,20 @@ if [[ -n $seconds && -z $loadgen ]]; then
     loadgen=$built
 fi
 
-# The key and the data are for nobody else; what cargo builds may be. Settings for other nodes and servers are none for
-# these.
+# Only the user may read code secret and data; what cargo builds may be readable. Settings for other nodes do not apply to these.
 umask 077
 unset -v "${!CAROM_@}" REDISCLI_AUTH
 share_cpus
 
-say "Redis starts on ports ${redis_ports[*]}"
+say "Starting Redis on ports ${redis_ports[*]}"
 start_redis
-say "carom starts on ports ${node_ports[*]:0:nodes}"
+say "Starting carom on ports ${node_ports[*]:0:nodes}"
 start_nodes
 show
 if [[ -n $seconds ]]; then
-    say "carom-loadgen asks all nodes for $seconds seconds"
+    say "carom-loadgen sends requests to all nodes for $seconds seconds"
     load
 fi
 suggest
-say 'The fleet is ready. Ctrl-C ends it.'
+say 'The fleet is ready. Ctrl-C stops it.'
 stay

@@ -1,33 +1,33 @@
 #!/usr/bin/env bash
-# Makes the Debian package of carom from a program that is built already. `deploy/debian/package.sh --help` tells the
-# options; `make deb` builds the program first.
+# Builds the Debian package of carom from an existing binary. `deploy/debian/package.sh --help` lists the options; `make deb`
+# builds the binary first.
 #
-# The same program and the same files give the same bytes, so that everybody can see that a package holds what it is said to
-# hold: no time but that of the last commit, no user but root, nothing of the machine that packs. That is said of packing
-# alone: a program has paths of the one who built it in it, so that two builds of one commit may differ.
+# Packaging is reproducible: the same binary and files always give the same bytes, so that anyone can check what a package
+# contains. All times are that of the last commit, and all files belong to root. The binary itself is not reproducible, because it
+# embeds paths of the build machine.
 set -euo pipefail
 
-# Files are made with these rights, whatever the user's own habit is.
+# File modes do not depend on the umask of the user.
 umask 022
-# Sorting and messages of tools are the same everywhere.
+# Sort order and messages of tools do not depend on the locale.
 export LC_ALL=C
 
 usage() {
     cat <<'END'
-Makes carom_VERSION_ARCH.deb from a program that is built already.
+Builds carom_VERSION_ARCH.deb from an existing binary.
 
 Usage: deploy/debian/package.sh [OPTIONS]
 
 Options:
-  --binary PATH    The carom to pack [default: target/release/carom]
-  --loadgen PATH   A carom-loadgen to pack as well [default: none]
-  --out DIR        Where the package is written; made if it does not exist [default: target/debian]
-  --fast           Compress little: for a try of the package, not for its users
+  --binary PATH    The carom binary to package [default: target/release/carom]
+  --loadgen PATH   A carom-loadgen binary to include [default: none]
+  --out DIR        Output directory; created if it does not exist [default: target/debian]
+  --fast           Compress less, for tests
   -h, --help       Print help
 
-The time of all files is SOURCE_DATE_EPOCH, or that of the last commit. The path of the package is printed.
+Prints the path of the package. The time of all files is SOURCE_DATE_EPOCH, or that of the last commit.
 
-Exit codes: 0 the package is there, 1 something failed, 2 wrong options
+Exit codes: 0 success, 1 failure, 2 wrong options
 END
 }
 
@@ -42,7 +42,7 @@ fail() {
 
 refuse() {
     complain "$*"
-    complain '--help tells what is possible'
+    complain 'see --help'
     exit 2
 }
 
@@ -52,7 +52,7 @@ root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 binary=$root/target/release/carom
 loadgen=''
 out=$root/target/debian
-# One thread: with several, xz parts its input, and the bytes would depend on the machine.
+# One thread: with several, xz splits its input, and the bytes would depend on the machine.
 compression=(-Zxz -z6 --threads-max=1)
 
 read_options() { # ARGUMENT...
@@ -77,16 +77,16 @@ read_options() { # ARGUMENT...
         esac
         shift 2
     done
-    [[ -f $binary && -x $binary ]] || refuse "--binary: $binary is not a program; \`make deb\` builds one"
-    [[ -z $loadgen || (-f $loadgen && -x $loadgen) ]] || refuse "--loadgen: $loadgen is not a program"
-    # A name without a slash would be looked for among the commands, and some of the steps are done elsewhere.
+    [[ -f $binary && -x $binary ]] || refuse "--binary: $binary is not an executable file; \`make deb\` builds one"
+    [[ -z $loadgen || (-f $loadgen && -x $loadgen) ]] || refuse "--loadgen: $loadgen is not an executable file"
+    # A name without a slash would be looked up in PATH, and some steps run in other directories.
     binary=$(realpath -- "$binary")
     if [[ -n $loadgen ]]; then loadgen=$(realpath -- "$loadgen"); fi
 }
 
-# ---- What is known of the package ----
+# ---- Metadata ----
 
-# Checks that there are programs, and names the Debian packages that hold the missing ones.
+# Fails if programs are missing, and names the Debian packages that have them.
 need_programs() { # PROGRAM:PACKAGE...
     local pair missing=()
     for pair in "$@"; do
@@ -97,54 +97,54 @@ need_programs() { # PROGRAM:PACKAGE...
     fi
 }
 
-# The version of the workspace, which all its packages have.
+# Reads the version of the workspace, which all its crates share.
 read_version() {
     version=$(awk '/^\[/ { here = $0 == "[workspace.package]" } here && $1 == "version" { gsub(/"/, "", $3); print $3 }' \
         "$root/Cargo.toml")
-    [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || fail "Cargo.toml has no version that can be used: '$version'"
-    # A program of another version under this name would mislead everybody who looks for a fault.
+    [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || fail "Cargo.toml has an unusable version: '$version'"
+    # A package whose binary has another version would mislead everyone who debugs it.
     local said
-    said=$("$binary" --version) || fail "$binary does not run here"
-    [[ $said == "carom $version" ]] || fail "$binary says that it is '$said', and Cargo.toml has $version"
-    # In Debian's order 1.0.0~rc.1 comes before 1.0.0, as 1.0.0-rc.1 does in that of Cargo.
+    said=$("$binary" --version) || fail "cannot run $binary"
+    [[ $said == "carom $version" ]] || fail "$binary is '$said', but Cargo.toml has version $version"
+    # Debian sorts 1.0.0~rc.1 before 1.0.0, as Cargo does with 1.0.0-rc.1.
     version=${version/-/\~}
 }
 
-# Whether the tree is a repository of its own, and not only unpacked somewhere inside of another.
+# Whether the tree is a git repository of its own, not just unpacked inside another one.
 is_repository() {
     local prefix
     prefix=$(git -C "$root" rev-parse --show-prefix 2>/dev/null) && [[ -z $prefix ]]
 }
 
-# What differs from the last commit is packed as it is, since who tries a change wants that; but not without a word.
+# Warns of uncommitted changes, which are packaged too.
 warn_of_changes() {
     local changed
     is_repository || return 0
     changed=$(git -C "$root" status --porcelain --untracked-files=no) || return 0
-    [[ -z $changed ]] || complain "warning: files that differ from the last commit, and are packed as they are: $(wc -l <<<"$changed")"
+    [[ -z $changed ]] || complain "warning: the package includes uncommitted changes in $(wc -l <<<"$changed") files"
 }
 
 read_time() {
     if [[ -z ${SOURCE_DATE_EPOCH-} ]]; then
         SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct 2>"$work/git") || {
             cat "$work/git" >&2
-            fail 'there is no commit whose time could be used; set SOURCE_DATE_EPOCH'
+            fail 'there is no commit to take the time from; set SOURCE_DATE_EPOCH'
         }
     fi
     [[ $SOURCE_DATE_EPOCH =~ ^[0-9]+$ ]] || fail "SOURCE_DATE_EPOCH is not a number of seconds: $SOURCE_DATE_EPOCH"
-    # dpkg-deb takes it for the outer archive.
+    # dpkg-deb uses it for the outer archive.
     export SOURCE_DATE_EPOCH
 }
 
-# The packages that the programs need to be loaded, as Debian knows them.
+# Reads the packages of the shared libraries that the binaries need.
 read_depends() { # PROGRAM...
-    # It wants a source package around it, and needs no more of that than this.
+    # dpkg-shlibdeps expects a source package; this much is enough.
     mkdir -p "$work/source/debian"
     printf 'Source: carom\n\nPackage: carom\nArchitecture: any\n' >"$work/source/debian/control"
     local said
     said=$(cd "$work/source" && dpkg-shlibdeps -O "${@/#/-e}" 2>"$work/shlibdeps") || {
         cat "$work/shlibdeps" >&2
-        fail 'dpkg-shlibdeps cannot tell what the program needs'
+        fail 'dpkg-shlibdeps failed'
     }
     depends=${said#shlibs:Depends=}
     [[ $depends == *libc6* ]] || fail "dpkg-shlibdeps found no C library: '$said'"
@@ -158,8 +158,7 @@ put() { # MODE SOURCE TARGET
 
 put_program() { # SOURCE TARGET
     put 0755 "$1" "$2"
-    # Tables of lines are for debuggers. Names of functions stay: without them the backtraces that the runbook asks for
-    # would say nothing.
+    # Debug information goes. Function names stay: the backtraces that the runbook asks for need them.
     strip --strip-debug --remove-section=.comment "$stage/$2"
 }
 
@@ -170,8 +169,8 @@ put_programs() {
 }
 
 put_settings() {
-    # Not for everybody, from the first moment on: a password of Redis may stand there later. The group, which does not
-    # exist before the package is installed, gets its right in postinst.
+    # Restricted from the start, because it may hold the password of Redis later. postinst sets the group, which does not exist
+    # before the installation.
     install -d -m 0750 "$stage/etc/carom"
     put 0640 "$here/carom.toml" etc/carom/carom.toml
     put 0644 "$root/deploy/systemd/carom.service" usr/lib/systemd/system/carom.service
@@ -180,12 +179,11 @@ put_settings() {
     put 0644 "$root/deploy/logrotate/carom" etc/logrotate.d/carom
 }
 
-# A document for the folder of documents, whose links lead to where things are installed. Of what is not, the words stay.
+# Installs a document, with its links rewritten to installed paths. Links to files that are not installed become plain text.
 put_document() { # SOURCE TARGET
     put 0644 "$1" "$2"
     sed -i \
         -e 's,](\.\./,](,g' \
-        -e 's,](deploy/RUNBOOK\.md,](RUNBOOK.md,g' \
         -e 's,](deploy/logrotate/,](../../../../etc/logrotate.d/,g' \
         -e 's,](deploy/sysctl\.d/,](../../../lib/sysctl.d/,g' \
         -e 's,](deploy/systemd/,](../../../lib/systemd/system/,g' \
@@ -194,34 +192,39 @@ put_document() { # SOURCE TARGET
         -e 's,](src/api/openapi\.json),](openapi.json),g' \
         -e 's,](CHANGELOG\.md,](NEWS.md,g' \
         -e 's,](LICENSE-[A-Z]*),](copyright),g' \
-        -e 's,!\{0\,1\}\[\([^]]*\)\](\(bench\|docs\|src\|tests\)/[^)]*),\1,g' \
+        -e 's,](docs/src/,](docs/,g' \
+        -e 's,!\{0\,1\}\[\([^]]*\)\](\(bench\|docs/screens\|src\|tests\)/[^)]*),\1,g' \
         "$stage/$2"
 }
 
 put_documents() {
     local doc=usr/share/doc/carom
-    # Not compressed: the unit and the messages of the program name them as they are.
+    # Uncompressed: the unit and messages of carom name these paths.
     put_document "$root/README.md" "$doc/README.md"
     put_document "$root/ARCHITECTURE.md" "$doc/ARCHITECTURE.md"
-    put_document "$root/deploy/RUNBOOK.md" "$doc/RUNBOOK.md"
     put_document "$root/CHANGELOG.md" "$doc/NEWS.md"
     put 0644 "$root/src/api/openapi.json" "$doc/openapi.json"
+    # The book. Its pages link only to each other, so their links need no rewriting.
+    local page
+    while read -r page; do
+        put 0644 "$root/$page" "$doc/docs/${page#docs/src/}"
+    done < <(files_of docs/src)
     put 0644 "$here/copyright" "$doc/copyright"
-    # Debian's own form, with a pointer to what people want to read.
+    # The changelog in Debian's format, which points to the readable one.
     {
         printf 'carom (%s) unstable; urgency=medium\n\n' "$version"
-        printf '  * What changed is in /usr/share/doc/carom/NEWS.md.\n\n'
+        printf '  * See /usr/share/doc/carom/NEWS.md.\n\n'
         printf ' -- The carom contributors <packages@carom.example>  %s\n' "$(date -u -R -d "@$SOURCE_DATE_EPOCH")"
     } >"$work/changelog"
-    # Without the name and time that gzip would write into it.
+    # -n: without name and time, which would differ.
     gzip -9 -n "$work/changelog"
     put 0644 "$work/changelog.gz" "$doc/changelog.gz"
     put 0644 "$here/lintian-overrides" usr/share/lintian/overrides/carom
-    # An exception for what is not there would be a warning itself.
+    # lintian warns of an override without a match.
     if [[ -z $loadgen ]]; then sed -i '/carom-loadgen/d' "$stage/usr/share/lintian/overrides/carom"; fi
 }
 
-# Configurations of what stands around carom, each with its reasons in it.
+# Installs example configurations of balancers, Redis, monitoring and containers.
 put_examples() {
     local folder file
     for folder in container grafana haproxy keepalived nginx prometheus redis; do
@@ -229,16 +232,15 @@ put_examples() {
             put 0644 "$root/$file" "usr/share/carom/$folder/${file##*/}"
         done < <(files_of "deploy/$folder")
     done
-    sed -i -e 's,](\.\./\.\./README\.md,](../../doc/carom/README.md,g' -e 's,](\.\./RUNBOOK\.md,](../../doc/carom/RUNBOOK.md,g' \
-        "$stage/usr/share/carom/container/README.md"
+    sed -i -e 's,](\.\./\.\./docs/src/,](../../doc/carom/docs/,g' "$stage/usr/share/carom/container/README.md"
 }
 
-# The files of a folder: those that git knows, where it is asked, and not what an editor may have left beside them.
+# Prints the files of a folder: in a git repository, only tracked ones, without leftovers of editors.
 files_of() { # FOLDER
     if is_repository; then
         git -C "$root" ls-files -- "$1"
     else
-        (cd -- "$root" && printf '%s\n' "$1"/*)
+        (cd -- "$root" && find "$1" -type f | sort)
     fi
 }
 
@@ -247,8 +249,8 @@ files_of() { # FOLDER
 put_control() {
     local size script
     install -d -m 0755 "$stage/DEBIAN"
-    # In units of 1,024 bytes, each file rounded up and each directory as one, as dpkg-gencontrol counts. What `du` says
-    # would depend on the file system here.
+    # In units of 1,024 bytes, each file rounded up and each directory as one, as dpkg-gencontrol counts. `du` would depend on
+    # the file system.
     size=$(find "$stage" -path "$stage/DEBIAN" -prune -o \( -type f -printf '%s\n' -o -printf '1\n' \) |
         awk '{ sum += int(($1 + 1023) / 1024) } END { print sum }')
     sed -e '/^#/d' -e "s/@VERSION@/$version/" -e "s/@ARCH@/$arch/" -e "s/@DEPENDS@/$depends/" -e "s/@SIZE@/$size/" \
@@ -261,10 +263,10 @@ put_control() {
 pack() {
     local package=$out/carom_${version}_$arch.deb
     mkdir -p -- "$out"
-    # Where the temporary directory hands its group down, these have the bit for it.
+    # Directories may have inherited the setgid bit from the temporary directory.
     find "$stage" -type d -exec chmod g-s {} +
     find "$stage" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
-    # It sorts what it packs. Under a name of its own until it is whole.
+    # dpkg-deb sorts the files. The package gets its name once it is complete.
     dpkg-deb --root-owner-group "${compression[@]}" --build "$stage" "$package.new" >"$work/dpkg-deb"
     mv -- "$package.new" "$package"
     printf '%s\n' "$package"

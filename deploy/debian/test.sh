@@ -1,32 +1,31 @@
 #!/usr/bin/env bash
-# Shows that the package does what it should: in a clean Debian of its own it is installed, serves, is installed anew,
-# removed and purged, and runs as a container. `make package-test` calls this; `deploy/debian/test.sh --help` tells the
-# options.
+# Tests the package in a clean Debian root: installs it, serves, upgrades, removes and purges it, and runs it as a container.
+# `make package-test` calls this script; `deploy/debian/test.sh --help` lists the options.
 #
-# Many functions are called by traps and by `wait_until` only, which shellcheck does not see:
+# Many functions are called only by traps and by `wait_until`, which shellcheck does not see:
 # shellcheck disable=SC2317
 set -euo pipefail
 
-# Longest wait for anything that should come by itself, in seconds. Generous: the machine may compile something meanwhile.
+# Timeout of every wait, in seconds. Generous, because the machine may be busy compiling.
 readonly PATIENCE=60
 
 usage() {
     cat <<'END'
-Installs the package in a clean Debian root, tries it, upgrades, removes and purges it, and runs it as a container.
+Installs the package in a clean Debian root, tests, upgrades, removes and purges it, and runs it as a container.
 
 Usage: deploy/debian/test.sh [OPTIONS]
 
 Options:
-  --binary PATH    The carom to pack [default: target/release/carom]
-  --cache FILE     An archive of the clean root; made if it is not there [default: target/debian/root.tar]
+  --binary PATH    The carom binary to package [default: target/release/carom]
+  --cache FILE     Archive of the clean root; created if missing [default: target/debian/root.tar]
   -h, --help       Print help
 
-It needs root, no systemd, and for the first time the package mirror of this machine. Exit codes: 0 all is well, 1 something
-is wrong, 2 wrong options
+It needs root, no systemd, and on the first run the package mirror of this machine. Exit codes: 0 success, 1 failure, 2 wrong
+options
 END
 }
 
-# With the seconds since the start, which show what takes long.
+# Prints a message with the seconds since the start.
 say() {
     printf '%3d s  %s\n' "$SECONDS" "$*"
 }
@@ -42,7 +41,7 @@ fail() {
 
 refuse() {
     complain "$*"
-    complain '--help tells what is possible'
+    complain 'see --help'
     exit 2
 }
 
@@ -61,7 +60,7 @@ read_options() { # ARGUMENT...
     done
 }
 
-# Checks that there are programs, and names the Debian packages that hold the missing ones.
+# Fails if programs are missing, and names the Debian packages that have them.
 need_programs() { # PROGRAM:PACKAGE...
     local pair missing=()
     for pair in "$@"; do
@@ -76,19 +75,18 @@ wait_until() { # WHAT COMMAND...
     local what=$1 give_up=$((SECONDS + PATIENCE))
     shift
     until "$@"; do
-        ((SECONDS < give_up)) || fail "waited $PATIENCE seconds in vain for $what"
+        ((SECONDS < give_up)) || fail "no $what after $PATIENCE seconds"
         sleep 0.05
     done
 }
 
-# ---- End ----
+# ---- Cleanup ----
 
-# The node that runs, and the container that does.
+# The running node and container.
 node=''
 container=''
 
-# The trap on EXIT, whatever the reason. Mounts go with the namespace of this script, but before files are removed none of
-# them may be in the way.
+# The EXIT trap. Mounts disappear with the namespace of this script, but must be gone before files are removed.
 finish() {
     local status=$?
     set +e
@@ -112,7 +110,7 @@ finish() {
 
 # ---- A clean root ----
 
-# The mirror that this machine gets the main part of its own release from.
+# Prints the mirror and code name of this machine's own release.
 mirror() {
     local codename
     codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
@@ -124,15 +122,15 @@ mirror() {
 make_root() {
     local address codename
     if [[ ! -s $cache ]]; then
-        read -r address codename < <(mirror) || fail 'apt knows no mirror of the release of this machine; apt-get update?'
+        read -r address codename < <(mirror) || fail 'apt knows no mirror of the release of this machine; run apt-get update'
         say "debootstrap $codename, kept in $cache"
-        # apt may have a proxy that other programs do not know of.
+        # apt may have a proxy of its own.
         http_proxy=${http_proxy-$(apt-config dump --format '%v' Acquire::http::Proxy)}
         if [[ -n $http_proxy ]]; then export http_proxy; else unset http_proxy; fi
-        # adduser and procps are what the package depends on, curl and logrotate what it is tried with.
+        # The package depends on adduser and procps; the tests need curl and logrotate.
         debootstrap --variant=minbase --include=adduser,curl,logrotate,procps "$codename" "$system" "$address" >"$work/debootstrap.log" 2>&1 ||
             fail 'debootstrap failed'
-        # What was fetched is in the root now.
+        # The downloaded packages are installed now.
         rm -f "$system"/var/cache/apt/archives/*.deb
         mkdir -p -- "$(dirname -- "$cache")"
         tar -C "$system" --numeric-owner -cf "$cache.new" .
@@ -140,15 +138,15 @@ make_root() {
     else
         tar -C "$system" --numeric-owner -xf "$cache"
     fi
-    # One that was made for an earlier state of this script may have less in it.
+    # A cached root of an earlier version of this script may lack packages.
     inside dpkg-query --show adduser curl logrotate procps >/dev/null 2>&1 ||
-        fail "the root in $cache lacks what is needed now; delete it, and it is made anew"
-    # What of the kernel is allowed, and which CPUs there are.
+        fail "the root in $cache lacks packages; delete it to create another one"
+    # carom reads kernel settings and the list of CPUs.
     mount -t proc proc "$system/proc"
     mount -t sysfs -o ro sysfs "$system/sys"
 }
 
-# A command in the clean root, without anything of the environment here.
+# Runs a command in the clean root, with a clean environment.
 inside() { # COMMAND...
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive chroot "$system" "$@"
 }
@@ -164,7 +162,7 @@ build_package() {
         }
     fi
     cp -- "$package" "$system/root/carom.deb"
-    # The same under an earlier version, to upgrade from.
+    # The same with an earlier version number, to upgrade from.
     dpkg-deb --raw-extract "$package" "$work/earlier"
     sed -i 's/^Version: .*/Version: 0~earlier/' "$work/earlier/DEBIAN/control"
     dpkg-deb --root-owner-group -Zgzip -z1 --build "$work/earlier" "$system/root/carom-earlier.deb" >"$work/dpkg-deb.log"
@@ -191,17 +189,17 @@ check_installed() {
     expect_file /etc/logrotate.d/carom 'regular file root:root 644'
     local entry
     entry=$(inside getent passwd carom) || fail 'there is no user carom'
-    [[ $entry == *:/var/lib/carom:*/nologin ]] || fail "the user is not one of a service: $entry"
+    [[ $entry == *:/var/lib/carom:*/nologin ]] || fail "not a system user: $entry"
     [[ $(inside id -Gn carom) == carom ]] || fail 'the user is in other groups than its own'
-    # Started with the machine; the sockets only when somebody asks for them.
+    # The service starts at boot; the sockets only if the administrator enables them.
     [[ -L $system/etc/systemd/system/multi-user.target.wants/carom.service ]] || fail 'the service is not enabled'
     [[ ! -e $system/etc/systemd/system/sockets.target.wants/carom.socket ]] || fail 'the sockets are enabled'
-    # Its settings are for itself.
+    # Only carom can read its settings.
     as_carom carom check-config /etc/carom/carom.toml >/dev/null || fail 'carom cannot read its settings'
     if inside setpriv --reuid nobody --regid nogroup --clear-groups cat /etc/carom/carom.toml >/dev/null 2>&1; then
-        fail 'anybody can read the settings'
+        fail 'every user can read the settings'
     fi
-    inside carom-affinity --interface lo --root /nowhere --dry-run >/dev/null 2>&1 && fail 'carom-affinity finds what is not there'
+    inside carom-affinity --interface lo --root /nowhere --dry-run >/dev/null 2>&1 && fail 'carom-affinity accepts a root that does not exist'
     inside carom-affinity --help >/dev/null || fail 'carom-affinity does not run'
 }
 
@@ -211,12 +209,12 @@ as_carom() { # COMMAND...
 
 # ---- The service ----
 
-# A value of the unit that is installed.
+# Prints a value of the installed unit.
 of_unit() { # KEY
     sed -n "s/^$1=//p" "$system/usr/lib/systemd/system/carom.service"
 }
 
-# The limits of the unit, in `files` and `locked_bytes`; or those of this machine, where root may not raise them that far.
+# Sets `files` and `locked_bytes` to the limits of the unit, or to those of this machine if root cannot raise them that far.
 read_limits() {
     local hard
     files=$(of_unit LimitNOFILE)
@@ -227,12 +225,11 @@ read_limits() {
     if [[ $hard != unlimited ]] && ((hard * 1024 < locked_bytes)); then locked_bytes=$((hard * 1024)); fi
 }
 
-# Starts exactly what the unit starts, as its user, within its limits. Only the ports are any that are free,
-# and there is an access log.
+# Starts the command of the unit, as its user and within its limits. Only the ports differ, and there is an access log.
 start_service() {
     local command
     read -ra command <<<"$(of_unit ExecStart)"
-    # The announcement of the one before must not be taken for this one's.
+    # Remove the announcement of the previous node.
     rm -f "$work/service.out"
     prlimit --nofile="$files" --memlock="$locked_bytes" \
         env -i PATH=/usr/sbin:/usr/bin CAROM_LISTEN=127.0.0.1:0 CAROM_ADMIN_LISTEN=127.0.0.1:0 \
@@ -243,15 +240,15 @@ start_service() {
     wait_for_service service
 }
 
-# Waits until the node in the log has announced itself and is ready: `public` and `admin` are its addresses.
+# Waits until a node is ready, and sets `public` and `admin` to its addresses.
 wait_for_service() { # LOG-NAME
-    wait_until 'the announcement of the node' announced "$work/$1.out"
+    wait_until 'announcement of the node' announced "$work/$1.out"
     public=$(sed -n 's|.* serves \(http://[0-9.:]*\).*|\1|p' "$work/$1.out")
     admin=$(sed -n 's|.*status at \(http://[0-9.:]*\).*|\1|p' "$work/$1.out")
-    wait_until 'a node that is ready' asks -o /dev/null "$admin/readyz"
+    wait_until 'ready node' asks -o /dev/null "$admin/readyz"
 }
 
-# One that has ended will announce nothing.
+# Whether the node has printed its addresses. Fails at once if it has ended.
 announced() { # FILE
     kill -0 "$node" 2>/dev/null || fail 'the node has ended'
     grep -qs ' serves http://' "$1"
@@ -261,11 +258,11 @@ asks() { # CURL-ARGUMENT...
     inside curl -q -sS --fail --noproxy '*' --max-time 10 "$@" 2>/dev/null
 }
 
-# The first link of the README, as it stands there.
+# Creates a link; `code` is its short code.
 shorten() {
     local answer
     answer=$(asks -H 'Content-Type: application/json' -d '{"longUrl": "https://example.com/a/long/way?to=go"}' \
-        "$public/rest/v3/short-urls") || fail 'no link can be made'
+        "$public/rest/v3/short-urls") || fail 'cannot create a link'
     code=$(sed -n 's/.*"shortCode":"\([^"]*\)".*/\1/p' <<<"$answer")
     [[ -n $code ]] || fail "no code in $answer"
 }
@@ -276,34 +273,34 @@ follow() {
     [[ $answer == '302 https://example.com/a/long/way?to=go' ]] || fail "$public/$code answers $answer"
 }
 
-# Waits for the end of what was asked to end, which must be a good one.
+# Waits until the node has ended, which must be with exit code 0.
 wait_for_end() {
     local status=0
-    wait_until 'the end of the node' has_ended
+    wait_until 'end of the node' has_ended
     wait "$node" || status=$?
     node=''
     ((status == 0)) || fail "the node ended with $status"
 }
 
-# Without waiting for it: a child that has ended is a zombie until then.
+# Whether the node has ended. Until it is waited for, it is a zombie.
 has_ended() {
     local stat
     { read -r stat <"/proc/$node/stat"; } 2>/dev/null || return 0
     [[ ${stat##*) } == Z* ]]
 }
 
-# What the machine does once a day, while carom writes.
+# Rotates the access log while carom writes it.
 rotate() {
     local log=$system/var/log/carom/access.log
-    wait_until 'a line in the access log' test -s "$log"
-    inside logrotate --force /etc/logrotate.conf >"$work/logrotate.log" 2>&1 || fail 'logrotate does not move the access log away'
-    compgen -G "$log-*" >/dev/null || fail 'the access log is where it was'
-    wait_until 'a new access log' test -e "$log"
+    wait_until 'line in the access log' test -s "$log"
+    inside logrotate --force /etc/logrotate.conf >"$work/logrotate.log" 2>&1 || fail 'logrotate fails'
+    compgen -G "$log-*" >/dev/null || fail 'the access log was not rotated'
+    wait_until 'new access log' test -e "$log"
     expect_file /var/log/carom/access.log 'regular empty file carom:carom 640'
 }
 
 try_service() {
-    say 'serve as the unit does, shorten and follow, move the access log away'
+    say 'serve as the unit does, create and follow a link, rotate the access log'
     start_service
     shorten
     follow
@@ -315,7 +312,7 @@ try_service() {
 # ---- Upgrade and removal ----
 
 try_upgrade() {
-    say 'upgrade: settings and links stay'
+    say 'upgrade: settings and links remain'
     printf '# ours\n' >>"$system/etc/carom/carom.toml"
     install_package
     check_installed
@@ -327,15 +324,15 @@ try_upgrade() {
 }
 
 try_removal() {
-    say 'remove and purge: the links stay'
+    say 'remove and purge: the links remain'
     printf 'key\n' >"$system/etc/carom/go.example.key"
     inside dpkg --remove carom >"$work/dpkg.log" 2>&1 || fail 'the package cannot be removed'
     [[ ! -e $system/usr/bin/carom ]] || fail 'the program is still there'
     expect_file /etc/carom/carom.toml 'regular file root:carom 640'
-    # What purging does, where the logs are on a file system of their own.
+    # Purge with the logs on a file system of their own.
     mount -t tmpfs tmpfs "$system/var/log/carom"
     touch "$system/var/log/carom/access.log"
-    inside /var/lib/dpkg/info/carom.postrm purge >"$work/dpkg.log" 2>&1 || fail 'a mount of the logs is in the way of a purge'
+    inside /var/lib/dpkg/info/carom.postrm purge >"$work/dpkg.log" 2>&1 || fail 'the purge fails if the log directory is a mount'
     [[ -z $(ls -A "$system/var/log/carom") ]] || fail 'the logs of a mount are still there'
     umount "$system/var/log/carom"
     inside dpkg --purge carom >"$work/dpkg.log" 2>&1 || fail 'the package cannot be purged'
@@ -349,7 +346,7 @@ try_removal() {
 
 # ---- Under systemd ----
 
-# Replaces systemctl by something that writes down what it is asked, and makes the root look as if systemd ran.
+# Replaces systemctl with a script that records its arguments, and makes the root look as if systemd were running.
 pretend_systemd() {
     mkdir -p "$system/run/systemd/system"
     cat >"$system/usr/bin/systemctl" <<'END'
@@ -363,7 +360,7 @@ END
     chmod 0755 "$system/usr/bin/systemctl"
 }
 
-# Whether systemctl is asked for that while a command runs.
+# Whether a command makes such a call of systemctl.
 is_asked() { # WORDS COMMAND...
     local words=$1
     shift
@@ -373,21 +370,21 @@ is_asked() { # WORDS COMMAND...
 }
 
 try_systemd() {
-    say 'where systemd runs: start, restart, stop; and nothing where policy-rc.d forbids it'
+    say 'with systemd: start, restart, stop; nothing if policy-rc.d forbids it'
     pretend_systemd
     is_asked ' start carom.service' install_package || fail 'the service is not started'
     is_asked ' restart carom.service' install_package || fail 'the service is not restarted'
     is_asked 'stop carom.socket carom.service' inside dpkg --remove carom || fail 'the service is not stopped'
     printf '#!/bin/sh\nexit 101\n' >"$system/usr/sbin/policy-rc.d"
     chmod 0755 "$system/usr/sbin/policy-rc.d"
-    if is_asked 'start carom.service' install_package; then fail 'policy-rc.d is not asked'; fi
+    if is_asked 'start carom.service' install_package; then fail 'policy-rc.d is ignored'; fi
     rm -r "$system/usr/bin/systemctl" "$system/usr/sbin/policy-rc.d" "$system/run/systemd"
 }
 
 # ---- The container ----
 
-# A container as `docker run` of the container's README makes it: all rights taken away, the root read-only, the network of
-# the host, and our own list of system calls.
+# Writes a container configuration like the `docker run` of the documentation: no capabilities, a read-only root, the host network, and
+# the seccomp profile.
 make_bundle() { # SECCOMP-FILE COMMAND-IN-JSON
     local uid gid data=$work/data
     uid=$(inside id -u carom)
@@ -424,13 +421,13 @@ make_bundle() { # SECCOMP-FILE COMMAND-IN-JSON
 END
 }
 
-# crun wants all cgroups to be of one version, even where it is told to use none. Nobody else sees this mount.
+# Mounts cgroup v2: crun requires a single cgroup version even if it uses none. Only this script sees the mount.
 show_cgroups() {
     umount --recursive /sys/fs/cgroup 2>/dev/null || true
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
 }
 
-# Without a cgroup: which ones there are depends on the machine, and nothing here is about them.
+# Runs a container without a cgroup, because cgroups differ between machines.
 run_container() { # NAME
     exec crun --root "$work/crun" --cgroup-manager=disabled run --bundle "$work/bundle" "carom-test-$$-$1"
 }
@@ -441,11 +438,11 @@ start_container() { # NAME
     node=$!
 }
 
-# Runs one to its end; its exit code is in `ending`.
+# Runs a container until it ends, and sets `ending` to its exit code.
 ended_container() { # NAME
     start_container "$1"
     ending=0
-    wait_until 'the end of the container' has_ended
+    wait_until 'end of the container' has_ended
     wait "$node" || ending=$?
     node=''
     container=''
@@ -453,64 +450,64 @@ ended_container() { # NAME
 
 try_container() {
     local profile=$here/../container/seccomp.json serve='["/usr/bin/carom", "serve"]'
-    say 'a container with the list of system calls: serve, shorten, follow, back up, drain'
+    say 'container with the seccomp profile: serve, create and follow a link, back up, drain'
     show_cgroups
-    # The container mounts its own in these places.
+    # The container has mounts of its own there.
     umount "$system/proc" "$system/sys"
     make_bundle "$profile" "$serve"
     start_container serves
     wait_for_service serves
     shorten
     follow
-    # Under the same list of calls as the node.
+    # With the same seccomp profile as the node.
     crun --root "$work/crun" exec --user "$(inside id -u carom):$(inside id -g carom)" "$container" \
         carom backup /var/lib/carom/backup >"$work/backup.log" 2>&1 ||
-        fail 'no backup can be made in the container'
-    # What the image asks whether it is well.
-    crun --root "$work/crun" exec "$container" carom status --once --json --admin "${admin#http://}" >"$work/status.log" 2>&1 ||
-        fail 'the node does not say how it is'
+        fail 'the backup in the container fails'
+    # The health check of the image.
+    crun --root "$work/crun" exec "$container" carom health --admin "${admin#http://}" >"$work/health.log" 2>&1 ||
+        fail 'the health check fails'
     crun --root "$work/crun" kill "$container" TERM
     wait_for_end
     container=''
     try_repair "$profile"
 
-    say 'the same without io_uring: exit code 10'
+    say 'without io_uring: exit code 10'
     sed 's/"io_uring_enter", "io_uring_register", "io_uring_setup"/"getpid"/' "$profile" >"$work/without.json"
-    if cmp -s "$profile" "$work/without.json"; then fail 'the list has no io_uring to take out'; fi
+    if cmp -s "$profile" "$work/without.json"; then fail 'the profile has no io_uring to remove'; fi
     make_bundle "$work/without.json" "$serve"
     ended_container without
-    ((ending == 10)) || fail "without io_uring it ends with $ending"
-    grep -q 'io_uring' "$work/without.log" || fail 'it does not say that io_uring is missing'
+    ((ending == 10)) || fail "without io_uring, the exit code is $ending"
+    grep -q 'io_uring' "$work/without.log" || fail 'the log does not name io_uring'
 
-    say 'what the list leaves out is refused: namespaces, and processes beside the first'
+    say 'the profile refuses namespaces and new processes'
     make_bundle "$profile" '["/usr/bin/unshare", "--user", "/usr/bin/true"]'
     ended_container unshare
-    ((ending != 0)) || fail 'a namespace can be made'
-    grep -q 'unshare failed' "$work/unshare.log" || fail 'it was not refused for what it did'
-    # Something behind it, without which bash would not start a process but become it.
+    ((ending != 0)) || fail 'a namespace can be created'
+    grep -q 'unshare failed' "$work/unshare.log" || fail 'unshare failed for another reason'
+    # Without a second command, bash would replace itself instead of starting a process.
     make_bundle "$profile" '["/usr/bin/bash", "-c", "/usr/bin/id; exit 7"]'
     local since=$SECONDS
     ended_container shell
-    ((SECONDS - since < 10)) || fail 'a shell that cannot start anything tries for long'
-    if grep -q 'uid=' "$work/shell.out"; then fail 'a shell can start another program'; fi
-    grep -q 'fork' "$work/shell.log" || fail 'the shell does not say that it cannot start a process'
+    ((SECONDS - since < 10)) || fail 'a shell that cannot start a process retries for too long'
+    if grep -q 'uid=' "$work/shell.out"; then fail 'a shell can start a process'; fi
+    grep -q 'fork' "$work/shell.log" || fail 'the shell does not name fork'
 }
 
-# A node whose journal is damaged keeps the damaged one under a second name, which is a system call of its own.
+# Damages a journal. carom keeps the damaged one under a second name, which needs another system call.
 try_repair() { # SECCOMP-FILE
     local journal=$work/data/links/0.jnl at
-    say 'the same with a byte of the journal changed: it is repaired'
+    say 'with a changed byte in the journal: carom repairs it'
     make_bundle "$1" '["/usr/bin/carom", "serve"]'
     start_container fills
     wait_for_service fills
     shorten
     shorten
     crun --root "$work/crun" kill "$container" KILL
-    wait_until 'the end of the node' has_ended
+    wait_until 'end of the node' has_ended
     wait "$node" || true
     node=''
     container=''
-    # The last but one: what is wrong at the very end is a write that was cut off, and no damage.
+    # The last but one: a fault at the very end is a truncated write, not damage.
     at=$(grep -abo 'example.com/a/long' "$journal" | tail -n 2 | head -n 1)
     [[ -n $at ]] || fail "the links are not in $journal"
     printf X | dd of="$journal" bs=1 seek="${at%%:*}" conv=notrunc status=none
@@ -530,19 +527,19 @@ here=$root/deploy/debian
 binary=$root/target/release/carom
 cache=$root/target/debian/root.tar
 read_options "$@"
-((EUID == 0)) || refuse 'it makes a root of its own, which only root may do'
+((EUID == 0)) || refuse 'must be root, to create a root file system'
 need_programs debootstrap:debootstrap crun:crun prlimit:util-linux setpriv:util-linux unshare:util-linux
-# Mounts of its own, which go with this process however it ends.
+# A mount namespace, so that all mounts end with this process.
 if [[ ${CAROM_PACKAGE_TEST-} != unshared ]]; then
     CAROM_PACKAGE_TEST=unshared exec unshare --mount --propagation private "${BASH_SOURCE[0]}" "$@"
 fi
-# Beside the cache: /tmp may forbid devices and programs.
+# Next to the cache: /tmp may be mounted nodev or noexec.
 mkdir -p "$root/target/debian"
 work=$(mktemp -d "$root/target/debian/test.XXXXXX")
 system=$work/system
 trap finish EXIT
 trap 'exit 1' INT TERM HUP
-# A user of the service must get through to the root, which mktemp would keep for its own.
+# mktemp creates a private directory, but the user carom needs access to the root inside.
 chmod 0755 "$work"
 mkdir "$system"
 make_root
@@ -556,4 +553,4 @@ try_upgrade
 try_removal
 try_systemd
 try_container
-say 'all is well'
+say 'success'
