@@ -6,13 +6,18 @@
 use std::path::{Path, PathBuf};
 
 use carom::alarms::Alarm;
-use carom::{config, exit};
 
 /// The only file with `unsafe`: the ring.
 const UNSAFE_FILES: &[&str] = &["ring/src/lib.rs"];
 
 /// Longer files are split by meaning.
 const LINES_MAX: usize = 700;
+
+/// Lines of the README: what somebody reads before deciding to try it. The rest is in `docs/`.
+const README_LINES_MAX: usize = 260;
+
+/// Entries of a release in the changelog.
+const RELEASE_ENTRIES_MAX: usize = 25;
 
 /// Modules at the root of `src/` that everybody may use, and that use each other only.
 const LEAVES: &[&str] = &[
@@ -31,6 +36,7 @@ const LEAVES: &[&str] = &[
     "limits",
     "history",
     "hosts",
+    "idempotency",
     "labels",
     "link",
     "listing",
@@ -53,7 +59,7 @@ const LEAVES: &[&str] = &[
 /// What else each room and module of `src/` may use of the others. `main` may use all.
 const ROOMS: &[(&str, &[&str])] = &[
     ("main", &["app_commands", "backup_commands", "cli", "config", "logging", "node", "offline", "status_command"]),
-    ("node", &["config", "preflight", "space_key", "control", "core", "api", "store"]),
+    ("node", &["config", "logging", "preflight", "space_key", "control", "core", "api", "store"]),
     ("offline", &["cli", "config", "logging", "node", "preflight", "space_key", "control"]),
     ("status_command", &["cli", "config", "store"]),
     ("backup_commands", &["cli", "config", "node", "offline", "preflight", "space_key", "control", "store"]),
@@ -73,7 +79,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 /// The door of each third-party crate into `src/`: files, or rooms with a slash at the end.
 const DOORS: &[(&str, &[&str])] = &[
     ("glommio", &["src/core/executor.rs"]),
-    ("carom_ring", &["src/core/"]),
+    ("carom_ring", &["src/core/", "src/control/image/"]),
     ("io_uring", &["src/preflight.rs"]),
     ("hyper", &["src/api/", "src/core/"]),
     ("http_body_util", &["src/api/", "src/core/"]),
@@ -186,24 +192,8 @@ fn every_alarm_is_caused_in_a_test() {
 }
 
 #[test]
-fn the_runbook_has_a_section_for_every_alarm_and_every_exit_code() {
-    // A source package may come without it.
-    let Ok(runbook) = std::fs::read_to_string(root().join("deploy/RUNBOOK.md")) else { return };
-    let alarms = Alarm::ALL.map(|alarm| alarm.name().to_owned());
-    let exits = exit::Reason::ALL.map(|reason| format!("Exit {}", reason.code()));
-    let missing: Vec<&String> =
-        alarms.iter().chain(&exits).filter(|title| !runbook.contains(&format!("\n### {title}\n\n"))).collect();
-    assert!(missing.is_empty(), "deploy/RUNBOOK.md has no section for {missing:?}");
-}
-
-#[test]
-fn the_readme_lists_every_exit_code_and_every_setting() {
-    // A source package may come without it.
-    let Ok(readme) = std::fs::read_to_string(root().join("README.md")) else { return };
-    let tables = [exit::markdown_table(), config::help::markdown_table()];
-    let missing: Vec<&str> =
-        tables.iter().flat_map(|table| table.lines()).filter(|row| !readme.contains(row)).collect();
-    assert!(missing.is_empty(), "README.md lacks these rows:\n{}", missing.join("\n"));
+fn the_readme_and_the_changelog_are_short() {
+    check_texts(short_enough);
 }
 
 // The rules.
@@ -283,6 +273,21 @@ fn enters(path: &str, text: &str, name: &str) -> bool {
 fn length(_: &str, text: &str) -> Vec<String> {
     let lines = text.lines().count();
     if lines <= LINES_MAX { vec![] } else { vec![format!("has {lines} lines, more than {LINES_MAX}")] }
+}
+
+fn short_enough(path: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    match path {
+        "README.md" if lines > README_LINES_MAX => vec![format!("has {lines} lines; more than {README_LINES_MAX}")],
+        "CHANGELOG.md" => text
+            .split("\n## ")
+            .skip(1)
+            .map(|release| (release.lines().next().unwrap_or_default(), release.matches("\n* ").count()))
+            .filter(|(_, entries)| *entries > RELEASE_ENTRIES_MAX)
+            .map(|(title, entries)| format!("{title} has {entries} entries; more than {RELEASE_ENTRIES_MAX}"))
+            .collect(),
+        _ => vec![],
+    }
 }
 
 fn foreign_places(_: &str, text: &str) -> Vec<String> {
@@ -514,6 +519,8 @@ fn planted_violations_are_found() {
     let unfinished_comment = format!("//! A.\n// {}: later\n", UNFINISHED[0]);
     let foreign = format!("see {}/page.md", FOREIGN_PLACES[0]);
     let long = "\n".repeat(LINES_MAX + 1);
+    let long_readme = "\n".repeat(README_LINES_MAX + 1);
+    let long_release = format!("# Changelog\n\n## 0.1.0\n{}", "\n* An entry.".repeat(RELEASE_ENTRIES_MAX + 1));
     let planted: &[(Rule, &str, &str)] = &[
         (opens_with_doc, "src/a.rs", "// A comment.\nfn a() {}"),
         (leftovers, "src/a.rs", "fn a() { dbg!(1); }"),
@@ -538,6 +545,8 @@ fn planted_violations_are_found() {
         (doors, "src/main.rs", "use clap::Parser;"),
         (length, "src/a.rs", &long),
         (foreign_places, "README.md", &foreign),
+        (short_enough, "README.md", &long_readme),
+        (short_enough, "CHANGELOG.md", &long_release),
     ];
     for (rule, path, text) in planted {
         assert!(!rule(path, text).is_empty(), "not found in {path}: {text}");
@@ -560,6 +569,7 @@ fn what_is_right_is_left_alone() {
         (rooms, "src/wire/head.rs", "fn a() {}\n#[cfg(test)]\nmod tests { use crate::store::links; }"),
         (purity, "shards/src/map.rs", "use std::time::Duration;\n#[cfg(test)]\nmod tests { use std::time::Instant; }"),
         (purity, "src/a.rs", "use std::fs;"),
+        (short_enough, "CHANGELOG.md", "# Changelog\n\n## 0.2.0\n\n* An entry.\n\n## 0.1.0\n\n* An entry.\n"),
         (doors, "src/config/file.rs", "use toml::Spanned;"),
         (doors, "src/a.rs", "fn a(url: &str) { b(url, ':', 'x'); crate::url::c(); }"),
         (doors, "loadgen/src/main.rs", "use clap::Parser;"),
