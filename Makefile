@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that building and testing need beside Rust.
-PACKAGES := build-essential chromium chromium-driver curl dpkg-dev haproxy keepalived libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux zbar-tools
+PACKAGES := build-essential chromium chromium-driver curl dpkg-dev fonts-inter haproxy keepalived libnginx-mod-stream librsvg2-bin logrotate mount nghttp2-client nginx-light openssl perl-base prometheus redis-server shellcheck slowhttptest systemd util-linux zbar-tools
 # Tests that run at once. They wait more than they compute: for a key that ends, a file that is read anew, a node that restarts.
 TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 # How long `make fuzz` works on each target, in seconds.
@@ -32,9 +32,29 @@ test: packages page-tools rust ## Install what tests need (as root), then run ev
 	@echo 'with faults that can be switched on: a loss of power, and the control that must lose something'
 	cargo test --package carom --features faults --locked --no-fail-fast --lib --test e2e -- fault_tests power_loss
 
+# Requests that schemathesis generates for each operation and phase.
+EXAMPLES ?= 30
+
+.PHONY: api-test
+api-test: rust ## Check the API against its description with schemathesis, in a virtual environment of its own
+	@if ! python3 -c 'import ensurepip' 2>/dev/null && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv; \
+	fi
+	cargo build --locked --package carom
+	tests/schemathesis/run.sh "$${CARGO_TARGET_DIR:-target}/debug/carom" $(EXAMPLES)
+
 .PHONY: screens
-screens: packages page-tools rust ## Take the pictures of all pages in docs/screens/ anew
+screens: packages page-tools rust ## Retake the pictures of all pages in docs/screens/
 	CAROM_SCREENS="$(CURDIR)/docs/screens" cargo test --package carom --locked --test e2e -- --exact screens::every_page_can_be_looked_at
+
+.PHONY: docs
+docs: rust ## Generate reference pages and benchmark tables of docs/
+	CAROM_WRITE_DOCS=1 cargo test --package carom --locked --test docs -- --exact reference_pages_are_current benchmark_tables_are_current
+
+.PHONY: book
+book: ## Build docs/ as a website in target/book; needs mdBook
+	@command -v mdbook >/dev/null || { echo 'missing: mdbook; install it with `cargo install mdbook --locked`' >&2; exit 1; }
+	mdbook build docs
 
 .PHONY: lint
 lint: rust ## Check formatting and lints; warnings are errors
@@ -54,9 +74,16 @@ fuzz: rust ## Fuzz every target for TIME seconds each; installs cargo-fuzz where
 	done
 
 .PHONY: soak
-soak: packages page-tools rust ## Run the tests optimised, with CASES cases for each property
-	PROPTEST_CASES=$(CASES) CAROM_OUTAGE_SECONDS=60 CAROM_FLEET_ROUNDS=30 CAROM_SIM_SCHEDULES=3000000 CAROM_CHANGES=1000 CAROM_REDIRECTS=1000000 CAROM_GUESSES=1000000 \
+soak: packages page-tools rust ## Run the tests optimised, with CASES cases for each property, and schemathesis for longer
+	$(MAKE) api-test EXAMPLES=1000
+	PROPTEST_CASES=$(CASES) CAROM_OUTAGE_SECONDS=60 CAROM_FLEET_ROUNDS=30 CAROM_SIM_SCHEDULES=3000000 CAROM_CHANGES=1000 CAROM_FLIPS=250 CAROM_REDIRECTS=1000000 CAROM_GUESSES=1000000 \
 		cargo test --release --workspace --locked --no-fail-fast
+
+# The node has CPU 0 and the clients have CPU 1, so nothing else should run meanwhile.
+.PHONY: floods
+floods: packages rust ## Measure redirects beside floods of every other request: the p99 stays under 10 ms
+	CAROM_FLOOD_SECONDS=20 cargo test --release --package carom --locked --test e2e -- --nocapture --exact \
+		floods::redirects_beside_any_flood_wait_for_a_turn_and_no_longer
 
 # The servers that carom is compared with. Those that are missing are left out of the results.
 PEERS := nginx-light haproxy libnginx-mod-http-lua lua-nginx-redis redis-server redis-tools wrk
