@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use carom::pages::Notice;
 use serde_json::{Value, json};
 
 use crate::http::{SHORT_URLS, Wire};
@@ -71,7 +72,7 @@ fn a_blocked_host_stops_links_that_there_are_and_new_ones() {
         );
         assert!(everybody(&node, &codes[2], 302) && everybody(&node, &codes[3], 302));
         let page = node.wire().ask("GET", &format!("/{}", codes[0]), "Accept: text/html\r\n", b"");
-        assert!(page.text().contains("This link was stopped") && !page.text().contains("bad.example"), "{page:?}");
+        assert!(page.text().contains(Notice::Blocked.heading()) && !page.text().contains("bad.example"), "{page:?}");
         assert_eq!(page.field("location"), None);
         let mut wire = node.wire();
         assert!(is_refused(&mut wire, "https://BAD.example./x") && is_refused(&mut wire, "https://a.b.evil.example/"));

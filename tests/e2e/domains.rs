@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use carom::pages::Notice;
 use serde_json::{Value, json};
 
 use crate::apps::{Caller, JSON, done};
@@ -379,7 +380,7 @@ fn who_finds_nothing_is_led_where_the_domain_says() {
         is_described(&node, "get", "/robots.txt", &wire.get_at("other.test", "/robots.txt"));
         let page = wire.ask("GET", "/none", "Accept: text/html\r\n", b"");
         is_described(&node, "get", "/{shortCode}", &page);
-        assert!(page.status == 421 && page.text().contains("Nothing is served here"), "{page:?}");
+        assert!(page.status == 421 && page.text().contains(Notice::Misdirected.heading()), "{page:?}");
         let shown = wire.get("/rest/v3/domains").json()["domains"].clone();
         assert_eq!(
             shown["data"][1]["redirects"],

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use carom::pages::Notice;
+
 use crate::http::{Wire, replies, request};
 use crate::node::{Node, Setup, sum};
 
@@ -94,7 +96,7 @@ fn misses_over_connections_of_the_slow_way_count_too() {
     let fast = replies(&fast.read_to_end());
     assert!(fast.iter().filter(|reply| reply.status == 429).count() >= 15);
     let page = wire.ask("GET", "/none", "Accept: text/html\r\n", b"");
-    assert!(page.text().contains("Too many wrong links"), "{page:?}");
+    assert!(page.text().contains(Notice::TooMany.heading()), "{page:?}");
     node.terminate();
 }
 
