@@ -1,9 +1,12 @@
 //! The links that are asked for: codes and where they lead, packed.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 /// Codes and long URLs in one block of memory: 8 bytes a link beside the texts.
@@ -27,41 +30,65 @@ const LOOK_EVERY: usize = 4_096;
 /// The longest code that `places` can tell. carom's own limit is 64.
 const CODE_LEN_MAX: usize = 127;
 
+/// A link counts as lasting when it expires later than this from now: longer than any run.
+const LASTING: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A line of an export; other fields do not matter here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
     #[serde(borrow)]
-    short_code: std::borrow::Cow<'a, str>,
+    short_code: Cow<'a, str>,
     #[serde(borrow)]
-    long_url: std::borrow::Cow<'a, str>,
+    long_url: Cow<'a, str>,
     #[serde(default)]
     redirect_status: Option<u16>,
-    /// Present where the link has a beginning.
-    #[serde(default)]
-    valid_since: Option<serde::de::IgnoredAny>,
-    /// Present where the link has an end.
-    #[serde(default)]
-    valid_until: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     archived: Option<bool>,
+    #[serde(default, borrow)]
+    meta: Option<Limits<'a>>,
+    // Not a flattened `Limits`: that would copy every other field of the line.
+    #[serde(default, borrow)]
+    valid_since: Option<Cow<'a, str>>,
+    #[serde(default, borrow)]
+    valid_until: Option<Cow<'a, str>>,
     #[serde(default)]
-    meta: Option<Meta>,
+    max_visits: Option<u64>,
 }
 
+/// The limits of a link. Exports have them in the line itself or in its `meta`.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Meta {
+struct Limits<'a> {
+    #[serde(default, borrow)]
+    valid_since: Option<Cow<'a, str>>,
+    #[serde(default, borrow)]
+    valid_until: Option<Cow<'a, str>>,
     #[serde(default)]
-    valid_since: Option<serde::de::IgnoredAny>,
-    #[serde(default)]
-    valid_until: Option<serde::de::IgnoredAny>,
+    max_visits: Option<u64>,
+}
+
+impl Limits<'_> {
+    /// Whether a link redirects now and for [`LASTING`], however often it is visited.
+    fn allow_a_run(&self) -> Result<bool, String> {
+        let instant = |name: &str, value: &Option<Cow<'_, str>>| match value {
+            None => Ok(None),
+            Some(text) => text
+                .parse::<Timestamp>()
+                .map(Some)
+                .map_err(|_| format!("{name} is {text:?}; expected a date such as 2030-01-31T12:00:00Z")),
+        };
+        let now = Timestamp::now();
+        let has_begun = instant("validSince", &self.valid_since)?.is_none_or(|since| since <= now);
+        let lasts = instant("validUntil", &self.valid_until)?.is_none_or(|until| until > now + LASTING);
+        Ok(has_begun && lasts && self.max_visits.is_none())
+    }
 }
 
 impl Links {
-    /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`. Links with a beginning or an end are left
-    /// out, since what is right for them changes with time, and those that were put away. `progress` hears of many lines,
-    /// and says whether to go on.
+    /// Reads an export: one JSON object a line, with `shortCode` and `longUrl`. Skips
+    /// archived links, those with a limit of visits, and those that start later or expire within a day: the right answer
+    /// for them changes during a run. `progress` hears of many lines, and says whether to continue.
     ///
     /// # Errors
     /// The file and the line, and what is wrong with it.
@@ -71,7 +98,7 @@ impl Links {
         let mut reader = BufReader::with_capacity(1 << 20, file);
         let mut links = Links::default();
         let mut line = Vec::new();
-        let mut ending = 0;
+        let mut skipped = 0;
         for number in 1.. {
             line.clear();
             let read = reader.by_ref().take(LINE_LEN_MAX).read_until(b'\n', &mut line);
@@ -88,10 +115,13 @@ impl Links {
                 continue;
             }
             let taken = links.take_line(&line).map_err(|reason| format!("{show}, line {number}: {reason}"))?;
-            ending += u64::from(!taken);
+            skipped += u64::from(!taken);
         }
         if links.is_empty() {
-            let why = if ending > 0 { format!(" that do not expire ({ending} do)") } else { String::new() };
+            let why = match skipped {
+                0 => String::new(),
+                _ => format!(" that stay active for a day and for any number of visits ({skipped} do not)"),
+            };
             return Err(format!("{show} contains no links{why}; write one with `carom export`"));
         }
         Ok(links)
@@ -101,9 +131,11 @@ impl Links {
     fn take_line(&mut self, line: &[u8]) -> Result<bool, String> {
         let line: Line<'_> = serde_json::from_slice(line)
             .map_err(|error| format!("not an object with \"shortCode\" and \"longUrl\": {error}"))?;
-        let meta = line.meta.unwrap_or_default();
-        let dates = [line.valid_since, line.valid_until, meta.valid_since, meta.valid_until];
-        if line.archived == Some(true) || dates.iter().any(Option::is_some) {
+        let Line { valid_since, valid_until, max_visits, .. } = line;
+        if line.archived == Some(true)
+            || !(Limits { valid_since, valid_until, max_visits }).allow_a_run()?
+            || !line.meta.unwrap_or_default().allow_a_run()?
+        {
             return Ok(false);
         }
         self.push(line.short_code.as_bytes(), line.long_url.as_bytes(), line.redirect_status)?;
@@ -190,6 +222,28 @@ mod tests {
     }
 
     #[test]
+    fn links_whose_answer_changes_during_a_run_are_skipped() {
+        let after = |hours: i64| Timestamp::now() + jiff::SignedDuration::from_hours(hours);
+        let limits = [
+            format!("\"validUntil\":\"{}\"", after(2 * 365 * 24)),
+            format!("\"meta\":{{\"validUntil\":\"{}\",\"validSince\":\"{}\"}}", after(25), after(-1)),
+            format!("\"validUntil\":\"{}\"", after(23)),
+            format!("\"meta\":{{\"validUntil\":\"{}\"}}", after(-1)),
+            format!("\"validSince\":\"{}\"", after(1)),
+            "\"meta\":{\"maxVisits\":5}".to_owned(),
+            "\"archived\":true".to_owned(),
+            "\"archived\":false,\"validSince\":\"2020-01-01T01:00:00+01:00\",\"maxVisits\":null".to_owned(),
+        ];
+        let lines = limits
+            .iter()
+            .enumerate()
+            .map(|(number, limit)| format!("{{\"shortCode\":\"c{number}\",\"longUrl\":\"https://a/\",{limit}}}\n"));
+        let links = read(&lines.collect::<String>()).unwrap();
+        let codes: Vec<&[u8]> = (0..links.len() as u64).map(|link| links.code(link)).collect();
+        assert_eq!(codes, [b"c0", b"c1", b"c7"]);
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (text, words) in [
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\"}\nnonsense", "line 2"),
@@ -197,7 +251,8 @@ mod tests {
             ("{\"shortCode\":\"a b\",\"longUrl\":\"b\"}", "code"),
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\\r\\nX: y\"}", "control"),
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"redirectStatus\":200}", "redirectStatus"),
-            ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"validUntil\":\"2030-01-01T00:00:00Z\"}", "1 with one"),
+            ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"validUntil\":\"soon\"}", "2030-01-31T12:00:00Z"),
+            ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"validUntil\":\"2020-01-01T00:00:00Z\"}", "(1 do not)"),
             ("", "no links"),
             ("\n\n", "no links"),
         ] {
