@@ -166,8 +166,8 @@ impl Alarm {
             Alarm::AllowListMalformed => "The dynamic allow list is not a JSON object of strings and counts as empty.",
             Alarm::AllowListUnkept => "The dynamic allow list cannot be saved; a restart would lose it.",
             Alarm::AllowListUnreadable => "The source of the allow list is unavailable; the last valid list is used.",
-            Alarm::AppsUnreadable => "The file of API keys cannot be read or written; the known keys stay valid.",
-            Alarm::AppsUnshared => "Redis refuses a command on the API keys; nodes do not share changes of keys.",
+            Alarm::AppsUnreadable => "The API key file cannot be read or written; the known keys stay valid.",
+            Alarm::AppsUnshared => "Redis rejects a command on the API keys; nodes do not share key changes.",
             Alarm::BlockListEntries => "Some entries of the dynamic block list are not host names and are ignored.",
             Alarm::BlockListMalformed => "The dynamic block list is malformed; the last valid list is used.",
             Alarm::BlockListUnkept => "The dynamic block list cannot be saved; a restart would lose it.",
@@ -175,16 +175,18 @@ impl Alarm {
             Alarm::CertificateEnds => "A certificate in use expires within 14 days or has expired.",
             Alarm::CertificateRefused => "New certificate files are unusable; the previous certificates stay in use.",
             Alarm::CodesFailed => "No new short codes can be prepared.",
-            Alarm::CodesUsedUp => "Nine tenths of the short codes of one length are used.",
+            Alarm::CodesUsedUp => "90 % of the short codes of the current length are used.",
             Alarm::CompareFailed => "The store cannot be read for a comparison with Redis.",
             Alarm::Conflict => "Two nodes created different links with the same short code; one link was dropped.",
-            Alarm::CounterRegressed => "The code counter in Redis was behind codes in use and was raised.",
+            Alarm::CounterRegressed => "The code counter in Redis was behind the codes in use; carom raised it.",
             Alarm::DiskFull => "The data directory is short of space; writes are refused.",
-            Alarm::DomainHidden => "The host of base_url hides links created while it was in domains.serve.",
-            Alarm::IdTableMoved => "The table of prepared short codes did not open and was replaced.",
+            Alarm::DomainHidden => "Links created while the host of base_url was in domains.serve are unreachable.",
+            Alarm::IdTableMoved => "The table of unused short codes could not be opened and was replaced.",
             Alarm::LeaseLost => "Other nodes may have taken over the short codes leased by this node.",
-            Alarm::MemoryFull => "A core has reached its 32 GiB of link data; further links are not in memory.",
-            Alarm::MemoryLimitLow => "links.memory_limit is too small for the filter of existing codes.",
+            Alarm::MemoryFull => "A core has reached its limit of 32 GiB of link data; further links return 503.",
+            Alarm::MemoryLimitLow => {
+                "links.memory_limit is too low for this many links; unknown codes are looked up on disk."
+            }
             Alarm::OtherKey => "Redis belongs to a fleet with a different code secret.",
             Alarm::RedisAway => "Redis does not answer.",
             Alarm::RedisRefuses => "Redis answers but rejects commands.",
@@ -193,7 +195,7 @@ impl Alarm {
             Alarm::StreamDamaged => "A Redis stream contains an entry that carom cannot read.",
             Alarm::VisitsDamaged => "Stored visit counts cannot be read; affected counts restart at zero.",
             Alarm::VisitsDropped => "Some visits were not counted.",
-            Alarm::VisitsFailed => "Visits cannot be stored; links with maxVisits answer 503.",
+            Alarm::VisitsFailed => "Visits cannot be stored; links with maxVisits return 503.",
         }
     }
 }
@@ -272,7 +274,7 @@ impl Alarms {
         };
         raised.cleared_ms = Some(unix_ms());
         drop(list);
-        tracing::info!(alarm = alarm.name(), "is over");
+        tracing::info!(alarm = alarm.name(), "alarm cleared");
     }
 
     /// Whether an alarm is on.

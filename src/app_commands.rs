@@ -50,7 +50,7 @@ fn key_domains(names: &[String], settings: &Settings) -> Result<Option<KeyDomain
     let served = domains_of(settings, settings.listen[0]);
     let wrong = |reason| {
         Exit::new(Reason::Usage, format!("--domain {reason}"))
-            .with_remedy("domains.serve lists the domains; pass the settings file with --config or CAROM_CONFIG")
+            .with_remedy("add the domain to domains.serve, or pass the right settings file with --config")
     };
     KeyDomains::read(names.iter().map(String::as_str), &served).map(Some).map_err(wrong)
 }
@@ -85,7 +85,7 @@ fn change(data_dir: &Path, request: AppsRequest) -> Result<(), Exit> {
         }
         (AppsAnswer::Revoked(ids), _) => say(&format!("revoked: {}", ids.join(", "))),
         (AppsAnswer::Refused(refusal), _) => {
-            let remedy = "`carom app list` lists apps and keys";
+            let remedy = "see `carom app list` for the apps and their keys";
             return Err(Exit::new(Reason::Usage, refusal.to_string()).with_remedy(remedy));
         }
         (AppsAnswer::Failed(why), _) => return Err(Exit::new(Reason::DataNotWritable, why)),
@@ -105,11 +105,8 @@ fn list(data_dir: &Path, as_json: bool) -> Result<(), Exit> {
         let keys: Vec<Value> = registry.entries().into_iter().map(|entry| as_value(entry, now_ms)).collect();
         print(&format!("{:#}\n", json!({ "keys": keys })));
     } else if registry.is_empty() {
-        let why = if registry.had_keys() {
-            "no keys: all have been expired or revoked for a long time"
-        } else {
-            "no apps yet"
-        };
+        let why =
+            if registry.had_keys() { "no keys: all of them expired or were revoked long ago" } else { "no apps yet" };
         say(&format!("{why}; create one with `carom app add NAME`"));
     } else {
         print(&table(&registry, now_ms));

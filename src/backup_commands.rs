@@ -205,7 +205,7 @@ pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
         return Err(not_good(dir, &report));
     }
     print(&format!(
-        "{}: {} links, {} records in all; every record can be read, and the indexes agree\n",
+        "{}: {} links, {} records in all; all records are readable, and the indexes match them\n",
         dir.display(),
         report.links,
         report.counts.total()
@@ -217,20 +217,19 @@ pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
 fn tell(report: &Report) {
     let errors = &mut io::stderr().lock();
     for wrong in &report.wrong {
-        let _ = writeln!(errors, "wrong: {wrong}");
+        let _ = writeln!(errors, "error: {wrong}");
     }
     for name in &report.missing {
         let _ = writeln!(errors, "note: {name} does not exist yet; the next start creates it");
     }
     if report.surplus > 0 {
-        let _ = writeln!(errors, "note: {} index entries belong to no link; they are harmless", report.surplus);
+        let _ = writeln!(errors, "note: {} index entries have no link; this is harmless", report.surplus);
     }
 }
 
 fn not_good(dir: &Path, report: &Report) -> Exit {
-    Exit::new(Reason::Incomplete, format!("{}: {report}", dir.display())).with_remedy(
-        "the other records are usable; the damage comes from the store that was backed up: see store_damaged in the runbook",
-    )
+    Exit::new(Reason::Incomplete, format!("{}: {report}", dir.display()))
+        .with_remedy("the other records are usable; see store_damaged in the runbook")
 }
 
 /// Opening the store writes to it: files that another user owns then would keep the node out.
@@ -295,7 +294,7 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
     };
     for (name, expected) in &manifest.files {
         if ![STORE_FILE, space_key::FILE_NAME, apps_file::FILE_NAME].contains(&name.as_str()) {
-            return Err(damaged(MANIFEST_FILE, &format!("it lists {name:?}, which is not a file of a backup")));
+            return Err(damaged(MANIFEST_FILE, &format!("lists {name:?}, which is not a file of a backup")));
         }
         let path = dir.join(name);
         let found = match name == STORE_FILE {
@@ -304,11 +303,11 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
         };
         match found {
             Ok(found) if found.bytes != expected.bytes => {
-                let what = format!("it has {} bytes instead of {}", found.bytes, expected.bytes);
+                let what = format!("has {} bytes instead of {}", found.bytes, expected.bytes);
                 return Err(damaged(name, &what));
             }
             Ok(found) if found != *expected => {
-                return Err(damaged(name, &"it is damaged: its checksum does not match"));
+                return Err(damaged(name, &"is damaged: the checksum does not match"));
             }
             Ok(_) => {}
             Err(error) => return Err(damaged(name, &error)),
@@ -316,7 +315,7 @@ fn verify_backup(dir: &Path) -> Result<Report, Exit> {
     }
     let report = look(&mut OfFile(dir)).map_err(|error| damaged(STORE_FILE, &error))?;
     if report.counts != manifest.counts {
-        return Err(damaged(STORE_FILE, &format!("its records differ from {MANIFEST_FILE}")));
+        return Err(damaged(STORE_FILE, &format!("the records differ from {MANIFEST_FILE}")));
     }
     Ok(report)
 }
@@ -357,11 +356,11 @@ pub fn restore(dir: &Path, revoke_keys: bool, place: AppPlace) -> Result<(), Exi
     let manifest = read_manifest(dir)?;
     if manifest.taken_ms > unix_ms() {
         let what = format!(
-            "the backup was taken at {}, which is in the future of this machine's clock",
+            "the backup was taken at {}, but this machine's clock shows an earlier time",
             dates::format(manifest.taken_ms)
         );
         return Err(Exit::new(Reason::Usage, what).with_remedy(
-            "correct the clock, from which carom derives how many codes may have been issued since the backup",
+            "correct the clock; carom derives from it how many codes may have been issued since the backup",
         ));
     }
     preflight::data_dir(data_dir)?;
@@ -411,7 +410,7 @@ fn tell_of_keys(data_dir: &Path, revoke_keys: bool, manifest: &Manifest) -> Resu
             format!("revoked all {count} valid API keys of the backup; create new ones with `carom app add`")
         }
         (false, count) => format!(
-            "warning: {count} API keys are valid as of the backup, including keys revoked after {}; see `carom app list` and `carom app revoke`, or restore with --revoke-keys",
+            "warning: {count} API keys are valid again, including any that were revoked after {}; revoke those with `carom app revoke` (see `carom app list`), or restore with --revoke-keys",
             dates::format(manifest.taken_ms)
         ),
     };
@@ -459,7 +458,7 @@ fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Repo
         time.as_secs_f64(),
         rate(counts.total(), time),
     ));
-    let _ = writeln!(errors, "skipped codes that may have been issued since then: {raised} of each length");
+    let _ = writeln!(errors, "skipped {raised} codes of each length, which may have been issued since the backup");
     if !manifest.files.contains_key(space_key::FILE_NAME) {
         let _ = writeln!(
             errors,
@@ -502,6 +501,6 @@ fn incomplete(what: &dyn std::fmt::Display) -> Exit {
 fn no_answer(data_dir: &Path, error: &io::Error) -> Exit {
     let what = format!("the process that uses {} does not respond: {error}", data_dir.display());
     Exit::new(Reason::DataInUse, what).with_remedy(
-        "run this command as the user of the node; if the node is starting, try again in a moment; stop a node of an earlier version first",
+        "run this command as the user of the node; if the node is starting, try again in a moment; if it runs a version without control.sock, stop it first",
     )
 }

@@ -17,7 +17,7 @@ use crate::stats::unix_ms;
 
 mod texts;
 
-/// A URL shortener and redirect appliance.
+/// A self-hosted URL shortener in one binary.
 #[derive(Clone, PartialEq, Eq, Debug, Parser)]
 #[command(name = "carom", version, arg_required_else_help = true, after_help = texts::MORE, after_long_help = texts::EXAMPLES)]
 pub struct Cli {
@@ -53,7 +53,7 @@ pub enum Command {
     /// Export all links from the data directory of a stopped node: one JSON object per line.
     #[command(after_help = texts::HINT, after_long_help = texts::NDJSON)]
     Export {
-        /// The data directory.
+        /// Data directory of the stopped node.
         #[arg(long, value_name = "DIR")]
         data_dir: String,
         /// File to write; - writes to standard output.
@@ -125,10 +125,10 @@ pub struct ServeArgs {
     /// Number of cores, or the CPUs to run them on, such as 0,2,4-7 (one CPU: 3-3) [default: all]
     #[arg(long, value_name = "N|LIST")]
     pub cores: Option<String>,
-    /// Redis, or some servers of a Redis Cluster, shared by all nodes of a fleet [default: none]
+    /// Redis server, or seed servers of a Redis Cluster, shared by all nodes of a fleet [default: none]
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
-    /// Start of short URLs, and the default domain [default: http:// and the first listen address]
+    /// URL that short URLs begin with; its host is the default domain [default: http:// and the first listen address]
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
     /// Allow listeners that other machines can reach while no API key exists: anyone can then change links
@@ -142,7 +142,7 @@ pub struct StatusArgs {
     /// Which node to ask.
     #[command(flatten)]
     pub node: NodeArgs,
-    /// Show the status once, in a terminal too.
+    /// Show the status once, even in a terminal.
     #[arg(long)]
     pub once: bool,
     /// JSON output.
@@ -164,7 +164,7 @@ pub struct TopArgs {
 /// Options of `carom health`.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct HealthArgs {
-    /// Ask /readyz, which fails while the node starts or drains, instead of /healthz.
+    /// Check /readyz instead of /healthz; it fails while the node starts or drains.
     #[arg(long)]
     pub ready: bool,
     /// Which node to ask.
@@ -211,7 +211,7 @@ pub enum AppCommand {
         /// Links that the app may create per second on each node [default: limits.creates_per_second]
         #[arg(long, value_name = "N", value_parser = rate)]
         creates_per_second: Option<NonZeroU32>,
-        /// A domain that the key is limited to, as in domains.serve, or DEFAULT; repeat it for several [default: all]
+        /// Limit the key to a domain of domains.serve, or to DEFAULT; repeat it for several [default: all]
         #[arg(long = "domain", value_name = "HOST")]
         domains: Vec<String>,
         /// The data directory.

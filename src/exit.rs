@@ -75,7 +75,7 @@ impl Reason {
         match self {
             Reason::Done => "success: the command did its work, or the server drained and stopped",
             Reason::Incomplete => {
-                "some lines or records were left out, a health check failed, or an unexpected error occurred"
+                "some lines were rejected or records damaged, a health check failed, or an unexpected error occurred"
             }
             Reason::Usage => "invalid arguments or settings",
             Reason::RingForbidden => "io_uring is disabled, forbidden or missing in this kernel",
@@ -88,7 +88,7 @@ impl Reason {
             Reason::DiskFull => "the disk of the data directory is full",
             Reason::StoreDamaged => "the stored links are damaged, or a newer version wrote them",
             Reason::SpaceKey => {
-                "the code secret is missing, malformed, readable by others, or not the one that the data was created with"
+                "the code secret is missing, malformed, readable by other users, or does not match the data"
             }
             Reason::PublicWithoutOpen => "a listener is reachable from other machines while no API key exists",
             Reason::ThreadEnded => "a core or control thread ended unexpectedly",
@@ -122,13 +122,13 @@ impl Reason {
                 "restore the original code secret with mode 0600; every backup of the data directory contains it"
             }
             Reason::PublicWithoutOpen => {
-                "create an API key with `carom app add NAME`, listen on a loopback address, or add `--open` if anyone may create links"
+                "create an API key with `carom app add NAME`, listen on a loopback address, or add `--open` to let anyone create, change and delete links"
             }
             Reason::ThreadEnded => {
-                "restart carom (a service manager does so by itself), and report the last lines of the log"
+                "restart carom (a service manager restarts it automatically), and report the last lines of the log"
             }
             Reason::Certificate => {
-                "write the certificate with its chain to the file of `tls.cert`, and its unencrypted key to the file of `tls.key`"
+                "store the certificate with its chain in the `tls.cert` file, and its unencrypted key in the `tls.key` file"
             }
         }
     }

@@ -65,7 +65,7 @@ impl fmt::Display for LongUrlError {
             LongUrlError::NoHost => f.write_str("has no host"),
             LongUrlError::UserInfo => f.write_str("has a user name or password"),
             LongUrlError::TooLong => write!(f, "is longer than {TARGET_LEN_MAX} bytes"),
-            LongUrlError::Own => f.write_str("points to this service itself, which would redirect in a loop"),
+            LongUrlError::Own => f.write_str("points to this service itself, so the link would redirect in a loop"),
         }
     }
 }

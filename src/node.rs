@@ -100,7 +100,7 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
     match error {
         FileError::Io(_) => Exit::new(Reason::DataNotWritable, what),
         FileError::Malformed(_) => Exit::new(Reason::StoreDamaged, what)
-            .with_remedy(format!("restore {FILE_NAME} from a backup; without the file, all keys are lost")),
+            .with_remedy(format!("restore {FILE_NAME} from a backup; deleting the file would lose all keys")),
     }
 }
 
@@ -278,7 +278,7 @@ impl Node {
         let (deliver, deliveries) = channel();
         let Tellings { told, visits, access } = Tellings::new(settings, cores)?;
         let counted = visits::start(&settings.data_dir, &links, visits, &stats)
-            .map_err(|error| thread_exit("counting visits", &error))?;
+            .map_err(|error| thread_exit("the visit counter", &error))?;
         let access_log = match &settings.access_log.place {
             Some(place) => {
                 let started = access_log::start(place, &settings.access_log, access, &stats);
@@ -293,7 +293,7 @@ impl Node {
             visits: counted.visits.clone(),
             shared: fleet::shared_visits(settings)?,
         })
-        .map_err(|error| thread_exit("the visits of limited links", &error))?;
+        .map_err(|error| thread_exit("the thread for visit limits", &error))?;
         let (sweeper, swept) = channel();
         let (segments, recycled) = channel();
         let (writer_queue, writer) = writer::start(writer::WriterSetup {
@@ -316,7 +316,7 @@ impl Node {
         let (reader_queue, mut readers) = readers::start(&links, &post, &stats, &counted.visits)
             .map_err(|error| thread_exit("the store's readers", &error))?;
         let (pages, page_threads) = pages::start(&links, &post, &stats, Arc::new(counted.visits.clone()))
-            .map_err(|error| thread_exit("the reader of exports", &error))?;
+            .map_err(|error| thread_exit("the export threads", &error))?;
         readers.extend(page_threads);
         let (lists, listers) = listers::start(&ListerSetup {
             catalog: Arc::clone(&catalog),
@@ -325,8 +325,7 @@ impl Node {
             stats: Arc::clone(&stats),
         })
         .map_err(|error| thread_exit("the threads for lists", &error))?;
-        let (jobs, workers) =
-            workers::start(&post).map_err(|error| thread_exit("the threads for long work", &error))?;
+        let (jobs, workers) = workers::start(&post).map_err(|error| thread_exit("the worker threads", &error))?;
         readers.extend(workers);
         let parts = fleet::Parts {
             links: &links,
@@ -371,7 +370,7 @@ impl Node {
             post: post.clone(),
             stats: Arc::clone(&stats),
         })
-        .map_err(|error| thread_exit("the keeper of API keys", &error))?;
+        .map_err(|error| thread_exit("the API key thread", &error))?;
         let domains = Arc::new(domains_of(settings, listening[0]));
         tell_of_hidden(&domains, &links, &stats).map_err(|error| store_exit(&error))?;
         let counters = Counters {
@@ -406,17 +405,18 @@ impl Node {
         });
         let sources = std::mem::take(&mut replenisher.sources);
         let watched = core_stats.iter().take(cores.get()).cloned().collect();
-        let watcher = pulse::start(watched, Arc::clone(&stats)).map_err(|error| thread_exit("pulse", &error))?;
+        let watcher =
+            pulse::start(watched, Arc::clone(&stats)).map_err(|error| thread_exit("the live statistics", &error))?;
         let attendant = backup::start(links.clone(), &settings.data_dir)
             .inspect_err(
-                |error| tracing::warn!(%error, "`carom backup` cannot reach this node, because its socket cannot be created"),
+                |error| tracing::warn!(%error, "cannot create control.sock; `carom backup` cannot reach this node"),
             )
             .ok();
         let identity = certificates.as_ref().map(Certificates::identity);
         let certificates = certificates
             .map(|certificates| certificates::start(certificates, post.clone(), cores, Arc::clone(&stats)))
             .transpose()
-            .map_err(|error| thread_exit("the keeper of certificates", &error))?;
+            .map_err(|error| thread_exit("the certificate thread", &error))?;
         let plan = CorePlan {
             limits,
             admin_limits,
@@ -434,10 +434,9 @@ impl Node {
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
         let image = loading::load(settings, &links, &post, hasher, &stats)?;
         // Not before: the cores need the links, lists can do without counts for a while.
-        let counting =
-            catalog::start_counting(&catalog).map_err(|error| thread_exit("the counts for lists", &error))?;
+        let counting = catalog::start_counting(&catalog).map_err(|error| thread_exit("the list counter", &error))?;
         let signing =
-            catalog::start_signing(&catalog).map_err(|error| thread_exit("the signatures for searches", &error))?;
+            catalog::start_signing(&catalog).map_err(|error| thread_exit("the search index thread", &error))?;
         let follow = |fleet: &mut Fleet| fleet.follow().map_err(|error| thread_exit("the fleet's follower", &error));
         fleet.as_mut().map_or(Ok(()), follow)?;
         let expiry = expiry::start(ExpirySetup {
@@ -452,7 +451,7 @@ impl Node {
             segments,
             fleet: fleet_expiry,
         })
-        .map_err(|error| thread_exit("the removal of expired links", &error))?;
+        .map_err(|error| thread_exit("the expiry thread", &error))?;
         let (store, office, node) = (links.clone(), post.clone(), Arc::clone(&stats));
         let codes = CodeFilterSetup { links: store, post: office, hasher, cores, core_stats, stats: node };
         let code_filters = cores::start_code_filters(settings, codes)?;
@@ -597,11 +596,11 @@ impl Node {
             tracing::error!("the last sync failed: {error}");
         }
         if let Err(error) = self.links.flush_mark() {
-            tracing::warn!("the synced mark could not be written ({error})");
+            tracing::warn!("cannot write the sync position of the journal ({error})");
         }
         // Last: its disk may be another one, and worse.
         self.threads.access_log.into_iter().for_each(Writing::stop);
-        tracing::info!("ended");
+        tracing::info!("stopped");
     }
 }
 
@@ -678,5 +677,7 @@ fn start_replenisher(
 }
 
 fn random_seed() -> Result<u64, Exit> {
-    getrandom::u64().map_err(|error| Exit::new(Reason::Incomplete, format!("the system has no random bytes: {error}")))
+    getrandom::u64().map_err(|error| {
+        Exit::new(Reason::Incomplete, format!("the operating system cannot provide random bytes: {error}"))
+    })
 }

@@ -70,7 +70,7 @@ pub fn export(data_dir: String, file: &Source) -> Result<(), Exit> {
             error => Exit::new(Reason::Incomplete, error.to_string()),
         },
     )?;
-    if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.damaged, "records could not be read")) }
+    if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.damaged, "damaged records were not exported")) }
 }
 
 /// Prints a new key.
@@ -159,7 +159,7 @@ fn open_output(file: &Source) -> Result<Box<dyn Write>, Exit> {
 
 fn incomplete(count: u64, what: &str) -> Exit {
     Exit::new(Reason::Incomplete, format!("{count} {what}"))
-        .with_remedy("see the messages above: each names its line or record and the reason; all others were processed")
+        .with_remedy("each message above names a line or record and the reason; all others were processed")
 }
 
 /// Writes to standard output; that nobody reads it is no error of ours.

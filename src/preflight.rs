@@ -93,7 +93,7 @@ pub fn ring() -> Result<(), Exit> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Exit::new(Reason::KernelTooOld, format!("io_uring of this kernel lacks: {}", missing.join(", "))))
+    Err(Exit::new(Reason::KernelTooOld, format!("io_uring of this kernel lacks operations: {}", missing.join(", "))))
 }
 
 /// Turns the kernel's refusal of a ring into words. `switch` is the text of `kernel.io_uring_disabled`, where it exists.
@@ -139,7 +139,7 @@ fn cpus() -> Result<(), Exit> {
     };
     std::fs::read_to_string(CPUS)
         .map_err(|error| {
-            lost(error).with_remedy("mount sysfs at /sys, in a changed root too (`mount -t sysfs sysfs /sys`)")
+            lost(error).with_remedy("mount sysfs at /sys (`mount -t sysfs sysfs /sys`), also inside a chroot")
         })
         .map(|_| ())
 }
@@ -216,7 +216,7 @@ fn judge_open_files(limit: Option<u64>, cores: usize) -> Result<u64, Exit> {
     let what = format!("{cores} cores need {need} open files before the first connection, but the limit is {limit}");
     let wanted = need + 65_536;
     let remedy = format!(
-        "set `LimitNOFILE={wanted}` in the unit file, or run `ulimit -n {wanted}` as root before carom; each connection needs one more"
+        "set `LimitNOFILE={wanted}` in the unit file, or run `ulimit -n {wanted}` as root before carom; each connection needs one file more"
     );
     Err(Exit::new(Reason::OpenFiles, what).with_remedy(remedy))
 }
@@ -227,7 +227,7 @@ fn judge_open_files(limit: Option<u64>, cores: usize) -> Result<u64, Exit> {
 /// [`Reason::DataNotWritable`] or [`Reason::DiskFull`].
 pub fn data_dir(path: &Path) -> Result<u64, Exit> {
     if let Err(error) = DirBuilder::new().recursive(true).mode(0o700).create(path) {
-        return Err(data_refused(path, "made", &error));
+        return Err(data_refused(path, "created", &error));
     }
     let free = statvfs(path).map_err(|error| data_refused(path, "examined", &error.into()))?;
     let free = free.f_bavail.saturating_mul(free.f_frsize);
@@ -250,7 +250,7 @@ fn judge_free(path: &Path, free: u64) -> Result<(), Exit> {
         return Ok(());
     }
     let what =
-        format!("{} has {} KiB free, but the store needs at least {}", path.display(), free / 1024, FREE_MIN / 1024);
+        format!("{} has {} KiB free; the store needs {} KiB or more", path.display(), free / 1024, FREE_MIN / 1024);
     Err(Exit::new(Reason::DiskFull, what))
 }
 

@@ -187,11 +187,11 @@ impl fmt::Display for RecordError {
             RecordError::Short => f.write_str("the record is truncated"),
             RecordError::UnknownVersion(version) => write!(
                 f,
-                "the record has version {version}, but this carom reads {VERSION} and {VERSION_STRICT}: a newer carom wrote it, or it is damaged"
+                "the record has version {version}, expected {VERSION} or {VERSION_STRICT}: a newer carom wrote it, or it is damaged"
             ),
             RecordError::Checksum => f.write_str("the checksum of the record does not match"),
             RecordError::BadField { tag } => write!(f, "field {tag} of the record is not valid"),
-            RecordError::Incomplete => f.write_str("the record lacks a field"),
+            RecordError::Incomplete => f.write_str("a field of the record is missing"),
         }
     }
 }

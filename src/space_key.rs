@@ -32,7 +32,9 @@ pub fn generate() -> Result<SpaceKey, Exit> {
     let mut bytes = [0; 32];
     match getrandom::fill(&mut bytes) {
         Ok(()) => Ok(SpaceKey::from_bytes(bytes)),
-        Err(error) => Err(Exit::new(Reason::Incomplete, format!("the system has no random bytes: {error}"))),
+        Err(error) => {
+            Err(Exit::new(Reason::Incomplete, format!("the operating system cannot provide random bytes: {error}")))
+        }
     }
 }
 
@@ -81,7 +83,7 @@ pub fn read(path: &Path) -> Result<Option<SpaceKey>, Exit> {
     if meta.mode() & 0o077 != 0 {
         let what = format!("can be read or written by other users than its owner (mode {:04o})", meta.mode() & 0o7777);
         let remedy = format!(
-            "run `chmod 600 {}`; if other users may have read the code secret, treat it as known",
+            "run `chmod 600 {}`; if other users may have read the code secret, treat it as compromised",
             path.display()
         );
         return Err(refused(path, &what).with_remedy(remedy));
@@ -106,9 +108,9 @@ pub fn check_fingerprint(key: &SpaceKey, of_the_data: &str) -> Result<(), Exit> 
         return Ok(());
     }
     let what = format!(
-        "the data was created with the code secret of fingerprint {of_the_data}, but the configured one has the fingerprint {ours}"
+        "the code secret does not match the data: its fingerprint is {ours}, but the data was created with {of_the_data}"
     );
-    let remedy = "restore the code secret of this data (`carom key show-fingerprint` identifies it), or choose the data directory of this code secret";
+    let remedy = "restore the code secret with the fingerprint of the data (see `carom key show-fingerprint`), or choose another data_dir";
     Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
 }
 

@@ -75,7 +75,7 @@ pub fn health(arguments: &HealthArgs) -> Result<(), Exit> {
         Ok(text) => print(&format!("{}\n", plain(String::from_utf8_lossy(&text).trim()))),
         Err(why) => {
             let remedy = if arguments.ready {
-                "a node answers 503 while it starts or drains; otherwise check that it runs, and its address (--admin)"
+                "503 means that the node starts or drains; otherwise check that it runs, and its address (--admin)"
             } else {
                 "check that the node runs, and its address (--admin)"
             };
@@ -210,7 +210,7 @@ fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) 
         "connections",
         "redirects/s",
         "misses/s",
-        "forwarded/s",
+        "lookups sent/s",
         "codes ready",
         "p50 µs",
         "p99 µs",
@@ -255,7 +255,7 @@ fn render_node(page: &mut String, now: &Value, changes: f64) {
     let writable = if now["store"]["writable"] == true { "writable" } else { "NOT WRITABLE" };
     let _ = writeln!(
         page,
-        "store   {writable}, {} commits, {:.2} ms on average ({:.2} ms of it for the sync), {} writes queued",
+        "store   {writable}, {} commits, mean {:.2} ms (sync {:.2} ms), {} writes queued",
         grouped(number(now, "/store/commits")),
         number(now, "/store/commitMicrosMean") / 1_000.0,
         number(now, "/store/syncMicrosMean") / 1_000.0,
@@ -264,7 +264,8 @@ fn render_node(page: &mut String, now: &Value, changes: f64) {
     let left = number(now, "/issuer/remaining");
     let lasts =
         if changes > 0.0 { format!("; run out in {} at this rate", span(left / changes)) } else { String::new() };
-    let _ = writeln!(page, "codes   {} of {} characters left{lasts}", grouped(left), number(now, "/issuer/codeLength"));
+    let length = number(now, "/issuer/codeLength");
+    let _ = writeln!(page, "codes   {} left, each of {length} characters{lasts}", grouped(left));
     if now["redis"]["configured"] == true {
         let state = if now["redis"]["connected"] == true { "connected" } else { "UNAVAILABLE" };
         let nodes = now["fleet"]["nodes"].as_array().map_or(0, Vec::len);
@@ -382,7 +383,7 @@ mod tests {
             "links 1,500   redirects 10,000/s",
             "changes 10/s   connections 7",
             "NOT WRITABLE",
-            "864,000 of 7 characters left; run out in 1 day 0 h at this rate",
+            "864,000 left, each of 7 characters; run out in 1 day 0 h at this rate",
             "alarms  1 ACTIVE",
             "store_failed since 2026-01-01T00:00:00Z\n    the disk[31m is gone",
         ] {

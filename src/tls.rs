@@ -190,7 +190,7 @@ fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<(CertifiedKey, Ab
     match CertifiedKey::from_der(chain, key, provider) {
         Ok(certified) => Ok((certified, about)),
         Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
-            Err(Wrong::Key("it is the key of another certificate".to_owned()))
+            Err(Wrong::Key("the key does not match the certificate".to_owned()))
         }
         Err(error) => Err(Wrong::Key(format!("it cannot be used: {error}"))),
     }
@@ -281,7 +281,7 @@ mod tests {
             ),
             (Pair { key: b"".to_vec(), ..good.clone() }, "it contains no private key"),
             (Pair { key: encrypted.to_vec(), ..good.clone() }, "it is encrypted"),
-            (Pair { key: other.key.clone(), ..good.clone() }, "the key of another certificate"),
+            (Pair { key: other.key.clone(), ..good.clone() }, "the key does not match the certificate"),
             (Pair { key: garbled, ..good.clone() }, ""),
         ];
         for (pair, reason) in wrong {

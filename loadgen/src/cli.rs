@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     /// Links to request: an export of `carom export`, one JSON object with shortCode and longUrl per line.
     #[arg(long, value_name = "FILE")]
     codes: Option<PathBuf>,
-    /// Create this many links through the API first, and request them.
+    /// Create this many links through the API, then request them.
     #[arg(long, value_name = "N", conflicts_with = "codes")]
     create: Option<String>,
     /// Requests per second in total. With --find-rate, the first rate to try.
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     /// Requests in flight on each connection.
     #[arg(long, value_name = "N", default_value = "1")]
     pipeline: String,
-    /// Requests after which a connection is replaced; 1 opens a connection for each request.
+    /// Replace a connection after this many requests; 1 opens a new connection for each request.
     #[arg(long, value_name = "N")]
     renew: Option<String>,
     /// Threads, each pinned to its own CPU.
@@ -103,7 +103,7 @@ pub(crate) struct Arguments {
     /// Expected status of redirects [default: any of 301, 302, 303, 307 and 308]
     #[arg(long, value_name = "STATUS")]
     expect_status: Option<u16>,
-    /// Do not compare Location, for servers with the same destination for all requests.
+    /// Do not check Location, for servers that redirect all requests to one destination.
     #[arg(long)]
     no_check_location: bool,
     /// Objectives, such as p80=5ms,p99=20ms,mean=10ms,errors=0; also p50, p90, p99.9, p99.99, max and rate.
@@ -237,7 +237,7 @@ impl Arguments {
         if let (Some(rate), Some(duration), false) = (rate, duration, self.closed)
             && rate * duration.as_secs_f64() < 1.0
         {
-            wrong.0.push("--rate and --duration: no request is due in that time".to_owned());
+            wrong.0.push("--rate and --duration: at this rate, no request is sent in this time".to_owned());
         }
         if self.expect_status.is_some_and(|status| !(300..400).contains(&status)) {
             wrong.0.push("--expect-status: a redirect has a status from 300 to 399".to_owned());
@@ -277,9 +277,10 @@ impl Arguments {
             (None, None) => Source::None,
         };
         if source == Source::None && mix.is_some_and(|mix| mix.needs_links()) && self.create.is_none() {
-            wrong
-                .0
-                .push("--codes: redirects need links; pass an export, or --create N to create links first".to_owned());
+            wrong.0.push(
+                "--codes: redirects need links; pass an export with --codes, or create links with --create N"
+                    .to_owned(),
+            );
         }
         let pace = match self.closed {
             true => Loop::Closed,
@@ -321,7 +322,7 @@ impl Arguments {
         };
         let place = rest.trim_end_matches('/');
         if place.contains('/') {
-            return Err(format!("`{text}` has a path; codes follow the host directly"));
+            return Err(format!("`{text}` has a path; pass only the host and port"));
         }
         let is_tls = is_https || self.tls;
         // An IPv6 address without a port ends with its bracket.
@@ -363,7 +364,7 @@ impl Arguments {
         };
         let mut cpus = Vec::new();
         for text in list.split(',') {
-            let cpu = text.trim().parse().map_err(|_| format!("`{text}` is not the number of a CPU"))?;
+            let cpu = text.trim().parse().map_err(|_| format!("`{text}` is not a CPU number"))?;
             if !allowed.contains(&cpu) {
                 return Err(format!("this process may not use CPU {cpu}, only {allowed:?}"));
             }
@@ -373,7 +374,7 @@ impl Arguments {
             cpus.push(cpu);
         }
         if self.threads != "1" && cpus.len() != threads {
-            return Err(format!("{} CPUs for {threads} threads", cpus.len()));
+            return Err(format!("lists {} CPUs, but --threads is {threads}; list one per thread", cpus.len()));
         }
         Ok(cpus)
     }
@@ -384,7 +385,7 @@ fn some_time(time: Duration) -> Result<Duration, String> {
 }
 
 fn possible_time(time: Duration) -> Result<Duration, String> {
-    if time <= TIME_MAX { Ok(time) } else { Err(format!("is longer than a week, {} s", TIME_MAX.as_secs())) }
+    if time <= TIME_MAX { Ok(time) } else { Err(format!("is longer than a week ({} s)", TIME_MAX.as_secs())) }
 }
 
 fn possible_rate(rate: f64) -> Result<f64, String> {
@@ -416,7 +417,7 @@ fn open_files(connections: u64) -> Result<u64, String> {
 
 fn exponent(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|value| (0.0..=10.0).contains(value));
-    value.ok_or_else(|| format!("`{text}` is not an exponent from 0 to 10; web traffic has about 1"))
+    value.ok_or_else(|| format!("`{text}` is not an exponent from 0 to 10; 1 is typical of web traffic"))
 }
 
 fn header(field: &str) -> Result<(), String> {
@@ -432,7 +433,7 @@ fn visible(text: &str) -> Result<(), String> {
     if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
         Ok(())
     } else {
-        Err("contains characters other than visible ASCII".to_owned())
+        Err("contains a character that is not printable ASCII".to_owned())
     }
 }
 
@@ -496,7 +497,7 @@ mod tests {
         assert!(check("--target https://127.0.0.1:1 --create 1").unwrap_err()[0].contains("--tls-ca"));
         for (arguments, words) in [
             ("--rate 1e30", "--rate"),
-            ("--rate 0.01 --duration 500ms", "no request is due"),
+            ("--rate 0.01 --duration 500ms", "no request is sent"),
             ("--duration 18446744074s", "--duration"),
             ("--timeout 1000000h", "--timeout"),
             ("--connections 1e15", "--connections"),

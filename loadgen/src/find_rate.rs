@@ -104,7 +104,7 @@ impl Search<'_> {
                 let beyond = units::show_count(*beyond as u64);
                 run.report.verdict = Verdict::Bottleneck;
                 run.report.bottleneck =
-                    Some(format!("at {beyond}/s, {why}. The highest rate of the server may be above the one found"));
+                    Some(format!("at {beyond}/s, {why}. The server may sustain a higher rate than the one found"));
             }
             if run.held || run.report.verdict == Verdict::Interrupted || self.steps.len() >= last || rate <= 1.0 {
                 return self.end(run);

@@ -120,7 +120,9 @@ impl Links {
         if links.is_empty() {
             let why = match skipped {
                 0 => String::new(),
-                _ => format!(" that stay active for a day and for any number of visits ({skipped} do not)"),
+                _ => format!(
+                    " to request ({skipped} are archived, not yet started, visit-limited or expire within a day)"
+                ),
             };
             return Err(format!("{show} contains no links{why}; write one with `carom export`"));
         }
@@ -148,10 +150,10 @@ impl Links {
     /// When the code cannot stand in a request line, or the target in a header, or the status is none of a redirect.
     pub(crate) fn push(&mut self, code: &[u8], target: &[u8], status: Option<u16>) -> Result<(), String> {
         if code.is_empty() || code.len() > CODE_LEN_MAX || !code.iter().all(u8::is_ascii_graphic) {
-            return Err("the code is empty, too long, or has characters other than visible ASCII".to_owned());
+            return Err("shortCode is empty, too long, or has a character that is not printable ASCII".to_owned());
         }
         if target.iter().any(|byte| byte.is_ascii_control()) {
-            return Err("the long URL has control characters".to_owned());
+            return Err("longUrl has control characters".to_owned());
         }
         let status = match status {
             None => STATUSES.len(),

@@ -127,7 +127,7 @@ fn measure(plan: &Plan, links: &Arc<Links>, stop: &Arc<AtomicBool>, console: &Co
             Failure { code: UNREACHABLE, text: format!("{} cannot be reached: {reason}", targets.join(", ")) }
         }
         RunError::Interrupted => Failure { code: INTERRUPTED, text: "interrupted".to_owned() },
-        RunError::Failed(error) => Failure::usage(format!("the generator cannot run here: {error}")),
+        RunError::Failed(error) => Failure::usage(format!("the generator failed: {error}")),
     })
 }
 
@@ -171,7 +171,7 @@ fn create(order: &Order, count: u64, stop: &Arc<AtomicBool>, console: &Console) 
     let record = outcome.record;
     let distinct: HashSet<&str> = record.created.iter().map(|(code, _)| code.as_str()).collect();
     if distinct.len() != record.created.len() {
-        let text = format!("{} links were created with {} codes", record.created.len(), distinct.len());
+        let text = format!("{} links were created, but only {} different codes", record.created.len(), distinct.len());
         return Err(Failure { code: 1, text: format!("{text}: the server issued codes more than once") });
     }
     if record.created.len() as u64 != count {

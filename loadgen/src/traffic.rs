@@ -60,7 +60,7 @@ impl Mix {
             let kind = kind.ok_or_else(|| format!("`{name}` is not redirect, head, miss or create"))?;
             let value = share.trim().parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
             shares[kind as usize] =
-                value.ok_or_else(|| format!("`{share}` is not a share, which is a number of at least 0"))?;
+                value.ok_or_else(|| format!("`{share}` is not a share; expected a number of 0 or more"))?;
         }
         if shares.iter().sum::<f64>() <= 0.0 {
             return Err("at least one share must be above zero".to_owned());

@@ -18,7 +18,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("`{text}` is not a time such as 500us, 20ms, 1.5s, 2m or 1h")),
     };
     let value: f64 = number.parse().map_err(|_| format!("`{number}` in `{text}` is not a number"))?;
-    Duration::try_from_secs_f64(value * seconds).map_err(|_| format!("`{text}` is too long a time"))
+    Duration::try_from_secs_f64(value * seconds).map_err(|_| format!("`{text}` is too long"))
 }
 
 /// Reads a number above zero; `k` and `M` behind it stand for thousands and millions, `_` may separate digits.

@@ -209,7 +209,7 @@ pub(crate) fn bottleneck(record: &Record, is_open: bool, judged: &[Judged]) -> O
     });
     let (name, lag, _) = looked_at.find(|&(_, lag, latency)| is_doubtful(lag, latency))?;
     Some(format!(
-        "its scheduler lag at {name} was {}, too large compared with the latency; {busy}",
+        "the generator's scheduler lag at {name} was {}, too large compared with the latency; {busy}",
         units::show_micros(lag)
     ))
 }

@@ -66,8 +66,11 @@ async fn try_serve(
     };
     debug_assert!(method == Method::POST || method == Method::DELETE);
     let asked = wanted.clone();
-    let unavailable =
-        |why: &str| Problem::unavailable(format!("The change of the API keys may or may not have been stored: {why}."));
+    let unavailable = |why: &str| {
+        Problem::unavailable(format!(
+            "The API keys may or may not have been changed: {why}. List them before you try again."
+        ))
+    };
     match context.desk.change_apps(wanted).await.map_err(unavailable)? {
         AppsAnswer::Key { key, id, follows } => {
             Ok((StatusCode::CREATED, told_once(&asked, &key, &id, follows.as_deref())))

@@ -158,7 +158,7 @@ fn domain(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Option<DomainNam
         let is_served = |name: &DomainName| bounds.domains.is_some_and(|domains| domains.label_of(name).is_some());
         return match bounds.meant {
             Some(meant) if !is_served(meant) => {
-                Err(format!("defaults to {meant}, the domain of this API key, which is not served now"))
+                Err(format!("defaults to {meant}, the domain of this API key, which is currently not served"))
             }
             meant => Ok(meant.cloned()),
         };
@@ -166,7 +166,7 @@ fn domain(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<Option<DomainNam
     let found = bounds.domains.and_then(|domains| domains.named(name).map(|place| domains.label_at(place)));
     match (found, bounds.limited.map(KeyDomains::names)) {
         (None, Some(names)) if names.iter().any(|of_key| of_key.eq_ignore_ascii_case(name)) => {
-            Err("is not served now".to_owned())
+            Err("is currently not served".to_owned())
         }
         (Some(domain), _) if bounds.limited.is_none_or(|limited| limited.has(domain.as_ref())) => Ok(domain),
         (_, Some(names)) => Err(format!("is not a domain of this API key: {}", names.join(", "))),

@@ -22,12 +22,12 @@ pub(super) fn parse(text: &[u8]) -> Result<Map<String, Value>, Problem> {
     let read = (&mut seen).deserialize(&mut reader).and_then(|fields| reader.end().map(|()| fields));
     match read {
         Ok(_) if seen.long.is_some() => {
-            let reason = format!("has too many values; a request has at most {JSON_VALUES_MAX}");
+            let reason = format!("has too many values; a request may have at most {JSON_VALUES_MAX}");
             Err(Problem::invalid(&[Invalid::new(seen.long.unwrap_or_default(), reason)]))
         }
         Ok(fields) if seen.twice.is_empty() => Ok(fields),
         Ok(_) => {
-            let twice = seen.twice.into_iter().map(|name| Invalid::new(name, "occurs twice"));
+            let twice = seen.twice.into_iter().map(|name| Invalid::new(name, "occurs twice; send it once"));
             Err(Problem::invalid(&twice.collect::<Vec<_>>()))
         }
         Err(error) if error.is_data() => Err(Problem::malformed("The body must be a JSON object.")),

@@ -137,7 +137,7 @@ pub(super) fn no_list(reason: &str) -> Answer {
 /// For how long links are looked at.
 fn times() -> String {
     let (list, search) = (LIST_TIME_MAX.as_millis(), SEARCH_TIME_MAX.as_millis());
-    format!("{list} ms, or {search} ms with a searchTerm or in another order than dateCreated")
+    format!("{list} ms ({search} ms with searchTerm or an orderBy other than dateCreated)")
 }
 
 /// Why there is no list.
@@ -147,14 +147,14 @@ pub(super) fn failed(answer: &ListAnswer) -> Problem {
         ListAnswer::TooManyToSort => invalid(
             "orderBy",
             format!(
-                "can sort at most {LIST_SORTED_MAX} links, found within {}. Narrow the list with tags[], startDate and endDate, or order it by dateCreated or shortCode",
+                "cannot sort this list: it must have at most {LIST_SORTED_MAX} links, found within {}. Narrow it with tags[], startDate and endDate, or use dateCreated or shortCode",
                 times()
             ),
         ),
         ListAnswer::TooDeep => invalid(
             "page",
             format!(
-                "is too far: a request examines at most {LIST_LOOKED_MAX} links, for {}. Continue with the cursor of the previous page",
+                "is too deep: a request examines at most {LIST_LOOKED_MAX} links and takes at most {}. Send the cursor of the previous page instead",
                 times()
             ),
         ),
@@ -289,7 +289,7 @@ fn order(text: &str) -> Result<Order, String> {
         "nonBotVisits" => OrderField::NonBotVisits,
         _ => {
             let fields = "dateCreated, shortCode, longUrl, title, visits, nonBotVisits";
-            return Err(format!("must be one of {fields}, followed by -ASC or -DESC"));
+            return Err(format!("must be one of {fields}, optionally followed by -ASC or -DESC"));
         }
     };
     Ok(Order { field, descending })

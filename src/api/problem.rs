@@ -107,7 +107,7 @@ impl Problem {
         let detail = format!(
             "{interface} is disabled on this service. To enable it, its operator adds \"{name}\" to the setting api.compat."
         );
-        Problem::own(StatusCode::NOT_FOUND, "interface-off", "Interface is off", detail)
+        Problem::own(StatusCode::NOT_FOUND, "interface-off", "Interface disabled", detail)
     }
 
     /// 405, with the methods that are allowed.
@@ -158,7 +158,7 @@ impl Problem {
     /// 429: the app has made too many links.
     pub(super) fn too_many_creates(quota: Quota) -> Problem {
         let links = if quota.limit == 1 { "link" } else { "links" };
-        let detail = format!("This app may create {} {links} per second on this node.", quota.limit);
+        let detail = format!("Too many links: this app may create {} {links} per second on this node.", quota.limit);
         let mut problem = Problem::too_many(detail, quota.wait);
         problem.quota = Some(quota);
         problem
@@ -166,7 +166,7 @@ impl Problem {
 
     /// 429: from there too many keys came that were none.
     pub(super) fn too_many_failed_keys(wait: Duration) -> Problem {
-        Problem::too_many("Too many invalid API keys came from this address. Try again later.", wait)
+        Problem::too_many("This address sent too many invalid API keys. Try again later.", wait)
     }
 
     fn too_many(detail: impl Into<String>, wait: Duration) -> Problem {
@@ -267,7 +267,7 @@ impl Problem {
     /// 409: another create with the same idempotency key has not been answered yet.
     pub(super) fn create_under_way() -> Problem {
         let detail = "A request with this Idempotency-Key is in progress. Repeat this one when it has finished.";
-        let mut problem = Problem::own(StatusCode::CONFLICT, "request-under-way", "Request under way", detail);
+        let mut problem = Problem::own(StatusCode::CONFLICT, "request-under-way", "Request in progress", detail);
         problem.retry_after = Some(1);
         problem
     }
@@ -289,7 +289,7 @@ impl Problem {
     /// themselves would make a second link.
     pub(super) fn unconfirmed(reason: &str) -> Problem {
         let detail = format!(
-            "The request cannot be confirmed: {reason}. It may have been carried out, or may still be. Read the link before you try again, or repeat a create with its Idempotency-Key."
+            "The request cannot be confirmed: {reason}. The change may already have been made, or may still be made. Read the link before you try again, or retry a create with its Idempotency-Key."
         );
         Problem::own(StatusCode::SERVICE_UNAVAILABLE, "unconfirmed", "Cannot be confirmed", detail)
     }

@@ -41,7 +41,7 @@ const KEY_FIELD: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED_FIELD: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Told to clients while Redis is away.
-const NEEDS_REDIS: &str = "Redis, which coordinates this among all nodes, does not answer";
+const NEEDS_REDIS: &str = "this request needs Redis, which does not answer";
 
 /// Told to clients whose link does not fit into memory.
 const UNSERVED: &str =
@@ -164,7 +164,7 @@ impl Context {
             }
             answer = self.insert(&wanted).await;
         }
-        Err(Problem::unavailable("Every generated code that was tried is taken. Try again."))
+        Err(Problem::unavailable("carom found no free short code. Try again."))
     }
 
     pub(super) async fn fresh_code(&self, private: bool) -> Result<Code, Problem> {
@@ -173,7 +173,7 @@ impl Context {
 
     pub(super) fn private_code() -> Result<Code, Problem> {
         private_code::draw()
-            .map_err(|_| Problem::unavailable("The system has no random bytes to generate a private code from."))
+            .map_err(|_| Problem::unavailable("The operating system cannot provide random bytes for a private code."))
     }
 
     async fn insert(&self, Wanted { link, reuse, pending }: &Wanted) -> StoreAnswer {
@@ -262,7 +262,7 @@ impl Context {
         match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
             StoreAnswer::Contrary => Err(Problem::invalid(&[Invalid::new("validSince", "must be before validUntil")])),
-            StoreAnswer::Taken => Err(Problem::unconfirmed("the code belongs to another link now")),
+            StoreAnswer::Taken => Err(Problem::unconfirmed("the short code now belongs to another link")),
             other => Err(failed(&other, code)),
         }
     }

@@ -90,7 +90,7 @@ fn order(text: &str) -> Result<(TagField, bool), String> {
     match field {
         "tag" => Ok((TagField::Tag, descending)),
         "shortUrlsCount" => Ok((TagField::Links, descending)),
-        _ => Err("must be tag or shortUrlsCount, followed by -ASC or -DESC".to_owned()),
+        _ => Err("must be tag or shortUrlsCount, optionally followed by -ASC or -DESC".to_owned()),
     }
 }
 

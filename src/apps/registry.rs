@@ -88,7 +88,7 @@ impl std::fmt::Display for Refusal {
             Refusal::Which(app, ids) => {
                 write!(f, "the app {app} has {} valid keys; choose one of {}", ids.len(), ids.join(", "))
             }
-            Refusal::NoRandom => f.write_str("the system has no random bytes to generate a key from"),
+            Refusal::NoRandom => f.write_str("the operating system cannot provide random bytes for a key"),
         }
     }
 }
@@ -383,18 +383,18 @@ impl Registry {
     /// # Errors
     /// What is wrong with it.
     pub fn from_text(text: &[u8]) -> Result<Registry, Malformed> {
-        let value: Map<String, Value> =
-            serde_json::from_slice(text).map_err(|error| Malformed(format!("it is not a JSON object ({error})")))?;
+        let value: Map<String, Value> = serde_json::from_slice(text)
+            .map_err(|error| Malformed(format!("the file is not a JSON object ({error})")))?;
         if value.get("version") != Some(&json!(1)) {
-            return Err(Malformed("its version is not 1; a newer carom wrote it".to_owned()));
+            return Err(Malformed("the version is not 1; a newer carom wrote the file".to_owned()));
         }
         let keys = value.get("keys").and_then(Value::as_array);
-        let keys = keys.ok_or_else(|| Malformed("it has no list \"keys\"".to_owned()))?;
+        let keys = keys.ok_or_else(|| Malformed("the list \"keys\" is missing".to_owned()))?;
         let entries = keys.iter().map(Entry::from_json).collect::<Result<Vec<Entry>, Malformed>>()?;
         // Earlier versions do not write it.
         let had_keys = match value.get("hadKeys") {
             None => false,
-            Some(mark) => mark.as_bool().ok_or_else(|| Malformed("its \"hadKeys\" is not true or false".to_owned()))?,
+            Some(mark) => mark.as_bool().ok_or_else(|| Malformed("\"hadKeys\" is not true or false".to_owned()))?,
         };
         Ok(Registry::of(entries, had_keys))
     }

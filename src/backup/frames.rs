@@ -201,7 +201,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         let mut title = [0; TITLE.len()];
         read_all(&mut input, &mut title, 0)?;
         if title != *TITLE {
-            return Err(damaged(0, "it is not the store of a backup, or a newer version wrote it"));
+            return Err(damaged(0, "not the store of a backup, or a newer version wrote it"));
         }
         copy.write_all(&title)?;
         let at = TITLE.len() as u64;
@@ -253,7 +253,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
         let len = u64::from(number(16)) | u64::from(number(20)) << 32;
         let len = usize::try_from(len).ok().filter(|len| *len <= PAYLOAD_LEN_MAX);
         let Some(len) = len.filter(|_| head[..4] == MARK) else {
-            return Err(damaged(at, "no frame begins here"));
+            return Err(damaged(at, "expected the start of a frame"));
         };
         self.payload.resize(len, 0);
         read_all(&mut self.input, &mut self.payload, at)?;
@@ -274,7 +274,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
                 Some(section) => Ok((Some(*section), number(12))),
                 None => Err(damaged(
                     at,
-                    format!("the frame belongs to section {section}, which this version does not know"),
+                    format!("the frame belongs to the unknown section {section}; a newer version may have written it"),
                 )),
             },
         }
@@ -287,7 +287,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
             said.add(section, count.try_into().map_or(0, u64::from_le_bytes));
         }
         if said != self.counts {
-            return Err(damaged(at, "the number of records differs from the last frame"));
+            return Err(damaged(at, "the number of records differs from the total in the last frame"));
         }
         self.copy.flush()?;
         if self.input.read(&mut [0])? > 0 {
@@ -303,7 +303,7 @@ fn damaged(at: u64, what: impl Into<String>) -> FrameError {
 
 fn read_all(input: &mut impl Read, into: &mut [u8], at: u64) -> Result<(), FrameError> {
     input.read_exact(into).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => damaged(at, "it ends within the frame that begins here"),
+        io::ErrorKind::UnexpectedEof => damaged(at, "the file ends within the frame that starts here"),
         _ => FrameError::Io(error),
     })
 }

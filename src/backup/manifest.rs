@@ -84,20 +84,20 @@ impl Manifest {
         let wrong = |what: &str| ManifestError(what.to_owned());
         let text = std::str::from_utf8(text)
             .map_err(|error| wrong(&format!("at byte {}: not UTF-8 text", error.valid_up_to())))?;
-        let (list, sum) = text.split_once('\n').ok_or_else(|| wrong("it lacks its second line, the checksum"))?;
+        let (list, sum) = text.split_once('\n').ok_or_else(|| wrong("the second line, the checksum, is missing"))?;
         if sum != format!("xxh3 {:032x}\n", xxh3_128(list.as_bytes())) {
-            return Err(wrong("it is damaged: the checksum in its second line does not match"));
+            return Err(wrong("the file is damaged: the checksum in the second line does not match"));
         }
         let list: Value = serde_json::from_str(list).map_err(|error| wrong(&error.to_string()))?;
         match list["format"].as_u64() {
             Some(FORMAT) => {}
             Some(other) => {
                 return Err(ManifestError(format!(
-                    "its format is {other}, but this version reads {FORMAT}; read it with the version {}",
-                    list["carom"].as_str().unwrap_or("that wrote it")
+                    "unsupported format {other}, expected {FORMAT}; use carom {}",
+                    list["carom"].as_str().unwrap_or("of the version that wrote it")
                 )));
             }
-            None => return Err(wrong("it lacks its format")),
+            None => return Err(wrong("the format is missing")),
         }
         let read = || {
             let mut counts = Counts::default();

@@ -26,11 +26,12 @@ Create a first link:
   curl -H 'Content-Type: application/json' -d '{\"longUrl\": \"https://example.org/\"}' \\
     http://127.0.0.1:8080/rest/v3/short-urls
 
-`carom serve --help` lists all settings. Exit codes are numbered by reason; the documentation lists them.";
+`carom serve --help` lists all settings. The documentation lists the exit codes and their reasons.";
 
 /// How API keys work.
 pub(super) const APPS: &str = "\
-A running node applies each change within a second; in a fleet, all nodes do. Once a key exists, the API requires one:
+A running node applies each change within a second, and so do all nodes of its fleet.
+Once a key exists, the API requires one:
   curl -H \"X-Api-Key: $KEY\" https://s.example/rest/v3/short-urls
 
 Roles, each with the rights of the one before:
@@ -41,8 +42,8 @@ Roles, each with the rights of the one before:
 
 /// How a backup is taken.
 pub(super) const BACKUP: &str = "\
-A backup is a consistent snapshot. It contains every link acknowledged before it began, and writes continue meanwhile.
-It contains links, visits except those of the last minutes, API keys and the code secret. Protect it like the data directory.
+A backup is a consistent snapshot with every link acknowledged before it began. Writes continue meanwhile. It contains
+links, visits except those of the last minutes, API keys and the code secret. Protect it like the data directory.
 
 Run the command as the user of the node. A running node writes the backup itself, on a request through control.sock in the
 data directory:
@@ -50,7 +51,7 @@ data directory:
 
 /// How a backup is restored.
 pub(super) const RESTORE: &str = "\
-Every record of the backup is checked first; a damaged backup is refused, and nothing is written. The restored node skips the
+carom checks every record first; if the backup is damaged, it is rejected and nothing is written. The restored node skips
 short codes that the old node may have issued after the backup, so no code is issued twice.
 
 API keys that were revoked after the backup become valid again. --revoke-keys revokes all of them.";
@@ -60,7 +61,7 @@ pub(super) const NDJSON: &str = "\
 Format of a line:
   {\"shortCode\":\"abc1234\",\"longUrl\":\"https://example.org/\",\"dateCreated\":\"2026-01-31T12:00:00Z\",\"validUntil\":null}
 
-The summary goes to standard error. Exit code 1 means that some lines or records were left out.
+The summary goes to standard error. Exit code 1 means that some lines or records were rejected or damaged.
 If the code secret is not in the data directory, CAROM_SPACE_KEY or CAROM_SPACE_KEY_FILE provides it.";
 
 /// Points from the short help to all settings.

@@ -57,5 +57,5 @@ fn one_of<T: Copy>(
 ) -> Result<T, Wrong> {
     let name = value::text(written)?.trim();
     let known = all.iter().copied().find(|known| name_of(*known).eq_ignore_ascii_case(name));
-    known.ok_or_else(|| Wrong::new(format!("{} is not one of these", quoted(name)), format!("write {right}")))
+    known.ok_or_else(|| Wrong::new(format!("{} is not a valid value", quoted(name)), format!("write {right}")))
 }

@@ -68,6 +68,6 @@ fn interface(text: &str) -> Result<Interface, Wrong> {
         "shlink" => Ok(Interface::Shlink),
         "bitly" => Ok(Interface::Bitly),
         "yourls" => Ok(Interface::Yourls),
-        other => Err(Wrong::new(format!("{} is not a known interface", quoted(other)), RIGHT)),
+        other => Err(Wrong::new(format!("{} is not a known API", quoted(other)), RIGHT)),
     }
 }

@@ -188,7 +188,8 @@ impl<'a> Checker<'a> {
         let trusted = self.list(Key::TrustedProxies, "write at least one, or remove the setting", value::network);
         let trusted: Vec<Network> = trusted.unwrap_or_default().into_iter().map(|(network, _)| network).collect();
         let named = named.unwrap_or_default();
-        let alone = ("off and require cannot be combined with other values", "keep one, or write addresses only");
+        let alone =
+            ("off and require cannot be combined with other values", "write \"off\", \"require\", or only addresses");
         let proxied = self.chosen(Key::ProxyProtocol, &named, listen, alone);
         let asks = named.iter().find(|(chosen, _)| *chosen != Chosen::Off);
         if let Some((_, source)) = asks.filter(|_| trusted.is_empty()) {
@@ -220,7 +221,7 @@ impl<'a> Checker<'a> {
         for (chosen, source) in named {
             let (reason, right) = match chosen {
                 Chosen::At(address) if !listen.iter().any(|(listener, _)| listener == address) => {
-                    (format!("{address} is not an address of listen"), "write it as in listen")
+                    (format!("{address} is not an address of listen"), "write an address of listen")
                 }
                 Chosen::Off | Chosen::All if named.len() > 1 => (alone.0.to_owned(), alone.1),
                 _ => continue,
@@ -262,7 +263,7 @@ impl<'a> Checker<'a> {
             }
         }
         let named = named.unwrap_or_else(|| vec![(Chosen::All, Source::Default)]);
-        let alone = ("all cannot be combined with addresses", "keep all, or write addresses only");
+        let alone = ("all cannot be combined with addresses", "write \"all\", or only addresses");
         let mut secure = self.chosen(Key::TlsListen, &named, listen, alone);
         let pairs: Vec<_> = certificates.into_iter().zip(keys).map(|((file, _), (key, _))| (file, key)).collect();
         secure.iter_mut().for_each(|is_secure| *is_secure &= !pairs.is_empty());
@@ -334,7 +335,7 @@ impl<'a> Checker<'a> {
                 let too_much = format!("set at most {}, or run more cores", value::show_size(most));
                 match limit < least {
                     true => (Key::LinksMemoryLimit, Wrong::new("is too small for the number of cores", right)),
-                    false => (Key::LinksMemoryLimit, Wrong::new("is more than these cores can use", too_much)),
+                    false => (Key::LinksMemoryLimit, Wrong::new("is too large for the number of cores", too_much)),
                 }
             }
             (true, None) if !self.raw.of(Key::LinksMemoryLimit).is_empty() => return None,
@@ -343,7 +344,7 @@ impl<'a> Checker<'a> {
                 (Key::LinksResidency, Wrong::new("hot requires a memory limit", right))
             }
             (false, Some(_)) => {
-                let right = "set links.residency = \"hot\", or remove the limit";
+                let right = "set links.residency = \"hot\", or remove this setting";
                 (Key::LinksMemoryLimit, Wrong::new("has no effect while all links are kept in memory", right))
             }
         };
@@ -356,9 +357,10 @@ impl<'a> Checker<'a> {
         let per_second = self.one(Key::LinksExpirePerSecond, |written| value::integer(written, 1, 1_000_000));
         let recycle_after = self.one(Key::LinksRecycleAfter, value::window);
         let (reason, right) = match (keep?, recycle_after?) {
-            (_, Some(_)) if of_fleet => {
-                ("cannot be used with redis, because other nodes may still know the codes", "remove one of the two")
-            }
+            (_, Some(_)) if of_fleet => (
+                "cannot be used with redis, because other nodes may still know the codes",
+                "remove one of the settings",
+            ),
             (None, Some(_)) => (
                 "has no effect while links.keep_expired is forever",
                 "set links.keep_expired to a time, or remove this setting",
@@ -376,7 +378,7 @@ impl<'a> Checker<'a> {
         let source = self.one(source_key, value::list_source);
         if source == Some(ListSource::Redis) && !has_redis {
             let place = self.sources[source_key as usize].clone();
-            let wrong = Wrong::new("is redis, but the setting redis is missing", "set redis, or write a file or a URL");
+            let wrong = Wrong::new("is redis, but the setting redis is not set", "set redis, or write a file or a URL");
             self.problems.push(Problem::of(place, source_key, wrong));
         }
         let hosts = self.list(hosts, "write at least one host, or remove the setting", value::host);
@@ -429,7 +431,7 @@ impl<'a> Checker<'a> {
             value::text(written).map(str::to_owned).map_err(wrong)
         });
         if redis.as_ref().is_some_and(|url| url.password.is_some()) && password.is_some() {
-            let wrong = Wrong::new("is set twice: the Redis URL contains a password, too", "keep one of the two");
+            let wrong = Wrong::new("is set, but the Redis URL contains a password, too", "keep one of the two");
             let source = self.sources[Key::FleetPassword as usize].clone();
             self.problems.push(Problem::of(source, Key::FleetPassword, wrong));
         }
@@ -508,7 +510,7 @@ impl<'a> Checker<'a> {
                 _ => ("create, change and delete links", "127.0.0.1:8080"),
             };
             let wrong = Wrong::new(
-                format!("{address} is reachable from other machines, so anyone could {who}"),
+                format!("{address} is reachable from other machines while no API key exists, so anyone could {who}"),
                 format!(
                     "create an API key with `carom app add NAME`, listen on {instead}, or allow it with --open, CAROM_OPEN=true or open = true"
                 ),

@@ -113,7 +113,7 @@ fn run(part: &str) -> Result<std::ops::RangeInclusive<usize>, Wrong> {
     match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last && last < CORES_MAX => Ok(first..=last),
         (Some(first), Some(last)) if first > last => {
-            Err(Wrong::new(format!("{} has its end before its start", quoted(part)), right()))
+            Err(Wrong::new(format!("{} ends before it starts", quoted(part)), right()))
         }
         (Some(_), Some(last)) => Err(Wrong::new(format!("CPU {last} is above {}", CORES_MAX - 1), right())),
         _ => Err(Wrong::new(format!("{} is neither a CPU nor a range of CPUs", quoted(part)), right())),
@@ -131,7 +131,7 @@ pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Op
         CpuChoice::Count(count) => {
             let cpus: Vec<usize> = allowed.iter().copied().cycle().take(*count).collect();
             let crowded = format!(
-                "cores: {count} cores share {} CPUs, which slows redirects down; use one core per CPU",
+                "cores: {count} cores share {} CPUs, which slows redirects down; set at most one core per CPU",
                 allowed.len()
             );
             (cpus, (*count > allowed.len()).then_some(Warning(crowded)))
@@ -140,8 +140,8 @@ pub(super) fn resolve(choice: CpuChoice, allowed: &[usize]) -> Result<(Cores, Op
             let denied: Vec<usize> = list.iter().copied().filter(|cpu| !allowed.contains(cpu)).collect();
             if !denied.is_empty() {
                 let plural = if denied.len() == 1 { "CPU" } else { "CPUs" };
-                let reason = format!("this process is not allowed to use {plural} {}", join(&denied));
-                return Err(Wrong::new(reason, format!("choose among {}", join(allowed))));
+                let reason = format!("this process may not use {plural} {}", join(&denied));
+                return Err(Wrong::new(reason, format!("choose from CPUs {}", join(allowed))));
             }
             (list.clone(), None)
         }
@@ -232,8 +232,8 @@ mod tests {
     fn a_list_is_taken_whole_or_refused() {
         assert_eq!(resolve(CpuChoice::List(vec![3, 1]), &[1, 3]).unwrap().0.cpus, [3, 1]);
         let wrong = resolve(CpuChoice::List(vec![0, 1, 2]), &[1, 3]).unwrap_err();
-        assert_eq!(wrong.reason, "this process is not allowed to use CPUs 0, 2");
-        assert_eq!(wrong.right, "choose among 1, 3");
+        assert_eq!(wrong.reason, "this process may not use CPUs 0, 2");
+        assert_eq!(wrong.right, "choose from CPUs 1, 3");
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn describe_one(setting: &ShownSetting, text: &mut String) {
     let line = match (value, note) {
         (Some(value), None) => format!("{key} = {value}  # {source}"),
         (Some(value), Some(note)) => format!("{key} = {value}  # {source}; {note}"),
-        (None, _) if *hidden => format!("# {key} is set, and hidden  # {source}"),
+        (None, _) if *hidden => format!("# {key} is set (hidden)  # {source}"),
         (None, _) => format!("# {key} is not set"),
     };
     text.push_str(&format!("\n# {doc} ({kind})\n{line}\n"));

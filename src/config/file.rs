@@ -28,7 +28,7 @@ pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> Vec<(Key, Found)
         return Vec::new();
     }
     if bytes.len() as u64 > FILE_LEN_MAX {
-        problems.push(problem(path, 1, None, "is larger than 1 MiB".into(), "pass the settings file"));
+        problems.push(problem(path, 1, None, "is larger than 1 MiB".into(), "check that it is the settings file"));
         return Vec::new();
     }
     match std::str::from_utf8(&bytes) {

@@ -46,7 +46,7 @@ fn title(written: &Written) -> Result<String, Wrong> {
     }
     Err(Wrong::new(
         format!("{} is not a valid title", quoted(text)),
-        format!("write 1 to {TITLE_CHARS_MAX} characters"),
+        format!("write 1 to {TITLE_CHARS_MAX} characters without control characters"),
     ))
 }
 
@@ -63,7 +63,7 @@ fn home(written: &Written) -> Result<bool, Wrong> {
         "form" => Ok(true),
         "off" => Ok(false),
         other => {
-            let right = "write one of the two; to redirect / of a domain, use home=URL in domains.serve";
+            let right = "write \"form\" or \"off\"; to redirect / of a domain, use home=URL in domains.serve";
             Err(Wrong::new(format!("{} is neither form nor off", quoted(other)), right))
         }
     }

@@ -83,9 +83,9 @@ fn all_mistakes_of_all_sources_come_at_once() {
     assert_eq!(
         found,
         [
-            "flag --cores: cores: this process is not allowed to use CPUs 2, 3, 4, 5, 6, 7, 8 (choose among 0, 1)".to_owned(),
+            "flag --cores: cores: this process may not use CPUs 2, 3, 4, 5, 6, 7, 8 (choose from CPUs 0, 1)".to_owned(),
             "flag --base-url: base_url: `example.org` does not start with http:// or https:// (write a URL such as https://example.org)".to_owned(),
-            format!("environment CAROM_CORES: cores: `2-1` has its end before its start ({cpu})"),
+            format!("environment CAROM_CORES: cores: `2-1` ends before it starts ({cpu})"),
             "environment CAROM_OPEN: open: `maybe` is neither true nor false (write true or false)".to_owned(),
             "c.toml:2: listen: `x` is not an address (write IP:PORT, such as 127.0.0.1:8080 or [::1]:8080)".to_owned(),
             "c.toml:2: listen: is a number (write text in quotes)".to_owned(),
@@ -152,7 +152,7 @@ fn the_secret_key_comes_from_one_place_and_is_never_shown() {
     assert_eq!(secret.to_hex(), digits);
     assert!(!format!("{settings:?}").contains(&digits));
     assert!(!settings.describe().contains(&digits));
-    assert!(settings.describe().contains("# space_key is set, and hidden  # environment CAROM_SPACE_KEY"));
+    assert!(settings.describe().contains("# space_key is set (hidden)  # environment CAROM_SPACE_KEY"));
 
     let both = problems(load_all(Some("space_key_file = 'k'"), &env, Flags::default()));
     assert!(

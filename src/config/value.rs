@@ -79,7 +79,7 @@ pub(super) fn log_format(written: &Written) -> Result<LogFormat, Wrong> {
     let name = text(written)?.trim();
     let known =
         [LogFormat::Text, LogFormat::Json].into_iter().find(|format| format.as_str().eq_ignore_ascii_case(name));
-    known.ok_or_else(|| Wrong::new(format!("{} is neither text nor json", quoted(name)), "write one of the two"))
+    known.ok_or_else(|| Wrong::new(format!("{} is neither text nor json", quoted(name)), "write \"text\" or \"json\""))
 }
 
 /// The name of a host, in small letters.
@@ -88,7 +88,7 @@ pub(super) fn host_name(text: &str) -> Result<String, Wrong> {
     let is_fit = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
     if name.is_empty() || name.len() > 253 || !name.bytes().all(is_fit) {
         let wrong = format!("{} is not a host name", quoted(text));
-        return Err(Wrong::new(wrong, "write it without scheme and port, such as carom1.example"));
+        return Err(Wrong::new(wrong, "write a host name without scheme and port, such as carom1.example"));
     }
     Ok(name)
 }
@@ -128,7 +128,7 @@ impl Written {
         match self {
             Written::Word(_) | Written::Text(_) => "text",
             Written::Integer(_) => "a number",
-            Written::Bool(_) => "true or false",
+            Written::Bool(_) => "a boolean",
             Written::List(_) => "a list",
             Written::Other(name) => name,
         }
@@ -149,7 +149,7 @@ pub(super) fn text(written: &Written) -> Result<&str, Wrong> {
 pub(super) fn path(written: &Written) -> Result<PathBuf, Wrong> {
     let name = text(written)?;
     if name.contains('\0') {
-        return Err(Wrong::new("contains a zero byte", "write a file or directory"));
+        return Err(Wrong::new("contains a zero byte", "write a path without zero bytes"));
     }
     Ok(PathBuf::from(name))
 }
@@ -370,7 +370,7 @@ pub(super) fn base_url(written: &Written) -> Result<BaseUrl, Wrong> {
         return wrong("has a query or fragment");
     }
     if url.path() != "/" {
-        return wrong("has a path; short codes follow the host directly");
+        return wrong("has a path; in short URLs, the code follows the host directly");
     }
     Ok(BaseUrl(url.as_str().trim_end_matches('/').to_owned()))
 }
@@ -489,7 +489,7 @@ pub(super) fn wrong_with_domain(
         let reason = match other.name == domain.name {
             true => format!("{} is listed twice", domain.name),
             false => format!(
-                "{} and {} have the same 48-bit hash, by which carom distinguishes domains",
+                "{} and {} have the same 48-bit hash, but carom tells domains apart by it",
                 domain.name, other.name
             ),
         };

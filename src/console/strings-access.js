@@ -97,7 +97,7 @@ export const domains = {
   missing: "Built-in 404 page",
   ended: "Built-in 410 page",
   default: "Default",
-  notCounted: "Unknown: the server is still counting, or the counts could not be read.",
+  notCounted: "Unknown: the server is still counting, or cannot read the counts.",
   matching: "Host matching",
   fallbackOn: "A slug that a domain does not have falls back to the default domain",
   fallbackOff: "Each link works on its own domain only",
@@ -129,7 +129,7 @@ export const rules = {
   dynamic: "From source",
   hosts: (hosts) => `${count(hosts, "host")} in `,
   read: "Last read",
-  neverRead: "Never: no source is set, or it has not answered yet",
+  neverRead: "Never: no source is set, or it could not be read yet",
 };
 
 export const check = {
@@ -147,7 +147,7 @@ export const check = {
 
 export const fleet = {
   single: "Single node",
-  singleText: ["To run several nodes, give each the same ", ", the same ", " and the same secret key (", "), a ", " of its own, and restart them. New links then redirect on every node within moments. Redirects keep working while Redis is down."],
+  singleText: ["To run several nodes, give each the same ", ", the same ", " and the same code secret (", "), a ", " of its own, and restart them. New links then redirect on every node within moments. Redirects keep working while Redis is down."],
   example: "Example of a fleet in carom.toml",
   redis: "Redis",
   connected: "Connected",
@@ -165,7 +165,7 @@ export const fleet = {
   now: "now",
   ago: (time) => `${time} ago`,
   changes: "Replication",
-  unsyncedMeaning: "Slugs whose latest state may not be in Redis yet. Grows while Redis is down.",
+  unsyncedMeaning: "Links whose latest state may not be in Redis yet. The number grows while Redis is down.",
   synced: "Synced",
   syncedMeaning: "Changes that this node has written to Redis.",
   received: "Received",
@@ -182,15 +182,15 @@ export const fleet = {
   conflicts: "Conflicts",
   conflictsMeaning: "Links dropped because another node had taken their slug.",
   collisions: "Collisions",
-  collisionsMeaning: "Generated slugs that were already taken; the next one was used.",
+  collisionsMeaning: "Generated slugs that were already taken; carom used the next free one.",
   lookUps: "Redis lookups",
   lookUpsMeaning: "Unknown slugs that this node looked up in Redis.",
   hits: "Found via Redis",
   hitsMeaning: "Lookups that found a link another node had just created.",
   leftOut: "Lookups skipped",
-  leftOutMeaning: "Too many lookups were under way.",
+  leftOutMeaning: "Skipped because too many lookups were waiting.",
   resets: "Counter resets",
-  resetsMeaning: "Times Redis had lost its slug counter; carom raised it again.",
+  resetsMeaning: "Times the slug counter in Redis was behind; carom raised it.",
 };
 
 export const settings = {

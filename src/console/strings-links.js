@@ -77,7 +77,7 @@ export const form = {
   starting: (url, when) => `${url} starts on ${when}.`,
   expired: (url) => `${url} has already expired.`,
   changed: (code) => `${code} saved.`,
-  reverted: (code) => `Changes to ${code} undone.`,
+  reverted: (code) => `Changes to ${code} were undone.`,
   notReverted: "The changes could not be undone.",
 };
 
@@ -114,7 +114,7 @@ export const list = {
   foundPart: (links) => `${number(links)}+ links (partial results)`,
   took: (found, millis) => `${found} · ${number(millis)} ms`,
   further: "Search further",
-  furtherFailed: "The search could not continue.",
+  furtherFailed: "The search could not continue. Try again.",
   selected: (links) => `${number(links)} selected`,
   clearSelection: "Clear selection",
   selectAll: "Select all links on this page",
@@ -148,7 +148,7 @@ export const exports = {
   begun: "Exporting…",
   progress: (links) => `Exporting: ${count(links, "link")} so far…`,
   done: (links) => `${count(links, "link")} exported to links.csv.`,
-  failed: "Export failed; no file was saved.",
+  failed: "Export failed. No file was saved; try again.",
 };
 
 export const page = {
@@ -195,7 +195,7 @@ export const page = {
   by: " by ",
   through: " via ",
   noKey: "someone without an API key",
-  unknownActor: "another node’s user",
+  unknownActor: "an unknown user",
   key: " (key ",
   ways: { api: "the API", admin: "the console", fleet: "another node" },
   nothing: "empty",

@@ -50,7 +50,7 @@ export const errors = {
   failedSentence: "Something went wrong.",
   unknownReason: "The server gave no reason.",
   status: (status) => `The server answered ${status}.`,
-  unexpected: "Unexpected answer",
+  unexpected: "Unexpected response",
   unexpectedText: (status, phrase) => `The server answered ${status} ${phrase}`.trim() + ". Try again. If it happens again, see the server log.",
   timeout: "Timed out",
   timeoutText: (seconds) => `The server did not answer within ${seconds} s. It may be busy, or the network is slow. Try again.`,
@@ -64,7 +64,7 @@ export const forms = {
   discard: "Discard changes?",
   discardText: "Your changes have not been saved.",
   discardAction: "Discard",
-  incomplete: "This value is incomplete or invalid.",
+  incomplete: "Complete or correct this value.",
 };
 
 export const many = {

@@ -59,7 +59,8 @@ pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: imp
         });
         written?;
         if let Err(error) = read {
-            let why = format!("{section}: {error}; `carom export` of the stopped node exports all readable links");
+            let why =
+                format!("{section}: {error}; stop the node and run `carom export`, which exports all readable links");
             return writer.break_off(&why);
         }
         if is_over() {
@@ -160,7 +161,7 @@ fn attend(shared: &Shared, links: &Links, data_dir: &Path) {
         match answered {
             Err(_) if shared.is_over() => {}
             Err(error) => {
-                tracing::warn!(%error, "a client of the control socket received an incomplete answer");
+                tracing::warn!(%error, "a client of control.sock got an incomplete response");
                 // Where the machine has no descriptors left, it has none at once again.
                 std::thread::sleep(REST);
             }
@@ -177,9 +178,9 @@ fn answer(stream: &UnixStream, links: &Links, data_dir: &Path, is_over: impl Fn(
     let out = BufWriter::with_capacity(BUFFER_LEN, stream);
     match question.trim_end() {
         ASK_BACKUP => {
-            tracing::info!("a backup begins");
+            tracing::info!("backup started");
             write_store(links, data_dir, out, is_over)?;
-            tracing::info!("a backup was sent");
+            tracing::info!("backup sent");
             Ok(())
         }
         // Whoever looks whether somebody listens.

@@ -163,7 +163,7 @@ impl Watch {
                 self.doubted = None;
                 self.stats.alarms.clear(REFUSED);
                 if is_asked {
-                    tracing::info!("the certificates have not changed");
+                    tracing::info!("reloaded the certificates: no change");
                 }
                 return;
             }
@@ -180,7 +180,7 @@ impl Watch {
                 (self.certificates.read, self.certificates.identity) = (read, identity);
                 self.stats.tls.renewed.add_shared(1);
                 self.tell_stats();
-                tracing::info!("new certificates are in use");
+                tracing::info!("reloaded the certificates: new ones are in use");
             }
             Err(wrong) => self.refuse(wrong, is_asked),
         }

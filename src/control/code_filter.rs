@@ -106,12 +106,10 @@ impl CodeFilterSetup {
             tracing::info!(
                 codes,
                 seconds = start.elapsed().as_secs_f64(),
-                "the filter of codes is rebuilt without removed links"
+                "rebuilt the code filter without removed links"
             );
         } else if !stop.load(Ordering::Acquire) {
-            tracing::warn!(
-                "the filter of codes cannot be rebuilt without removed links: the store cannot be read completely"
-            );
+            tracing::warn!("cannot rebuild the code filter without removed links: parts of the store cannot be read");
         }
     }
 

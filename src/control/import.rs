@@ -276,7 +276,7 @@ impl<'s> Committer<'s> {
     fn decide(&mut self, chunk: &Parsed, item: &Item) -> Result<Result<(), &'static str>, ImportError> {
         let Some((code, range)) = &item.coded else {
             if self.setup.of_fleet {
-                return Ok(Err("has no shortCode; for a node of a fleet, create such links through the API"));
+                return Ok(Err("has no shortCode; in a fleet, create such links through the API"));
             }
             self.issue(item)?;
             return Ok(Ok(()));
@@ -363,7 +363,7 @@ impl<'s> Committer<'s> {
                 }
                 refused if refused == IMPORT_REPORTS_MAX + 1 => {
                     self.progress.clear(messages);
-                    let _ = writeln!(messages, "further rejected lines are only counted");
+                    let _ = writeln!(messages, "further rejected lines are counted but not listed");
                 }
                 _ => {}
             }

@@ -85,7 +85,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} links, {} records in all, {} wrong", self.links, self.counts.total(), self.wrong_count)
+        write!(f, "{} links, {} records in all, {} errors", self.links, self.counts.total(), self.wrong_count)
     }
 }
 
@@ -158,9 +158,9 @@ pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Re
 
 /// The link of a record; none where it is that of something that was removed.
 fn read_link(key: &[u8], value: &[u8]) -> Result<Option<Link>, String> {
-    let code = Code::from_key(key).map_err(|error| format!("its key {error}"))?;
+    let code = Code::from_key(key).map_err(|error| format!("the key {error}"))?;
     if code.key(&mut [0; CODE_KEY_LEN_MAX]) != key {
-        return Err("its key does not match its code".to_owned());
+        return Err("the key does not match the code".to_owned());
     }
     match record::decode(key, value).map_err(|error| error.to_string())? {
         RecordRef::Link(link) => Ok(Some(link.to_link(code))),

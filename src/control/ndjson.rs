@@ -66,7 +66,7 @@ pub enum LineError {
 impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LineError::Json(error) => write!(f, "not a link in JSON: {error}"),
+            LineError::Json(error) => write!(f, "not a JSON object with the fields of a link: {error}"),
             LineError::Code(error) => write!(f, "shortCode {error}"),
             LineError::Reserved => f.write_str("shortCode is reserved by the service"),
             LineError::LongUrl(error) => write!(f, "longUrl {error}"),
@@ -79,7 +79,7 @@ impl fmt::Display for LineError {
             LineError::App(error) => write!(f, "app {error}"),
             LineError::Domain(error) => write!(f, "domain {error}"),
             LineError::AppVersion => {
-                write!(f, "appVersion must have 1 to {APP_VERSION_LEN_MAX} printable ASCII characters")
+                write!(f, "appVersion must be 1 to {APP_VERSION_LEN_MAX} printable ASCII characters")
             }
         }
     }
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn each_reason_is_named() {
         for (line, reason) in [
-            ("", "not a link in JSON"),
+            ("", "not a JSON object with the fields of a link"),
             ("{}", "longUrl"),
             (r#"{"shortCode":"a b","longUrl":"https://example.org/"}"#, "shortCode has a character"),
             (r#"{"shortCode":"rest","longUrl":"https://example.org/"}"#, "is reserved by the service"),
@@ -428,12 +428,12 @@ mod tests {
             (r#"{"longUrl":"https://example.org/","dateCreated":"x"}"#, "dateCreated is not"),
             (r#"{"longUrl":"https://example.org/","validUntil":"1960-01-01T00:00:00Z"}"#, "validUntil is before"),
             (r#"{"longUrl":"https://example.org/","redirectStatus":200}"#, "redirectStatus is 200"),
-            (r#"{"longUrl":"https://example.org/","cacheSeconds":-1}"#, "not a link in JSON"),
-            (r#"{"longUrl":"https://example.org/","maxVisits":0}"#, "not a link in JSON"),
+            (r#"{"longUrl":"https://example.org/","cacheSeconds":-1}"#, "not a JSON object with the fields of a link"),
+            (r#"{"longUrl":"https://example.org/","maxVisits":0}"#, "not a JSON object with the fields of a link"),
             (r#"{"longUrl":"https://example.org/","origin":"x"}"#, "origin is neither"),
             (r#"{"longUrl":"https://example.org/","title":"a\u0000"}"#, "title has a control character"),
             (r#"{"longUrl":"https://example.org/","tags":[""]}"#, "tags has an empty tag"),
-            (r#"{"longUrl":"https://example.org/","tags":"a"}"#, "not a link in JSON"),
+            (r#"{"longUrl":"https://example.org/","tags":"a"}"#, "not a JSON object with the fields of a link"),
         ] {
             let error = text(line).unwrap_err().to_string();
             assert!(error.contains(reason), "{line}: {error}");

@@ -36,7 +36,7 @@ pub(super) fn run_in_the_background() {
 fn set_niceness(niceness: i32) {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), niceness) {
-        tracing::debug!(%error, "a background thread keeps the priority of everything else");
+        tracing::debug!(%error, "cannot lower the priority of a background thread");
     }
 }
 

@@ -196,7 +196,7 @@ fn resume(setup: &ReplenisherSetup) -> Result<(Issuer, Vec<Row>), ReplenishError
     let table_is_old = setup.ids.counter(issuer.length()).map_err(failed)? < issuer.mark(issuer.length());
     let (rows, damaged) = setup.ids.rows().map_err(failed)?;
     if damaged > 0 {
-        tracing::warn!(damaged, "entries of the code table are damaged; their codes stay unused");
+        tracing::warn!(damaged, "the code table has damaged entries; their codes stay unused");
     }
     let keeps_rows = setup.fleet.as_ref().is_none_or(|fleet| fleet.keeps_rows);
     let mut kept = Vec::new();
@@ -295,7 +295,7 @@ impl Worker {
         // What was gathered in the last moment is on disk for the next start.
         let mut supplies = std::mem::take(&mut self.supplies);
         if let Err(error) = self.take_recycled(&mut supplies) {
-            tracing::warn!(%error, "codes of expired links are lost");
+            tracing::warn!(%error, "cannot save the codes of expired links for reuse; these codes stay unused");
         }
     }
 
@@ -416,7 +416,8 @@ impl Worker {
                 Offer::UsedUp { next: None } => return Err(used_up()),
                 Offer::Regressed { raise_to } => {
                     return Err(failed(format!(
-                        "Redis issued values below {raise_to:?}, which this node has already seen"
+                        "Redis issued counter values below {}, which this node has already seen",
+                        raise_to.0
                     )));
                 }
             }
@@ -444,7 +445,7 @@ impl Worker {
         let Some(fleet) = &mut self.setup.fleet else { return Ok(()) };
         let Ok(run) = fleet.reclaimed.try_recv() else { return Ok(()) };
         if run.len > SEGMENT_LEN_MAX || run.start.0.checked_add(run.len).is_none_or(|end| end > run.length.codes()) {
-            tracing::warn!(?run, "an impossible lease is ignored");
+            tracing::warn!(?run, "ignored a lease that is out of range");
             return Ok(());
         }
         let all = self.codes_of(run)?;
@@ -457,7 +458,7 @@ impl Worker {
                 free.push(generated);
             }
         }
-        tracing::info!(codes = free.len(), of = run.len, "codes were taken over from a node that has left");
+        tracing::info!(codes = free.len(), of = run.len, "took over codes from a node that is gone");
         if free.is_empty() {
             self.setup.fleet.as_mut().expect("it was there a moment ago").counter.release(run);
             return Ok(());
@@ -475,7 +476,7 @@ impl Worker {
         if self.issuer.alarm() {
             let percent = self.issuer.used_percent();
             let text =
-                format!("{percent} % of the codes of {length} characters are used; after that, new codes are longer");
+                format!("{percent} % of the codes of {length} characters are used; when all are, new codes get longer");
             alarms.raise(Alarm::CodesUsedUp, text);
         }
         self.publish();

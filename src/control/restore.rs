@@ -132,7 +132,7 @@ pub fn restore(
         })?;
     }
     if let Some(section) = stream.peek()? {
-        let what = format!("records of {section} follow those of later sections");
+        let what = format!("records of {section} come after records of a later section");
         return Err(FrameError::Damaged { at: stream.reader.position(), what }.into());
     }
     store.end()?;

@@ -140,7 +140,7 @@ impl Writer {
         if self.health != Health::Failed {
             self.sync();
         }
-        tracing::debug!("the writer ends");
+        tracing::debug!("the writer stopped");
     }
 
     /// One group commit: what is there now, at most [`COMMIT_WRITES_MAX`].
@@ -239,7 +239,7 @@ impl Writer {
         // A link that nobody can tell the history of can still be changed.
         if let Err(error) = self.setup.links.add_edits(&mut batch, unix_nanos(), &writes.edits) {
             self.setup.stats.store_errors.add_shared(1);
-            tracing::error!(%error, "the history of links is not extended, because its earlier entries cannot be read");
+            tracing::error!(%error, "cannot add to the history of a link: its earlier entries cannot be read");
         }
         writes.created_with.iter().for_each(|(key, created_ms, code)| batch.note_idempotency(key, *created_ms, code));
         for (of, due, is_there) in &writes.ends {
@@ -381,7 +381,7 @@ impl Writer {
         } else {
             let free = self.disk.space().map_or(0, |space| space.free) / (1024 * 1024);
             let text = format!(
-                "the disk of {} has {free} MiB left; writes are refused until there is more",
+                "the disk of {} has {free} MiB left; writes are refused until space is freed",
                 self.setup.data_dir.display()
             );
             self.setup.stats.alarms.raise(Alarm::DiskFull, text);

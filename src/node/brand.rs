@@ -45,8 +45,7 @@ fn logo(path: &Path) -> Result<Logo, Exit> {
     let wrong = |what: String| Exit::new(Reason::Usage, format!("pages.logo: {}: {what}", path.display()));
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_ascii_lowercase();
     let kind = KINDS.iter().find(|(known, _)| *known == extension).map(|(_, kind)| *kind);
-    let kind =
-        kind.ok_or_else(|| wrong("is not a picture; use a file that ends in .svg, .png, .webp or .jpg".to_owned()))?;
+    let kind = kind.ok_or_else(|| wrong("is not an image file; use .svg, .png, .webp or .jpg".to_owned()))?;
     let bytes = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > LOGO_LEN_MAX {
         return Err(wrong(format!("has {} bytes; at most {LOGO_LEN_MAX} are allowed", bytes.len())));

@@ -43,7 +43,7 @@ pub(super) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats
     if let Some(found) = links.view().keys_behind(Shelf::Tags, &shelf).next() {
         found?;
         let text = format!(
-            "links created for {name} in domains.serve are hidden while it is the host of base_url; restore the former base_url and list {name} in domains.serve"
+            "links created while {name} was in domains.serve are unreachable, because it is now the host of base_url; restore the former base_url and list {name} in domains.serve"
         );
         stats.alarms.raise(Alarm::DomainHidden, text);
     }

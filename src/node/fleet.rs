@@ -59,7 +59,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
         (Err(_), Some(_)) => Ok(()),
         (Err(trouble), None) => {
             let what = format!(
-                "this node has no code secret yet, and Redis does not answer whether its fleet has one: {trouble}"
+                "this node has no code secret yet, and Redis cannot be asked whether the fleet has one: {trouble}"
             );
             let remedy = format!(
                 "start Redis and check its password, or copy {} of another node to {}",
@@ -73,7 +73,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
 
 /// The end of a node whose key is not the fleet's.
 fn other_key(theirs: &str, ours: &str) -> Exit {
-    let what = format!("the code secret of the fleet has the fingerprint {theirs}, that of this node has {ours}");
+    let what = format!("the code secret of this node has the fingerprint {ours}, but the fleet uses {theirs}");
     let remedy = format!(
         "use the code secret of the fleet ({} of another node; `carom key show-fingerprint` identifies it), or another Redis or fleet.prefix",
         space_key::FILE_NAME
@@ -148,13 +148,14 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
     let Some(redis) = redis_settings(settings) else {
         if parts.links.is_of_fleet().map_err(|error| super::store_exit(&error))? {
             let what = "this data directory belongs to a node of a fleet, but redis is not set";
-            let remedy =
-                "set --redis, CAROM_REDIS or redis; without it, the node could issue codes that other nodes have";
+            let remedy = "set --redis, CAROM_REDIS or redis; without it, the node could issue codes of other nodes";
             return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
         }
         return Ok(None);
     };
-    let failed = |what: &dyn std::fmt::Display| Exit::new(Reason::ThreadEnded, format!("the fleet's threads: {what}"));
+    let failed = |what: &dyn std::fmt::Display| {
+        Exit::new(Reason::ThreadEnded, format!("the fleet threads could not be started: {what}"))
+    };
     let reclaim_after = settings.fleet.reclaim_after;
     let heard = parts.links.heard(&boot_id()).map_err(|error| super::store_exit(&error))?;
     let lease = Lease::resume(heard, since_boot(), reclaim_after);
@@ -205,7 +206,7 @@ fn name(settings: &Settings) -> Result<String, Exit> {
     match std::fs::read_to_string(&path) {
         Ok(name) if is_name(name.trim()) => return Ok(name.trim().to_owned()),
         Ok(_) => {
-            let what = format!("{} does not contain the name of a node", path.display());
+            let what = format!("{} does not contain a valid node name", path.display());
             return Err(Exit::new(Reason::Usage, what).with_remedy("remove the file, or set fleet.node"));
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -26,10 +26,10 @@ pub(super) fn load(
     if report.records > 0 {
         let (links, seconds) = (report.records, report.time.as_secs_f64());
         match report.replayed {
-            Some(changed) => tracing::info!(links, changed, seconds, "links loaded from the image of the map"),
+            Some(changed) => tracing::info!(links, changed, seconds, "links loaded from the image of the links"),
             None => tracing::info!(links, seconds, "links loaded from the store"),
         }
     }
     image::start(ImageSetup { links: links.clone(), data_dir, replayed: report.replayed, changes })
-        .map_err(|error| thread_exit("the maker of images", &error))
+        .map_err(|error| thread_exit("the snapshot thread", &error))
 }

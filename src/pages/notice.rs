@@ -75,7 +75,7 @@ impl Notice {
             Notice::Gone => "This link is no longer active",
             Notice::Blocked => "This link is disabled",
             Notice::TooMany => "Slow down",
-            Notice::Misdirected => "Unknown address",
+            Notice::Misdirected => "Unknown domain",
             Notice::Damaged => "This link cannot be opened",
             Notice::Unavailable => "Temporarily unavailable",
         }
@@ -88,8 +88,8 @@ impl Notice {
             Notice::Gone => "Ask the person who shared it for a new one.",
             Notice::Blocked => "The operators of this service have blocked its destination because it may be unsafe.",
             Notice::TooMany => "Your network requested too many links that don’t exist. Try again in a moment.",
-            Notice::Misdirected => "This domain isn’t set up for short links. Check the start of the link.",
-            Notice::Damaged => "Its record is damaged. The operators of this service have been notified.",
+            Notice::Misdirected => "This domain isn’t set up for short links. Check the domain in the link.",
+            Notice::Damaged => "The stored link is damaged. The operators of this service have been notified.",
             Notice::Unavailable => "Try again in a moment.",
         }
     }

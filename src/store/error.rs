@@ -31,9 +31,9 @@ impl fmt::Display for StoreError {
         match self {
             StoreError::Damaged(what) => write!(f, "the store is damaged: {what}"),
             StoreError::Failed(what) => write!(f, "the store failed: {what}"),
-            StoreError::Halted => f.write_str("the store accepts no writes since one failed; restart the node"),
+            StoreError::Halted => f.write_str("the store accepts no writes because an earlier write failed; restart the node"),
             StoreError::InUse => f.write_str("the store is in use by another process"),
-            StoreError::OtherFormat(what) => write!(f, "the store has another format: {what}"),
+            StoreError::OtherFormat(what) => write!(f, "the store has an unsupported format: {what}"),
             StoreError::OtherKey => f.write_str(
                 "the codes in the store were created with another code secret; with this one, codes could be issued twice",
             ),

@@ -216,7 +216,7 @@ impl Links {
         let first_end_ms = Arc::new(AtomicU64::new(u64::MAX));
         let commits = Arc::default();
         let mark = SyncedMark::open(dir).map(Arc::new).map_err(|error| {
-            StoreError::Failed(format!("the synced mark in {} cannot be opened: {error}", dir.display()))
+            StoreError::Failed(format!("the sync position in {} cannot be opened: {error}", dir.display()))
         })?;
         let store = Links {
             db,
@@ -256,7 +256,11 @@ impl Links {
             }
             Some(value) => match unsealed("format", &value)? {
                 FORMAT => {}
-                found => return Err(StoreError::OtherFormat(format!("it is {found}, but this carom reads {FORMAT}"))),
+                found => {
+                    return Err(StoreError::OtherFormat(format!(
+                        "found {found}, expected {FORMAT}; use the version of carom that wrote it"
+                    )));
+                }
             },
         }
         match self.meta.get("key_fingerprint")? {

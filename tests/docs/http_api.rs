@@ -105,6 +105,9 @@ fn object(api: &Value, name: &str) -> String {
 /// What a schema allows, in a few words.
 fn value(api: &Value, schema: &Value) -> String {
     let schema = resolved(api, schema);
+    if schema["maxLength"] == 0 {
+        return "empty".to_owned();
+    }
     if let Some(values) = schema["enum"].as_array() {
         let shown: Vec<String> =
             values.iter().filter(|value| **value != "").map(|value| format!("`{}`", bare(value))).collect();
@@ -113,7 +116,7 @@ fn value(api: &Value, schema: &Value) -> String {
     if let Some(choices) = schema["anyOf"].as_array() {
         let mut shown: Vec<String> = choices.iter().map(|choice| value(api, choice)).collect();
         shown.dedup();
-        return shown.join(", ");
+        return shown.join(", or ");
     }
     let kinds = match &schema["type"] {
         Value::Array(kinds) => kinds.iter().map(text).collect::<Vec<_>>().join(" or "),

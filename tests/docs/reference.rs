@@ -57,7 +57,7 @@ fn settings() -> String {
 fn command_line() -> String {
     let mut page = format!(
         "# Command line\n\n{GENERATED}\n\nThe commands of `carom`, with their arguments and options. Source: `src/cli.rs`; \
-         `carom COMMAND --help` prints the same with examples. [Exit codes](exit-codes.md) are numbered by reason.\n"
+         `carom COMMAND --help` prints the same with examples. [Exit codes](exit-codes.md) lists the exit codes and their reasons.\n"
     );
     let mut root = Cli::command();
     root.build();
@@ -95,7 +95,7 @@ fn arguments(name: &str, command: &Command) -> String {
             arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect();
         let takes_value = arg.get_action().takes_values();
         let default = if takes_value && !default.is_empty() {
-            format!(" Default: `{}`", default.join(","))
+            format!(" [default: {}]", default.join(","))
         } else {
             String::new()
         };
@@ -142,7 +142,7 @@ fn alarms() -> String {
     let mut page = format!(
         "# Alarms\n\n{GENERATED}\n\nEvery alarm, with its severity and cause. Source: `src/alarms.rs`. The [runbook](../operate/\
          runbook.md#alarms) says what to do about each.\n\nActive alarms are on the status page, in `carom status`, in the log \
-         and in the metric `carom_alarm_active`. *Clears by itself* means that the alarm ends when its cause is gone; the others \
+         and in the metric `carom_alarm_active`. An alarm that *clears by itself* ends when its cause is gone; the others \
          stay until the node restarts.\n\n| severity | meaning |\n|---|---|\n| critical | Users are affected or data is at risk. \
          Act now. |\n| warning | Something is degraded. Act during working hours. |\n| notice | Worth knowing; usually nothing \
          to do. |\n\n| alarm | severity | clears by itself | cause |\n|---|---|---|---|\n"
@@ -159,16 +159,16 @@ fn alarms() -> String {
 
 fn exit_codes() -> String {
     format!(
-        "# Exit codes\n\n{GENERATED}\n\nWhy `carom` ended, as its exit status. Source: `src/exit.rs`. A number never changes its \
+        "# Exit codes\n\n{GENERATED}\n\nThe exit codes of `carom`, with their meanings. Source: `src/exit.rs`. A code never changes its \
          meaning. The last lines of the log, or of standard error, repeat the reason with its details.\n\nThe systemd unit \
-         restarts the service after a failure, except after 2, 19, 20 and 22, which a restart does not cure.\n\n{}",
+         restarts the service after a failure, except after 2, 19, 20 and 22, which a restart cannot fix.\n\n{}",
         exit::markdown_table()
     )
 }
 
 fn limits() -> String {
     let mut page = format!(
-        "# Limits\n\n{GENERATED}\n\nThe bounds that users, API clients and operators can meet. Source: `src/limits.rs`. Bounds \
+        "# Limits\n\n{GENERATED}\n\nThe fixed limits that users, API clients and operators can reach. Source: `src/limits.rs`. Limits \
          that can be changed are [settings](settings.md).\n"
     );
     for (title, rows) in limit_tables() {
@@ -197,7 +197,7 @@ fn link_limits() -> Rows {
         ("Private short code", format!("{} characters", limits::PRIVATE_CODE_LEN)),
         ("Link data of one core", "32 GiB".to_owned()),
         ("Changes kept in the history of a link", number(limits::EDITS_KEPT as u64)),
-        ("Time for which they are kept", time(limits::EDITS_KEPT_FOR)),
+        ("Time for which changes are kept", time(limits::EDITS_KEPT_FOR)),
         ("Codes in robots.txt", bytes(limits::ROBOTS_LEN_MAX as u64)),
     ]
 }
@@ -225,8 +225,11 @@ fn list_limits() -> Rows {
         ("Tags of one app with exact counts", number(limits::TAGS_OF_APP_COUNTED_MAX as u64)),
         ("Search term", format!("{} characters", limits::SEARCH_TERM_MAX)),
         ("Links examined for one page", number(limits::LIST_LOOKED_MAX)),
-        ("Time for one page, with a search term or in another order than by date", time(limits::SEARCH_TIME_MAX)),
-        ("Time for one page, by date without a search term", time(limits::LIST_TIME_MAX)),
+        (
+            "Time for one page with a search term, a state, or an order other than by date",
+            time(limits::SEARCH_TIME_MAX),
+        ),
+        ("Time for one page otherwise", time(limits::LIST_TIME_MAX)),
         ("Links that can be sorted by long URL, title or visits", number(limits::LIST_SORTED_MAX as u64)),
     ]
 }
@@ -235,8 +238,11 @@ fn key_limits() -> Rows {
     vec![
         ("Valid API keys", number(limits::VALID_KEYS_MAX as u64)),
         ("Expired and revoked keys that are kept", number(limits::ENDED_KEYS_MAX as u64)),
-        ("Time for which they are kept", time(std::time::Duration::from_millis(limits::ENDED_KEY_TIME_MAX_MS))),
-        ("Overlap of an old key with its successor", time(limits::KEY_GRACE_MAX)),
+        (
+            "Time for which expired and revoked keys are kept",
+            time(std::time::Duration::from_millis(limits::ENDED_KEY_TIME_MAX_MS)),
+        ),
+        ("Grace period of a rotated key", time(limits::KEY_GRACE_MAX)),
         ("Links an app may create per second, highest setting", number(u64::from(limits::APP_CREATES_MAX))),
         ("Console sessions", number(limits::SESSIONS_MAX as u64)),
         ("Console session without activity", time(limits::SESSION_IDLE_MAX)),
@@ -248,11 +254,14 @@ fn key_limits() -> Rows {
 fn bulk_limits() -> Rows {
     vec![
         ("Concurrent bulk requests, and exports, per core; then 503", number(limits::LONG_REQUESTS_MAX as u64)),
-        ("Of these, those of one app", number(limits::LONG_REQUESTS_OF_APP_MAX as u64)),
+        (
+            "Concurrent bulk requests, and exports, of one app per core; then 503",
+            number(limits::LONG_REQUESTS_OF_APP_MAX as u64),
+        ),
         ("Line of a bulk request or import", bytes(limits::IMPORT_LINE_MAX as u64)),
-        ("Faulty lines that `carom import` reports one by one", number(limits::IMPORT_REPORTS_MAX)),
-        ("Unreadable records that an export names", number(limits::EXPORT_REPORTS_MAX as u64)),
-        ("Slugs that a dry run compares with each other", number(limits::BULK_SLUGS_TRIED as u64)),
+        ("Rejected lines that `carom import` lists", number(limits::IMPORT_REPORTS_MAX)),
+        ("Damaged records that an export lists", number(limits::EXPORT_REPORTS_MAX as u64)),
+        ("Slugs that a dry run checks for repetition", number(limits::BULK_SLUGS_TRIED as u64)),
     ]
 }
 

@@ -537,7 +537,7 @@ fn a_key_of_some_domains_reaches_no_other() {
         let mut shop = Caller::new(&node, &new);
         for body in [json!({"longUrl": TARGET}), json!({"longUrl": TARGET, "domain": "go.test"})] {
             let refused = shop.create(&body).problem(400, "/invalid-data");
-            assert!(refused["detail"].as_str().unwrap().contains("not served now"), "{refused}");
+            assert!(refused["detail"].as_str().unwrap().contains("currently not served"), "{refused}");
             assert_eq!(refused["invalidElements"], json!(["domain"]));
         }
         assert_eq!(codes(&shop.get(SHORT_URLS)), [format!("http://go.test/{code}")]);

@@ -13,7 +13,7 @@ use crate::residency::{code, import, keeping};
 /// A node with fewer links makes no image.
 const LINKS: u64 = 110_000;
 
-const FROM_IMAGE: &str = "links loaded from the image of the map";
+const FROM_IMAGE: &str = "links loaded from the image of the links";
 
 const FROM_STORE: &str = "links loaded from the store";
 
@@ -87,7 +87,7 @@ fn a_start_takes_links_from_the_image_and_changes_since_from_the_store() {
     let (mut byte, middle) = ([0], image.metadata().unwrap().len() / 2);
     image.read_exact_at(&mut byte, middle).unwrap();
     image.write_all_at(&[byte[0] ^ 1], middle).unwrap();
-    let node = setup.expect("the image of the map").start();
+    let node = setup.expect("the image of the links").start();
     assert!(node.log().contains(FROM_STORE), "{}", node.log());
     check(&node, &expected);
     // It is made anew, without what was in the old one.

@@ -91,7 +91,7 @@ fn tags_are_listed_again_when_there_were_too_many_of_them() {
 }
 
 /// What the node says when it has taken over the sections of its last run.
-const RESTORED: &str = "the search index of the last run is used";
+const RESTORED: &str = "loaded the search index of the last run";
 
 #[test]
 fn a_restart_does_not_read_all_links_again_for_searches() {

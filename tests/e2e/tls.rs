@@ -410,7 +410,7 @@ fn what_cannot_be_used_at_the_start_is_said() {
         ("none.pem", "go.key", "none.pem: No such file"),
         ("go.key", "go.key", "go.key: it contains no certificate"),
         ("go.pem", "go.pem", "go.pem: it contains no private key"),
-        ("go.pem", "other.key", "other.key: it is the key of another certificate"),
+        ("go.pem", "other.key", "other.key: the key does not match the certificate"),
     ] {
         let (code, text) = with(certificate, key);
         assert!(code == 22 && text.contains(said), "{code} {text}");

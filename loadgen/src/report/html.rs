@@ -58,7 +58,7 @@ impl Report {
             (show_micros(latency.quantiles[3]), "p99"),
             (show_micros(latency.quantiles[4]), "p99.9"),
             (show_micros(latency.max), "max"),
-            (show_count(unanswered), "errors and not sent"),
+            (show_count(unanswered), "errors and unsent"),
         ];
         writeln!(out, "<div class=\"cards\">")?;
         for (value, name) in cards {
@@ -147,7 +147,7 @@ impl Report {
             (
                 "late by more than 1 ms",
                 format!(
-                    "{} without a free connection, {} because of the generator",
+                    "{} had no free connection, {} because of the generator",
                     show_count(counts.late_for_server),
                     show_count(counts.late_for_generator)
                 ),

@@ -139,7 +139,7 @@ impl Report {
         };
         let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
         let pipeline = if plan.pipeline > 1 { format!(", {} in flight on each", plan.pipeline) } else { String::new() };
-        let renew = plan.renew.map(|renew| format!(", renewed after {renew} requests")).unwrap_or_default();
+        let renew = plan.renew.map(|renew| format!(", replaced after {renew} requests")).unwrap_or_default();
         let popularity = match plan.zipf {
             Some(exponent) if exponent > 0.0 => format!("Zipf {exponent}"),
             _ => "uniform".to_owned(),

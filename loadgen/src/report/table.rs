@@ -73,12 +73,7 @@ impl Report {
         if self.is_open() {
             let [p50, .., p99, _, _] = self.lag.quantiles;
             let max = show_micros(self.lag.max);
-            writeln!(
-                out,
-                "lag         of the scheduler: p50 {}, p99 {}, max {max}",
-                show_micros(p50),
-                show_micros(p99)
-            )?;
+            writeln!(out, "sched. lag  p50 {}, p99 {}, max {max}", show_micros(p50), show_micros(p99))?;
         }
         for judged in &self.judged {
             let word = if judged.held { "met" } else { "missed" };

@@ -34,7 +34,7 @@ impl Context {
         let (by, author) = (self.caller.scope(), self.author());
         match self.desk.store(|ticket| StoreRequest::Change { code: parsed, patch, by, author, ticket }).await {
             StoreAnswer::Changed(link) => Ok(link),
-            StoreAnswer::Taken => Err(Problem::unconfirmed("the code belongs to another link now")),
+            StoreAnswer::Taken => Err(Problem::unconfirmed("the short code now belongs to another link")),
             other => Err(failed(&other, code)),
         }
     }

@@ -134,7 +134,7 @@ impl Admitted {
             }
             ["sessions", id] => match console.sessions.end(id) {
                 true => empty(StatusCode::NO_CONTENT),
-                false => Problem::no_route().because("No such session. It may have ended.").into_answer(),
+                false => Problem::no_route().because("This session does not exist. It may have ended.").into_answer(),
             },
             ["events"] => self.events(console),
             ["usage"] => context.usage(query).await,

@@ -40,7 +40,7 @@ const NOT_ADMIN: &str = "This key can’t open the console. Use an admin key tha
 const TOO_MANY: &str = "Too many failed attempts from this address. Try again in a minute.";
 
 /// Said where it is not known whether there are keys.
-const UNSURE: &str = "The API keys are in Redis, which cannot be reached. Try again in a minute.";
+const UNSURE: &str = "Redis, which stores the API keys, is unreachable. Try again in a minute.";
 
 /// The tokens that a request brings, each behind the name of its cookie. A host may have set several, for other ports.
 pub(super) fn tokens(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -184,7 +184,10 @@ impl Context {
                 tracing::info!(app, key = hash.id(), "signed in at the console");
                 with(go_to(next), header::SET_COOKIE, &cookie(&name, &token))
             }
-            Err(_) => Problem::unavailable("The system has no random bytes for a session. Try again.").into_answer(),
+            Err(_) => {
+                Problem::unavailable("The operating system cannot provide random bytes for a session. Try again.")
+                    .into_answer()
+            }
         }
     }
 }

@@ -61,7 +61,7 @@ impl Context {
         let (links, knows_apps) = self.growth(&span, now_ms, &all).await?;
         if !knows_apps {
             notes.push(
-                "Visits by app lag up to an hour: with this many links, carom assigns visits to apps once an hour.",
+                "Visits by app may be up to an hour old: with this many links, they are assigned to apps once an hour.",
             );
         }
         Ok(json!({

@@ -41,13 +41,19 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
         "Requests refused because their address asked for too many unknown links.",
         |core| core.throttled.get() as f64,
     ),
-    counter("carom_bad_requests_total", "Malformed requests.", |core| core.bad_requests.get() as f64),
-    counter("carom_requests_timed_out_total", "Malformed HTTP/1.1 requests that did not arrive in time.", |core| {
-        core.timed_out.get() as f64
-    }),
+    counter(
+        "carom_bad_requests_total",
+        "Requests refused before they were handled: malformed, late or too long.",
+        |core| core.bad_requests.get() as f64,
+    ),
+    counter(
+        "carom_requests_timed_out_total",
+        "HTTP/1.1 requests that did not arrive in time; also in carom_bad_requests_total.",
+        |core| core.timed_out.get() as f64,
+    ),
     counter(
         "carom_requests_too_long_total",
-        "Malformed HTTP/1.1 requests with a head or body over the limit.",
+        "HTTP/1.1 requests with a head or body over the limit; also in carom_bad_requests_total.",
         |core| core.too_long.get() as f64,
     ),
     counter("carom_slow_requests_total", "Requests for the API and for pages.", |core| core.handed_over.get() as f64),
@@ -61,7 +67,7 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     }),
     counter(
         "carom_connections_untrusted_total",
-        "Connections from outside trusted_proxies to a PROXY listener.",
+        "Connections to PROXY listeners from addresses outside trusted_proxies.",
         |core| core.untrusted.get() as f64,
     ),
     counter("carom_tls_handshakes_total", "Completed TLS handshakes.", |core| core.handshakes.get() as f64),
@@ -74,8 +80,8 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     gauge("carom_links", "Links in memory.", |core| core.links.get() as f64),
     gauge("carom_link_bytes", "Bytes of short codes and destinations in memory.", |core| core.link_bytes.get() as f64),
     gauge("carom_map_bytes", "Bytes of the link map in memory.", |core| core.map_bytes.get() as f64),
-    counter("carom_mesh_questions_total", "Look-ups sent to other cores.", |core| core.forwarded_out.get() as f64),
-    counter("carom_mesh_answers_total", "Look-ups answered for other cores.", |core| core.forwarded_in.get() as f64),
+    counter("carom_mesh_questions_total", "Lookups sent to other cores.", |core| core.forwarded_out.get() as f64),
+    counter("carom_mesh_answers_total", "Lookups answered for other cores.", |core| core.forwarded_in.get() as f64),
     counter("carom_mesh_copy_hits_total", "Redirects served from copies of other cores' links.", |core| {
         core.hot_hits.get() as f64
     }),
@@ -87,11 +93,11 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
         core.fetched.get() as f64
     }),
     gauge("carom_codes_ready", "Short codes that the core has ready.", |core| core.codes_remaining.get() as f64),
-    gauge("carom_codes_segment_size", "Size of the current segment of short codes.", |core| {
+    gauge("carom_codes_segment_size", "Size of the current segment (batch) of short codes.", |core| {
         core.segment_len.get() as f64
     }),
     counter("carom_codes_segments_total", "Segments of short codes received.", |core| core.refills.get() as f64),
-    counter("carom_codes_segment_errors_total", "Segments of short codes that failed.", |core| {
+    counter("carom_codes_segment_errors_total", "Failed requests for a segment of short codes.", |core| {
         core.refill_errors.get() as f64
     }),
     counter("carom_codes_waits_total", "Creates that waited for a short code.", |core| core.code_waits.get() as f64),
@@ -103,7 +109,7 @@ pub(super) const CORE: &[Family<CoreStats>] = &[
     }),
     counter(
         "carom_loop_turns_total",
-        "Turns of the core's event loop. Requests per turn show how busy it is.",
+        "Iterations of the core's event loop. Requests per iteration show how busy it is.",
         |core| core.turns.get() as f64,
     ),
 ];
@@ -122,11 +128,9 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
         node.store_damaged.get() as f64
     }),
     gauge("carom_store_queue", "Writes waiting for their commit.", |node| node.write_queue.get() as f64),
-    counter(
-        "carom_store_fetches_left_out_total",
-        "Look-ups in the store refused because the queue was full.",
-        |node| node.fetches_left_out.get() as f64,
-    ),
+    counter("carom_store_fetches_left_out_total", "Lookups in the store refused because the queue was full.", |node| {
+        node.fetches_left_out.get() as f64
+    }),
     gauge("carom_memory_limit_bytes", "links.memory_limit in bytes; 0 if all links are in memory.", |node| {
         node.memory_limit.get() as f64
     }),
@@ -146,14 +150,16 @@ pub(super) const NODE: &[Family<NodeStats>] = &[
     gauge("carom_expiry_waiting", "Expired links waiting to be removed, approximately.", |node| {
         node.expiry.due.get() as f64
     }),
-    gauge("carom_expiry_late_seconds", "Time that the first expired link has waited to be removed.", |node| {
-        node.expiry.late_ms.get() as f64 / 1_000.0
-    }),
+    gauge(
+        "carom_expiry_late_seconds",
+        "Time for which the longest waiting expired link has waited to be removed.",
+        |node| node.expiry.late_ms.get() as f64 / 1_000.0,
+    ),
     counter("carom_codes_recycled_total", "Codes of removed links made available again.", |node| {
         node.expiry.recycled.get() as f64
     }),
     gauge("carom_codes_length", "Length of new short codes, in characters.", |node| node.issuer_length.get() as f64),
-    gauge("carom_codes_never_issued", "Codes of that length that were never issued.", |node| {
+    gauge("carom_codes_never_issued", "Codes of the current length that were never issued.", |node| {
         node.issuer_remaining.get() as f64
     }),
     counter("carom_codes_issuer_errors_total", "Failures to reserve counter values for new codes.", |node| {
@@ -174,16 +180,24 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
     }),
     counter("carom_fleet_delivered_total", "Changes synced to Redis.", |fleet| fleet.delivered.get() as f64),
     counter("carom_fleet_followed_total", "Changes received through the streams.", |fleet| fleet.followed.get() as f64),
-    gauge("carom_fleet_lag_seconds", "Replication lag: age of the last change when it was read here.", |fleet| {
-        fleet.lag_ms.get() as f64 / 1_000.0
-    }),
-    counter("carom_fleet_conflicts_total", "Links dropped because another node had their code.", |fleet| {
-        fleet.conflicts.get() as f64
-    }),
-    counter("carom_fleet_collisions_total", "Generated codes that were taken and skipped.", |fleet| {
+    gauge(
+        "carom_fleet_lag_seconds",
+        "Replication lag: age of the last change in the Redis streams when read here.",
+        |fleet| fleet.lag_ms.get() as f64 / 1_000.0,
+    ),
+    counter(
+        "carom_fleet_conflicts_total",
+        "Links dropped because another node had a link with the same code.",
+        |fleet| fleet.conflicts.get() as f64,
+    ),
+    counter("carom_fleet_collisions_total", "Generated codes skipped because they were already in use.", |fleet| {
         fleet.collisions.get() as f64
     }),
-    counter("carom_fleet_gaps_total", "Stream positions lost.", |fleet| fleet.gaps.get() as f64),
+    counter(
+        "carom_fleet_gaps_total",
+        "Lost positions in Redis streams; each starts a comparison with Redis.",
+        |fleet| fleet.gaps.get() as f64,
+    ),
     gauge("carom_fleet_comparing", "Partitions still to be compared with Redis.", |fleet| fleet.comparing.get() as f64),
     counter("carom_fleet_look_ups_total", "Unknown codes looked up in Redis.", |fleet| fleet.look_ups.get() as f64),
     counter("carom_fleet_look_up_hits_total", "Unknown codes found in Redis.", |fleet| fleet.look_up_hits.get() as f64),
@@ -192,9 +206,11 @@ pub(super) const FLEET: &[Family<FleetStats>] = &[
         "Unknown codes not looked up because the queue was full.",
         |fleet| fleet.look_ups_left_out.get() as f64,
     ),
-    counter("carom_fleet_code_regressions_total", "Times that the code counter in Redis was behind.", |fleet| {
-        fleet.regressions.get() as f64
-    }),
+    counter(
+        "carom_fleet_code_regressions_total",
+        "Times that the code counter in Redis was behind the codes in use.",
+        |fleet| fleet.regressions.get() as f64,
+    ),
 ];
 
 /// What apps have done.

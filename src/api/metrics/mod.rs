@@ -82,7 +82,7 @@ fn write_node(out: &mut Exposition, node: &NodeStats) {
             out.sample(&Labels::none(), (family.value)(&node.fleet));
         }
     }
-    let help = "Duration of group commits, from the first decision to durability.";
+    let help = "Duration of group commits, from the first write of the group until all are on disk.";
     out.family("carom_store_commit_duration_seconds", Kind::Histogram, help);
     out.histogram(&Labels::none(), &node.commits.spread());
     out.family("carom_store_sync_duration_seconds", Kind::Histogram, "Duration of the disk syncs of group commits.");
@@ -96,7 +96,7 @@ fn write_cores(out: &mut Exposition, cores: &[&CoreStats], latencies: &[Option<L
             out.sample(&Labels::one("core", number), (family.value)(core));
         }
     }
-    let help = "Time from the receipt of a request answered from memory to its response being queued.";
+    let help = "Time from receiving a request to queuing its response, for requests answered from memory.";
     out.family("carom_request_duration_seconds", Kind::Histogram, help);
     for (number, latency) in latencies.iter().enumerate() {
         if let Some(latency) = latency {

@@ -132,7 +132,7 @@ fn render_pulse(page: &mut String, status: &Value) {
 fn render_cores(page: &mut String, status: &Value) {
     page.push_str(
         "<h2>Cores</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Cores\"><table><thead><tr><th>Core</th><th>CPU</th><th>Links</th><th>MiB</th><th>Connections</th>\
-         <th>Redirects</th><th>Not found</th><th>Forwarded out</th><th>Hot copies</th><th>Forwarded in</th><th>Slugs ready</th><th>p50 µs</th><th>p99 µs</th><th>Max µs</th></tr></thead><tbody>",
+         <th>Redirects</th><th>Not found</th><th>Lookups sent</th><th>From copies</th><th>Lookups answered</th><th>Slugs ready</th><th>p50 µs</th><th>p99 µs</th><th>Max µs</th></tr></thead><tbody>",
     );
     for core in status["cores"].as_array().into_iter().flatten() {
         let latency =
@@ -189,10 +189,10 @@ fn render_limits(page: &mut String, status: &Value) {
         (sum("shed"), "Refused connections"),
         (sum("evicted"), "Idle connections evicted"),
         (sum("untrusted"), "Untrusted proxy connections"),
-        (sum("throttled"), "Throttled guesses"),
+        (sum("throttled"), "Rate-limited requests"),
         (sum("badRequests"), "Malformed requests"),
-        (sum("timedOut"), "Of these, too slow"),
-        (sum("tooLong"), "Of these, too long"),
+        (sum("timedOut"), "Malformed: too slow"),
+        (sum("tooLong"), "Malformed: too long"),
         (sum("handshakeFailures"), "Failed TLS handshakes"),
         (of_apps("limited"), "Rate-limited creates"),
         (of_apps("forbidden"), "Denied requests"),
@@ -265,7 +265,7 @@ fn render_alarms(page: &mut String, status: &Value, on: bool) {
     match (shown.peek(), on) {
         (None, true) => return,
         (None, false) => {
-            let text = if alarms.is_empty() { "None since start." } else { "No others since start." };
+            let text = if alarms.is_empty() { "No alarms since start." } else { "No past alarms since start." };
             let _ = write!(page, "<h2>Past alarms</h2><p class=\"soft\">{text}</p>");
             return;
         }

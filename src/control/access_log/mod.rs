@@ -55,7 +55,7 @@ impl Writing {
         self.thread.thread().unpark();
         // A file on a disk that has hung keeps the thread; it must not keep the process.
         if self.ended.recv_timeout(END_WITHIN) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the last lines of the access log are lost: its file accepts no more writes");
+            tracing::warn!("the last lines of the access log are lost: writing them takes too long");
         }
     }
 }

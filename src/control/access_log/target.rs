@@ -120,7 +120,7 @@ impl Open {
         let left = until.saturating_duration_since(Instant::now());
         let within = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], Some(&within))? {
-            0 => Err(io::Error::new(io::ErrorKind::TimedOut, "its reader is absent or too slow")),
+            0 => Err(io::Error::new(io::ErrorKind::TimedOut, "nothing reads from it, or the reader is too slow")),
             _ => Ok(()),
         }
     }

@@ -212,7 +212,7 @@ impl Keeper {
 
 fn refused(what: &str) -> String {
     format!(
-        "Redis refuses a command for API keys ({what}); keys created or revoked on one node may not reach the others; allow the node's Redis user HVALS, HSET and HDEL on the key `apps`"
+        "Redis rejects a command on the API keys ({what}); keys created or revoked on one node may not reach the others; allow the Redis user of the node HVALS, HSET and HDEL on the key PREFIX:apps (see fleet.prefix)"
     )
 }
 

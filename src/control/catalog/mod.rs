@@ -150,7 +150,7 @@ impl Catalog {
             TextFile::remove(dir);
         }
         let texts = (search_memory > 0).then(|| TextFile::open(dir)).transpose().unwrap_or_else(|error| {
-            tracing::info!(%error, "the texts of links have no temporary file, so searches take longer");
+            tracing::info!(%error, "cannot create a temporary file for link texts; searches take longer");
             None
         });
         let last = links.view().keys(Shelf::Dates, &[], &[]).next_back().transpose()?;
@@ -205,7 +205,7 @@ impl Catalog {
         for (shelf, key) in long {
             // If it cannot be read it stays long, and is tried again with the next entry.
             if let Err(error) = counts.of(shelf).shorten(&self.links.view(), shelf, &key) {
-                tracing::warn!(%error, "an index of links could not be read");
+                tracing::warn!(%error, "cannot read an index of links");
             }
         }
         Ok(())

@@ -50,7 +50,7 @@ pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
         } else if let Err(error) = signed {
             // New links would wait for ever, in memory, to be signed.
             catalog.signatures().give_up();
-            tracing::error!(%error, "links cannot be read for the search index; until the next start, searches read them one by one");
+            tracing::error!(%error, "cannot read links for the search index; until the next start, searches read links one by one");
         }
     })
 }
@@ -61,7 +61,7 @@ fn sign_at_start(catalog: &Catalog) -> Result<(), StoreError> {
     let restored = keeping::restore(catalog)?;
     if let Some((links, changed)) = restored {
         let seconds = start.elapsed().as_secs_f64();
-        tracing::info!(links, changed, seconds, "the search index of the last run is used");
+        tracing::info!(links, changed, seconds, "loaded the search index of the last run");
     }
     if sign_all(catalog, 0)? {
         tell(catalog, start);
@@ -156,7 +156,7 @@ fn save(catalog: &Catalog, part: &Part) -> Source {
         Err(error) => {
             // Said once, until it goes well again.
             if !catalog.is_unwritten.swap(true, Ordering::Relaxed) {
-                tracing::info!(%error, "the texts of links cannot be stored for searches, which take longer without them");
+                tracing::info!(%error, "cannot store link texts for searches; searches take longer");
             }
             Source::None
         }

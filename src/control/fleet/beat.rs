@@ -114,7 +114,7 @@ impl Heart {
         stats.fleet.connected.store(false, Ordering::Release);
         let ours = &self.shared.settings.fingerprint;
         let text = format!(
-            "Redis has the code secret with the fingerprint {theirs}, this node the one with {ours}; nothing is shared; find out who else uses this Redis, or whether it was emptied"
+            "Redis belongs to a fleet whose code secret has the fingerprint {theirs}, but this node's has {ours}; the node shares nothing; check whether another fleet uses this Redis, or whether Redis lost its data"
         );
         stats.alarms.raise(Alarm::OtherKey, text);
     }
@@ -171,7 +171,7 @@ impl Heart {
         };
         match note() {
             Ok(()) => self.has_joined = true,
-            Err(error) => tracing::error!(%error, "this node could not record that it belongs to a fleet"),
+            Err(error) => tracing::error!(%error, "cannot record that this node belongs to a fleet"),
         }
     }
 
@@ -206,7 +206,7 @@ impl Heart {
             && !self.shared.stats.writes_refused.load(Ordering::Acquire)
             && let Err(error) = links.commit(batch)
         {
-            tracing::error!(%error, "the state of the fleet could not be stored");
+            tracing::error!(%error, "cannot store the state of the fleet");
         }
     }
 
@@ -238,7 +238,7 @@ impl Heart {
                     tracing::warn!(
                         node = gone,
                         leases = leases.len(),
-                        "a node has left; its unused codes are taken over"
+                        "took over the unused codes of a node that is gone"
                     );
                     for (length, start, len) in leases {
                         // Without a replenisher the node is on its way out.

@@ -56,7 +56,7 @@ impl FleetCounter {
         if granted.mended > 0 && is_known {
             stats.fleet.regressions.add_shared(1);
             let text = format!(
-                "the code counter in Redis was {} values behind and was raised; find out whether Redis lost data or was restored from an old copy",
+                "the code counter in Redis was {} values behind and was raised; check whether Redis lost data or was restored from an old copy",
                 granted.mended
             );
             stats.alarms.happened(Alarm::CounterRegressed, text);
@@ -64,7 +64,7 @@ impl FleetCounter {
         if granted.moved {
             tracing::info!(
                 first = granted.start,
-                "another Redis server issues codes; values that it may not know are skipped"
+                "the code counter is now on another Redis server; values that it may lack are skipped"
             );
         }
         if !is_replicated(confirmed, replicas) {

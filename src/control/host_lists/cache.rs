@@ -23,7 +23,7 @@ pub(super) fn read(data_dir: &Path, name: &str, source: &Named) -> io::Result<Op
     }
     match kept.remove("hosts") {
         Some(hosts @ Value::Object(_)) => Ok(Some(hosts.to_string().into_bytes())),
-        _ => Err(io::Error::other("it lacks the object \"hosts\"")),
+        _ => Err(io::Error::other("the object \"hosts\" is missing")),
     }
 }
 

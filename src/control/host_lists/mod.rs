@@ -217,7 +217,7 @@ impl Reader {
         match cache::read(&self.data_dir, self.kind.file_name(), source) {
             Ok(text) => self.good = text.and_then(|text| parse(text).ok()),
             Err(error) => {
-                tracing::warn!("the stored {} cannot be read ({error}) and is rebuilt", self.kind.name());
+                tracing::warn!("the saved {} cannot be read ({error}); carom reads its source again", self.kind.name());
             }
         }
     }
@@ -277,7 +277,7 @@ impl Reader {
             Found::Unreadable(why) => {
                 let holds = match &self.good {
                     Some(_) => "the last valid list is used",
-                    None => "it was never read, so only hosts from the settings are on it",
+                    None => "it was never read, so only the hosts from the settings apply",
                 };
                 let text = format!("the {} of {source} cannot be read ({why}); {holds}", self.kind.name());
                 self.stats.alarms.raise(self.kind.alarms().unreadable, text);
@@ -296,7 +296,7 @@ impl Reader {
         }
         let (some, count) = (wrong[..wrong.len().min(NAMED)].join("; "), wrong.len());
         let text =
-            format!("{count} values of the {} of {source} are not hosts and are ignored: {some}", self.kind.name());
+            format!("{count} entries of the {} of {source} are not hosts and are ignored: {some}", self.kind.name());
         self.stats.alarms.happened(self.kind.alarms().entries, text);
     }
 
@@ -315,8 +315,10 @@ impl Reader {
                 self.stats.alarms.clear(self.kind.alarms().unkept);
             }
             Err(error) => {
-                let text =
-                    format!("the {} cannot be stored for a restart ({error}); carom tries again", self.kind.name());
+                let text = format!(
+                    "the {} cannot be saved ({error}); a restart would lose it; carom retries",
+                    self.kind.name()
+                );
                 self.stats.alarms.raise(self.kind.alarms().unkept, text);
             }
         }

@@ -46,7 +46,7 @@ impl std::fmt::Display for Unusable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Unusable::Io(error) => write!(f, "it cannot be read: {error}"),
-            Unusable::OtherVersion(version) => write!(f, "it has version {version}, but this carom reads {VERSION}"),
+            Unusable::OtherVersion(version) => write!(f, "found version {version}, expected {VERSION}"),
             Unusable::Damaged(what) => f.write_str(what),
         }
     }

@@ -91,12 +91,12 @@ pub(super) fn open(links: &Links, data_dir: &Path, hasher: CodeHasher) -> Result
         }
     })?;
     if known == ChangesSince::Unknown {
-        tracing::info!("links changed outside the change log, as in an import; all links are read from the store");
+        tracing::info!("links were changed outside the change log, as by an import; all links are read from the store");
         remove(data_dir);
         return Ok(None);
     }
     if count > most {
-        tracing::info!("{count} changes are newer than the image of the map; all links are read from the store");
+        tracing::info!("{count} changes are newer than the image of the links; all links are read from the store");
         return Ok(None);
     }
     codes.sort_unstable();
@@ -109,13 +109,16 @@ pub(super) fn open(links: &Links, data_dir: &Path, hasher: CodeHasher) -> Result
 pub(super) fn give_up(data_dir: &Path, why: &dyn std::fmt::Display) {
     let path = data_dir.join(FILE_NAME);
     // A warning, no alarm: nothing is lost, and the node makes another image.
-    tracing::warn!("the image of the map in {} is not used ({why}); all links are read from the store", path.display());
+    tracing::warn!(
+        "the image of the links {} cannot be used ({why}); all links are read from the store",
+        path.display()
+    );
     remove(data_dir);
 }
 
 fn remove(data_dir: &Path) {
     if let Err(error) = std::fs::remove_file(data_dir.join(FILE_NAME)) {
-        tracing::warn!("the image of the map in {} cannot be removed: {error}", data_dir.display());
+        tracing::warn!("cannot remove the image of the links in {}: {error}", data_dir.display());
     }
 }
 
@@ -222,7 +225,7 @@ impl Maker {
         match self.make() {
             Ok((records, bytes)) => {
                 let seconds = start.elapsed().as_secs_f64();
-                tracing::info!(records, bytes, seconds, "an image of the map was written");
+                tracing::info!(records, bytes, seconds, "wrote an image of the links");
                 self.made_at = Some(changes);
             }
             Err(NotMade::Stopped) => {}
@@ -230,7 +233,7 @@ impl Maker {
                 // Tried again after as many changes: the next start reads what it needs from the store.
                 self.made_at = Some(changes);
                 if let NotMade::Failed(error) = not_made {
-                    tracing::warn!("the image of the map could not be written to {}: {error}", self.path.display());
+                    tracing::warn!("cannot write the image of the links to {}: {error}", self.path.display());
                 }
             }
         }

@@ -528,7 +528,7 @@ impl Book {
 
     fn damaged(&self, what: &str) {
         self.stats.store_damaged.add_shared(1);
-        let text = format!("counts of visits cannot be read ({what}); these links continue without them");
+        let text = format!("stored visit counts cannot be read ({what}); the affected counts restart at zero");
         self.stats.alarms.raise(Alarm::VisitsDamaged, text);
     }
 
@@ -538,7 +538,7 @@ impl Book {
             // The store has them for the next process.
             self.fresh_ended = Vec::new();
             let text = format!(
-                "visits cannot be stored ({error}); visits since then are lost when the process ends; check the disk, then restart"
+                "visits cannot be stored ({error}); carom counts in memory and loses new visits at a restart; check the disk, then restart"
             );
             self.stats.alarms.raise(Alarm::VisitsFailed, text);
         }

@@ -36,7 +36,7 @@ pub fn view_with_logs(links: &Links, data_dir: &Path) -> io::Result<Seen> {
             return Ok((view, logs.collect::<io::Result<_>>()?));
         }
     }
-    Err(io::Error::other("the logs of visits are merged faster than they can be read"))
+    Err(io::Error::other("visit logs were merged while they were being read; try again"))
 }
 
 fn open_all(dir: &Path, logs: &mut BTreeMap<u32, File>) -> io::Result<()> {

@@ -74,7 +74,7 @@ pub(super) fn read(dir: &Path, seq: u32, take: impl FnMut(Piece)) -> io::Result<
     std::iter::from_fn(|| take_piece(&mut rest)).for_each(take);
     if !rest.is_empty() {
         // The piece that a crash cut off, most likely.
-        tracing::warn!(log = seq, bytes = rest.len(), "the end of a log of visits cannot be read");
+        tracing::warn!(log = seq, bytes = rest.len(), "cannot read the end of a visit log");
     }
     Ok(())
 }

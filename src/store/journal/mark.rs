@@ -77,7 +77,7 @@ pub fn read(dir: &Path) -> io::Result<Option<Position>> {
     let mark = Position::decode(&bytes);
     if mark.is_none() {
         tracing::warn!(
-            "the synced mark {} is damaged; a damaged last write cannot be distinguished from an unfinished one",
+            "the sync position in {} is damaged; damage at the end of the journal would be taken for an unfinished write",
             path.display()
         );
     }
@@ -220,7 +220,7 @@ impl State {
 
     fn fail(&mut self, error: &io::Error) {
         self.failed = true;
-        tracing::warn!("the synced mark can no longer be updated ({error}); check the disk");
+        tracing::warn!("the sync position of the journal can no longer be updated ({error}); check the disk");
     }
 }
 

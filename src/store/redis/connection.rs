@@ -54,7 +54,7 @@ impl Connection {
             None => None,
             Some(config) => {
                 let name = ServerName::try_from(address.host.clone())
-                    .map_err(|_| Trouble::Refused(format!("{} cannot be the name in a certificate", address.host)))?;
+                    .map_err(|_| Trouble::Refused(format!("{} is not a valid name for a certificate", address.host)))?;
                 let mut client = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|error| Trouble::Refused(format!("TLS with {address}: {error}")))?;
                 client.set_buffer_limit(None);
@@ -196,7 +196,7 @@ pub(super) fn wait(polled: &mut [PollFd<'_>], within: Duration) -> io::Result<()
 }
 
 fn connect(sockets: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(ErrorKind::NotFound, "the host name has no address");
     for (at, socket) in sockets.iter().enumerate() {
         // Each gets its share, so that one that does not answer leaves some to the next.
         let left = deadline.saturating_duration_since(Instant::now()) / (sockets.len() - at) as u32;

@@ -110,7 +110,7 @@ fn dial(name: &Arc<Name>, login: &Login) -> Result<(Connection, Told), Trouble> 
     let mut values = connection.ask(&greeting, deadline).map_err(away)?.into_iter();
     if let Some(Value::ServerError(error)) = values.by_ref().take(logins).find(is_error) {
         // Not the text: a server that does not know the command repeats what it was sent.
-        return Err(Trouble::Refused(format!("{address} refuses the login: {}", error.code())));
+        return Err(Trouble::Refused(format!("{address} rejects the login: {}", error.code())));
     }
     script::take_names(address, values.by_ref().take(script::COUNT))?;
     let (info, role) = (values.next().unwrap_or(Value::Nil), values.next().unwrap_or(Value::Nil));

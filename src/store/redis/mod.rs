@@ -408,7 +408,7 @@ impl Redis {
     fn again(&mut self, mut asked: Asked, wait: Duration) {
         asked.round += 1;
         if asked.round == ROUNDS {
-            let what = "the cluster is changing, and no server has the slot".to_owned();
+            let what = "the Redis Cluster is changing, and no server serves the slot".to_owned();
             self.answers.push((asked.ticket, Err(Trouble::Away { what, asked: false })));
         } else {
             asked.not_before = Some(Instant::now() + wait);
@@ -521,5 +521,5 @@ impl Redis {
 }
 
 fn nobody_knows() -> Trouble {
-    Trouble::Away { what: "no server sent the layout of the cluster in time".to_owned(), asked: false }
+    Trouble::Away { what: "no Redis server sent the layout of the cluster in time".to_owned(), asked: false }
 }

@@ -59,7 +59,7 @@ pub(super) fn take_names(address: &Address, replies: impl Iterator<Item = Value>
             Value::BulkString(name) => _ = NAMES[script as usize].get_or_init(|| name),
             Value::ServerError(error) => {
                 let details = error.details().unwrap_or_default();
-                let what = format!("{address} refuses a script: {} {details}", error.code());
+                let what = format!("{address} rejects a script: {} {details}", error.code());
                 // A server that is still loading its data says so here.
                 let passes = matches!(error.code(), "LOADING" | "MASTERDOWN" | "CLUSTERDOWN");
                 return Err(if passes { Trouble::Away { what, asked: false } } else { Trouble::Refused(what) });

@@ -124,7 +124,7 @@ impl Server {
 
     /// Makes sure that there is a connection or will be, as far as it makes sense to wait for it.
     pub(super) fn approach(&mut self, address: &Address, dialer: &mut Dialer) -> Result<Approach, Trouble> {
-        let silent = || Trouble::Away { what: format!("{address} did not answer a moment ago"), asked: false };
+        let silent = || Trouble::Away { what: format!("{address} did not answer the last request"), asked: false };
         if matches!(&self.link, Link::Up(talk) if talk.is_lost()) {
             self.link = Link::Down(None);
             let _ = self.approach(address, dialer);
@@ -273,7 +273,7 @@ impl Talk {
     fn take(&mut self, address: &Address, said: &mut Vec<Said>) -> io::Result<()> {
         while let Some(value) = self.connection.next()? {
             (self.heard, self.silent_since) = (Instant::now(), None);
-            let unasked = || io::Error::new(io::ErrorKind::InvalidData, "the server sent an answer without a request");
+            let unasked = || io::Error::new(io::ErrorKind::InvalidData, "the server sent a response without a request");
             let awaited = self.awaited.front_mut().ok_or_else(unasked)?;
             awaited.values.push(value);
             if awaited.values.len() == awaited.replies {

@@ -143,7 +143,7 @@ impl Redis {
         if let Some(address) = of_no_use.and_then(|at| left.remove(at)) {
             left.push_back(address);
         }
-        let trouble = Trouble::Away { what: "no server is known".to_owned(), asked: false };
+        let trouble = Trouble::Away { what: "no Redis server is known".to_owned(), asked: false };
         self.searched = Some(Instant::now());
         self.search = Some(Search { left, asked: Vec::new(), next_at: Instant::now(), trouble, is_slow: false });
     }
@@ -234,7 +234,7 @@ impl Redis {
             }
             if self.search.is_none() || Instant::now() >= deadline {
                 return Err(Trouble::Away {
-                    what: "no server names the masters of the cluster".to_owned(),
+                    what: "no Redis server returns the masters of the cluster".to_owned(),
                     asked: false,
                 });
             }

@@ -98,8 +98,9 @@ fn a_wrong_password_says_so_and_is_not_shown() {
 fn what_a_node_that_has_gone_had_leased_is_taken_over_once() {
     let server = Server::start();
     let fleet = Fleet::new(3, &server.url());
-    let impatient =
-        |number: usize| fleet.setup(number).env("CAROM_FLEET_RECLAIM_SECONDS", "10").expect("a node has left").start();
+    let impatient = |number: usize| {
+        fleet.setup(number).env("CAROM_FLEET_RECLAIM_SECONDS", "10").expect("a node that is gone").start()
+    };
     let (first, second, third) = (impatient(0), impatient(1), impatient(2));
     [&first, &second, &third].into_iter().for_each(settle);
     let used: Vec<String> = (0..100).map(|_| first.wire().shorten("https://example.org/")).collect();
