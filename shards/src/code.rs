@@ -384,6 +384,11 @@ impl CodeHasher {
         CodeHasher { seed }
     }
 
+    /// The seed that it was made with.
+    pub fn seed(self) -> u64 {
+        self.seed
+    }
+
     /// The hash of a code.
     #[inline]
     pub fn hash(&self, code: &Code) -> CodeHash {

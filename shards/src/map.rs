@@ -19,6 +19,7 @@ mod page_table;
 mod pages;
 mod queues;
 mod record;
+pub mod sealed;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use self::index::{Index, Reference};
 use self::page_table::Geometry;
 use self::pages::Pages;
 use self::record::Record;
+use self::sealed::SealedPage;
 use crate::code::{Code, CodeHash, CodeHasher};
 use crate::link::Entry;
 
@@ -184,6 +186,41 @@ impl LinkMap {
         Ok(put)
     }
 
+    /// Takes the records of a sealed page, but for codes that have an entry already and those that `keep` does not want.
+    /// Returns the codes that found no room; each is as if it had not been in the page.
+    ///
+    /// The page becomes one of the map, so this writes the index and no record. Records in the order of
+    /// [`sealed::index_order`] after [`LinkMap::expect`] write it from its start to its end.
+    pub fn adopt(&mut self, page: SealedPage, mut keep: impl FnMut(&Code, CodeHash) -> bool) -> Vec<Code> {
+        let mut walk = match self.pages.adopt(page) {
+            Ok(walk) => walk,
+            Err(page) => {
+                let codes = page.records().map(|(code, _)| (code, self.hasher.hash(&code)));
+                let left = codes.filter(|(code, hash)| self.find(code, *hash).is_none() && keep(code, *hash));
+                return left.map(|(code, _)| code).collect();
+            }
+        };
+        // Holes are made at the end: a page goes with its last record, and the walk is in it.
+        let (mut unwanted, mut left) = (Vec::new(), Vec::new());
+        while let Some((reference, record)) = self.pages.next_record(&mut walk) {
+            let (code, link_bytes) = (record.code(), record.link_bytes());
+            walk.pass(record.units());
+            let hash = self.hasher.hash(&code);
+            if self.find(&code, hash).is_some() || !keep(&code, hash) {
+                unwanted.push(reference);
+            } else if self.index.reserve_line().is_err() {
+                unwanted.push(reference);
+                left.push(code);
+            } else {
+                self.index.insert(hash, reference);
+                self.index.split_if_crowded(&hash_of(&self.pages, self.hasher));
+                self.link_bytes += link_bytes;
+            }
+        }
+        unwanted.into_iter().for_each(|reference| self.pages.kill(reference));
+        left
+    }
+
     /// Removes the entry of a code; `false` where there was none.
     pub fn remove(&mut self, code: &Code, hash: CodeHash) -> bool {
         let Some((slot, reference, record)) = self.find(code, hash) else { return false };
@@ -227,7 +264,7 @@ impl LinkMap {
         let mut moved = 0;
         let bytes_end = walk.position() + EVACUATE_BYTES;
         while walk.position() < bytes_end && moved < EVACUATE_RECORDS {
-            let Some((old, record)) = self.pages.next_to_evacuate(&mut walk) else {
+            let Some((old, record)) = self.pages.next_record(&mut walk) else {
                 self.pages.end_evacuation(walk);
                 return;
             };

@@ -86,7 +86,7 @@ impl Index {
     /// Gives an index without entries as many buckets as so many entries will want, or as there is memory for.
     pub(super) fn grow_for(&mut self, entries: usize) {
         assert_eq!(self.entries, 0, "buckets of an index with entries come from splits");
-        let wanted = u32::try_from(entries.div_ceil(SPLIT_ABOVE)).unwrap_or(u32::MAX);
+        let wanted = buckets_for(entries);
         while self.buckets.len() < wanted && self.buckets.reserve(1).is_ok() {
             self.buckets.push();
         }
@@ -95,7 +95,7 @@ impl Index {
     /// The bucket of a hash: its lower bits, as many as the bucket numbers have, or one less where that bucket is yet to
     /// be split off.
     #[inline]
-    fn bucket_of(&self, hash: CodeHash) -> u32 {
+    pub(super) fn bucket_of(&self, hash: CodeHash) -> u32 {
         let buckets = self.buckets.len();
         // All ones up to the top bit of the count; the half of it names the buckets of the last full round.
         let mask = u32::MAX >> buckets.leading_zeros();
@@ -312,6 +312,11 @@ impl Index {
         assert_eq!((references.len(), overflow_lines), (self.entries, self.overflow.len()));
         references
     }
+}
+
+/// How many buckets so many entries want.
+pub(super) fn buckets_for(entries: usize) -> u32 {
+    u32::try_from(entries.div_ceil(SPLIT_ABOVE)).unwrap_or(u32::MAX >> 1).clamp(1, u32::MAX >> 1)
 }
 
 /// The bucket that a bucket is split from: the same number without its top bit.

@@ -8,6 +8,7 @@ use super::MapFull;
 use super::index::Reference;
 use super::memory::Chunk;
 use super::record::{self, Record, UNIT_BYTES, UNITS_MAX};
+use super::sealed::SealedPage;
 
 /// How large pages are and how many there can be.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +25,7 @@ impl Geometry {
     /// counts neighbours as one; so tens of GiB may be full of gaps before it refuses, which speaks for large ones.
     pub(super) const STANDARD: Geometry = Geometry { unit_bits: 16, pages_max: 1 << 16 };
 
-    pub(super) fn page_bytes(self) -> usize {
+    pub(super) const fn page_bytes(self) -> usize {
         UNIT_BYTES << self.unit_bits
     }
 
@@ -34,7 +35,7 @@ impl Geometry {
 }
 
 /// The first unit of a page is left out, so that no reference is zero.
-const FIRST_UNIT: u32 = 1;
+pub(super) const FIRST_UNIT: u32 = 1;
 
 #[derive(Debug)]
 struct Page {
@@ -151,8 +152,28 @@ impl PageTable {
             return Err(MapFull);
         }
         let chunk = self.spares.pop().map_or_else(|| Chunk::new(self.geometry.page_bytes()), Ok)?;
-        let page = Page { chunk: Some(chunk), used: FIRST_UNIT, holes: 0 };
-        Ok(match self.free.pop() {
+        Ok(self.number(Page { chunk: Some(chunk), used: FIRST_UNIT, holes: 0 }))
+    }
+
+    /// Adds a page of sound records and returns its number.
+    ///
+    /// # Errors
+    /// The page, when there are as many as there can be.
+    ///
+    /// # Panics
+    /// When this table has pages of another size.
+    pub(super) fn adopt(&mut self, page: SealedPage) -> Result<u32, SealedPage> {
+        assert_eq!(self.geometry.unit_bits, Geometry::STANDARD.unit_bits, "sealed pages have the standard size");
+        if self.mapped() >= self.geometry.pages_max {
+            return Err(page);
+        }
+        let (chunk, used) = page.into_parts();
+        self.used += u64::from(used - FIRST_UNIT);
+        Ok(self.number(Page { chunk: Some(chunk), used, holes: 0 }))
+    }
+
+    fn number(&mut self, page: Page) -> u32 {
+        match self.free.pop() {
             Some(number) => {
                 self.pages[number as usize] = page;
                 number
@@ -161,7 +182,7 @@ impl PageTable {
                 self.pages.push(page);
                 self.pages.len() as u32 - 1
             }
-        })
+        }
     }
 
     /// Room for a record of so many units behind the last one of a page, which the caller writes at once; `None` where

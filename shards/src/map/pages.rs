@@ -8,6 +8,7 @@ use super::MapFull;
 use super::index::Reference;
 use super::page_table::{Geometry, PageTable, Walk};
 use super::record::Record;
+use super::sealed::SealedPage;
 
 /// Emptying begins when this share of all units in use are holes: one in five.
 const HOLES_SHARE: u64 = 5;
@@ -86,6 +87,17 @@ impl Pages {
         Ok(number)
     }
 
+    /// Adds a page of sound records and returns a walk over them.
+    ///
+    /// # Errors
+    /// The page, when all pages but the one that is kept for moves are in use.
+    pub(super) fn adopt(&mut self, page: SealedPage) -> Result<Walk, SealedPage> {
+        if self.table.mapped() + 1 >= self.table.geometry().pages_max {
+            return Err(page);
+        }
+        self.table.adopt(page).map(Walk::over)
+    }
+
     /// Makes a hole of a record.
     pub(super) fn kill(&mut self, reference: Reference) {
         self.table.kill(reference);
@@ -134,7 +146,7 @@ impl Pages {
     }
 
     /// The next live record of the walk, which has passed all holes before it; `None` at the end of the page.
-    pub(super) fn next_to_evacuate(&self, walk: &mut Walk) -> Option<(Reference, Record<'_>)> {
+    pub(super) fn next_record(&self, walk: &mut Walk) -> Option<(Reference, Record<'_>)> {
         self.table.next_record(walk)
     }
 

@@ -155,6 +155,31 @@ impl<'a> Record<'a> {
         self.header & DEAD != 0
     }
 
+    /// Bytes of the record at the start of `bytes`; `None` where there is none that ends within them.
+    pub(super) fn len_at(bytes: &[u8]) -> Option<usize> {
+        let header = u32::from_le_bytes(*bytes.first_chunk()?);
+        let len = units_of(header) as usize * UNIT_BYTES;
+        // The header of no record is zero: it has a target, or is damaged.
+        (header != 0 && len <= bytes.len()).then_some(len)
+    }
+
+    /// Its code; `None` where it has none that could be.
+    pub(super) fn checked_code(self) -> Option<Code> {
+        let code = Code::from_packed(self.code_len(), self.packed())?;
+        if self.header & IN_DOMAIN == 0 { Some(code) } else { self.domain().map(|id| code.within(Some(id))) }
+    }
+
+    /// Whether it is a record that [`write`] could have written: for bytes from elsewhere.
+    pub(super) fn is_sound(self) -> bool {
+        let is_damaged = self.header & DAMAGED != 0;
+        let has_target = (1..=TARGET_BYTES_MAX).contains(&self.target_len());
+        let status = (self.header >> STATUS_SHIFT & 7) as usize;
+        let is_free = self.header & (DEAD | FREQUENCY_MAX << FREQUENCY_SHIFT | 1 << 31) == 0;
+        let is_entry =
+            if is_damaged { self.target_len() == 0 } else { has_target && status < RedirectStatus::ALL.len() };
+        is_free && is_entry && self.checked_code().is_some()
+    }
+
     /// How often it was used lately, as far as a cache has counted.
     #[inline]
     pub(super) fn frequency(self) -> u32 {

@@ -13,7 +13,7 @@ use crate::owner::{CoreCount, owner};
 
 impl LinkMap {
     /// Checks everything that holds between operations.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         self.pages.check();
         let mut indexed = self.index.check(&hash_of(&self.pages, self.hasher));
         let mut live: Vec<_> = self.pages.live_records().map(|(reference, _)| reference).collect();
