@@ -500,9 +500,6 @@ pub const SEARCHERS: usize = 1;
 /// map, many times over. Without the entry of a change a start reads all links.
 pub const CHANGE_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Bytes of a block of the image of the map: what is read and checked at once.
-pub const IMAGE_BLOCK_BYTES: usize = 256 * 1024;
-
 /// Links from which on a node keeps an image of its map. Fewer are read from the store in a tenth of a second.
 pub const IMAGE_LINKS_MIN: usize = 100_000;
 
@@ -519,8 +516,17 @@ pub const IMAGE_REPLAYED_SHARE: u64 = 8;
 /// How often a node looks whether its image is to be made anew.
 pub const IMAGE_LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Blocks of an image that are written before the disk is waited for: commits wait no longer for it than for 4 MiB.
-pub const IMAGE_SYNC_BLOCKS: u64 = 16;
+/// Bytes of an image that are written before the disk is waited for: commits wait no longer for it than for so many.
+pub const IMAGE_SYNC_BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes of records that are sorted at once for an image.
+pub const IMAGE_PART_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Parts that the records of an image are divided into at most; each has a buffer of [`IMAGE_BUFFER_BYTES`].
+pub const IMAGE_PARTS_MAX: u64 = 2048;
+
+/// Bytes of a part that are written to disk at once.
+pub const IMAGE_BUFFER_BYTES: usize = 16 * 1024;
 
 /// How long is waited between them at least: 64 MiB a second.
 pub const IMAGE_SYNC_PAUSE: Duration = Duration::from_millis(62);

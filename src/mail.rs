@@ -20,7 +20,7 @@ use carom_shards::{Code, CoreId};
 pub use self::answer::StoreAnswer;
 pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
 pub use self::jobs::{Job, JobKind, JobQueues, Made};
-pub use self::load::{LoadBatch, LoadCredit, StoredCodes};
+pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
 
 use crate::apps::Scope;
 use crate::apps::registry::Keyring;
@@ -432,6 +432,10 @@ pub enum ToCore {
     },
     /// Links of the core, read back at start.
     Load(LoadBatch),
+    /// Links of the core, from an image of the map.
+    LoadPage(Box<LoadedPage>),
+    /// Links of all cores, from an image that was made by another number of cores. Each core takes its own.
+    LoadShared(Arc<LoadedPage>),
     /// These records cannot be read back.
     LoadDamaged(Arc<[DamagedRange]>),
     /// All links have been read back.

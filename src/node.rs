@@ -40,7 +40,7 @@ use crate::control::expiry::{self, Expiry, ExpirySetup};
 use crate::control::fetchers::{self, FetcherSetup};
 use crate::control::fleet::Fleet;
 use crate::control::host_lists::{HostList, Kind};
-use crate::control::image::ImageMaker;
+use crate::control::image::{self, ImageMaker};
 use crate::control::pulse::{self, Watcher};
 use crate::control::replenisher::{self, FleetSource, Replenisher, ReplenisherSetup};
 use crate::control::visits::{self, Counting};
@@ -271,7 +271,11 @@ impl Node {
             .map_err(|error| store_exit(&error))?;
         let catalog = Arc::new(catalog);
         let Bound { listening, public, admin_address, admin } = listeners::bind(settings, cores.get())?;
-        let hasher = CodeHasher::new(random_seed()?);
+        // An image of the map is in the order of its seed.
+        let hasher = match image::hasher_of(&settings.data_dir) {
+            Some(hasher) => hasher,
+            None => CodeHasher::new(random_seed()?),
+        };
         let stats = Arc::new(NodeStats::default());
         damage.into_iter().for_each(|damage| stats.alarms.raise(Alarm::StoreDamaged, damage));
         let (post, bells, mail) = make_post(cores)?;

@@ -1,9 +1,10 @@
 //! Loads all links at start and hands each to the core that owns it.
 //!
-//! Threads read the image of the map ([`super::image`]) block by block, and from the store the links that changed since it
-//! was made. Without an image that can be used they scan the store part by part. They sort records by owner into batches;
-//! cores decode them, so that all of them work at once. What waits for the cores is bounded: a batch gives its share back
-//! when the core drops it. A core takes a record only where it has nothing newer, so the order of batches does not matter.
+//! Threads read the image of the map ([`super::image`]) page by page, each of which its owner adopts as it is, and from the
+//! store the links that changed since the image was made. Without an image that can be used they scan the store part by
+//! part and sort records by owner into batches; cores decode them, so that all of them work at once. What waits for the
+//! cores is bounded: a page or batch gives its share back when the core drops it. A core takes a record only where it has
+//! nothing newer, so the order does not matter.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,12 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
+use carom_shards::map::sealed::PAGE_BYTES;
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId, owner};
 
-use super::image::{self, BlockError, Changed, Image};
+use super::image::{self, Image, Unusable};
 use crate::alarms::Alarm;
-use crate::limits::{IMAGE_BLOCK_BYTES, LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
-use crate::mail::{LoadBatch, LoadCredit, Post, ToCore};
+use crate::limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
+use crate::mail::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Post, ToCore};
 use crate::record::{self, RecordRef};
 use crate::stats::NodeStats;
 use crate::store::links::{DamagedRange, Links, Part, StoreError, parts};
@@ -27,7 +29,7 @@ const WAIT: Duration = Duration::from_micros(500);
 /// What was read back.
 #[derive(Clone, Debug, Default)]
 pub struct LoadReport {
-    /// Records given to cores.
+    /// Records given to cores. Those of an image count even where a change has overtaken them.
     pub records: u64,
     /// Tombstones left out.
     pub tombstones: u64,
@@ -96,18 +98,18 @@ struct Shared<'a> {
 /// An image that is loaded, and how far.
 struct FromImage {
     image: Image,
-    changed: Changed,
+    changed: Arc<ChangedCodes>,
     /// How many commits had ended before it was asked what has changed.
     as_of: u64,
-    next_block: AtomicU64,
+    next_page: AtomicU64,
     next_changed: AtomicUsize,
     /// Why the image turned out to be of no use.
-    unusable: Mutex<Option<BlockError>>,
+    unusable: Mutex<Option<Unusable>>,
     is_unusable: AtomicBool,
 }
 
 impl FromImage {
-    fn give_up(&self, why: BlockError) {
+    fn give_up(&self, why: Unusable) {
         self.is_unusable.store(true, Ordering::Release);
         self.unusable.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
     }
@@ -119,12 +121,12 @@ impl Shared<'_> {
     fn load_image(&self, data_dir: &Path) -> Result<Option<LoadReport>, StoreError> {
         let as_of = self.links.commits();
         let Some((image, changed)) = image::open(self.links, data_dir, self.hasher)? else { return Ok(None) };
-        self.begin(usize::try_from(image.records).unwrap_or(usize::MAX).saturating_add(changed.codes.len()));
+        self.begin(usize::try_from(image.records).unwrap_or(usize::MAX).saturating_add(changed.codes().len()));
         let source = FromImage {
             image,
-            changed,
+            changed: Arc::new(changed),
             as_of,
-            next_block: AtomicU64::new(0),
+            next_page: AtomicU64::new(0),
             next_changed: AtomicUsize::new(0),
             unusable: Mutex::default(),
             is_unusable: AtomicBool::new(false),
@@ -135,7 +137,7 @@ impl Shared<'_> {
             self.records.store(0, Ordering::Relaxed);
             return Ok(None);
         }
-        let replayed = Some(source.changed.codes.len() as u64);
+        let replayed = Some(source.changed.codes().len() as u64);
         Ok(Some(LoadReport { records: self.records.load(Ordering::Relaxed), replayed, ..LoadReport::default() }))
     }
 
@@ -172,41 +174,55 @@ impl Shared<'_> {
         self.cores.cores().map(|_| LoadBatch::default()).collect()
     }
 
-    /// Reads blocks of the image, and then links that changed since, until none is left.
+    /// Reads pages of the image, and then links that changed since, until none is left.
     fn read_image(&self, source: &FromImage) -> Result<(), StoreError> {
-        let FromImage { image, changed, as_of, .. } = source;
-        let mut batches = self.batches();
-        let mut block: Box<[u8; IMAGE_BLOCK_BYTES]> =
-            vec![0; IMAGE_BLOCK_BYTES].into_boxed_slice().try_into().expect("it has that length");
-        let next_block = || Some(source.next_block.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < image.blocks);
-        while let Some(number) = next_block() {
+        let next_page = || Some(source.next_page.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < source.image.pages);
+        while let Some(number) = next_page() {
             if source.is_unusable.load(Ordering::Acquire) {
                 return Ok(());
             }
-            match image.read(number, &mut block) {
-                Ok(len) => {
-                    for (key, value) in LoadBatch::records_of(Image::records_of(&block, len)) {
-                        self.take(&mut batches, key, value, *as_of, Some(changed));
-                    }
-                }
-                Err(why) => {
-                    source.give_up(why);
-                    return Ok(());
-                }
+            if let Err(why) = self.read_page(source, number) {
+                source.give_up(why);
+                return Ok(());
             }
         }
-        while let Some(codes) =
-            changed.codes.chunks(REPLAYED_AT_ONCE).nth(source.next_changed.fetch_add(1, Ordering::Relaxed))
-        {
+        self.replay(source)
+    }
+
+    /// Reads a page of the image and gives it to its owner, or to all cores where it was made by another number of them.
+    fn read_page(&self, source: &FromImage, number: u64) -> Result<(), Unusable> {
+        let page = source.image.read(number)?;
+        let first = page.records().next().map(|(code, _)| owner(self.hasher.hash(&code), self.cores));
+        let Some(core) = first else { return Ok(()) };
+        self.wait_for_cores();
+        self.records.fetch_add(page.len() as u64, Ordering::Relaxed);
+        let credit = LoadCredit::take(&self.in_flight, PAGE_BYTES);
+        let loaded = LoadedPage { page, changed: Arc::clone(&source.changed), as_of: source.as_of, credit };
+        if source.image.cores == self.cores {
+            self.post.to(core).post(ToCore::LoadPage(Box::new(loaded)));
+            return Ok(());
+        }
+        let loaded = Arc::new(loaded);
+        for core in self.cores.cores() {
+            self.post.to(core).post(ToCore::LoadShared(Arc::clone(&loaded)));
+        }
+        Ok(())
+    }
+
+    /// Reads links that changed since the image was made from the store.
+    fn replay(&self, source: &FromImage) -> Result<(), StoreError> {
+        let mut batches = self.batches();
+        let next = || source.next_changed.fetch_add(1, Ordering::Relaxed);
+        while let Some(codes) = source.changed.codes().chunks(REPLAYED_AT_ONCE).nth(next()) {
             for code in codes {
                 match self.links.get(code) {
                     Ok(Some(value)) => {
-                        self.take(&mut batches, code.key(&mut [0; CODE_KEY_LEN_MAX]), &value, *as_of, None);
+                        self.take(&mut batches, code.key(&mut [0; CODE_KEY_LEN_MAX]), &value, source.as_of);
                     }
                     Ok(None) => {}
                     Err(StoreError::Damaged(what)) => {
-                        source
-                            .give_up(BlockError::Damaged(format!("a link changed since then cannot be read: {what}")));
+                        let why = format!("a link changed since then cannot be read: {what}");
+                        source.give_up(Unusable::Damaged(why));
                         return Ok(());
                     }
                     Err(error) => return Err(error),
@@ -225,7 +241,7 @@ impl Shared<'_> {
             // Before the read: the owner drops what was changed since.
             let as_of = self.links.commits();
             let unread = self.links.scan(part, |key, value| {
-                self.take(&mut batches, key, value, as_of, None);
+                self.take(&mut batches, key, value, as_of);
                 true
             })?;
             for range in &unread {
@@ -243,8 +259,8 @@ impl Shared<'_> {
         }
     }
 
-    /// Puts a record into the batch of its owner, if it is not that of a code that has changed since.
-    fn take(&self, batches: &mut [LoadBatch], key: &[u8], value: &[u8], as_of: u64, changed: Option<&Changed>) {
+    /// Puts a record into the batch of its owner.
+    fn take(&self, batches: &mut [LoadBatch], key: &[u8], value: &[u8], as_of: u64) {
         let Ok(code) = Code::from_key(key) else {
             self.stats.store_damaged.add_shared(1);
             tracing::error!(key = %key.escape_ascii(), "a stored key is not a code");
@@ -254,11 +270,7 @@ impl Shared<'_> {
             self.tombstones.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let hash = self.hasher.hash(&code);
-        if changed.is_some_and(|changed| changed.has(&code, hash)) {
-            return;
-        }
-        let core = owner(hash, self.cores);
+        let core = owner(self.hasher.hash(&code), self.cores);
         let batch = &mut batches[core.index()];
         if batch.bytes.capacity() == 0 {
             batch.bytes.reserve_exact(LOAD_BATCH_BYTES);
@@ -277,12 +289,17 @@ impl Shared<'_> {
         if batch.records == 0 {
             return;
         }
-        while self.in_flight.load(Ordering::Acquire) > LOAD_IN_FLIGHT_MAX {
-            std::thread::sleep(WAIT);
-        }
+        self.wait_for_cores();
         self.records.fetch_add(u64::from(batch.records), Ordering::Relaxed);
         batch.credit = Some(LoadCredit::take(&self.in_flight, batch.bytes.capacity()));
         self.post.to(core).post(ToCore::Load(batch));
+    }
+
+    /// Waits while the cores have enough to do.
+    fn wait_for_cores(&self) {
+        while self.in_flight.load(Ordering::Acquire) > LOAD_IN_FLIGHT_MAX {
+            std::thread::sleep(WAIT);
+        }
     }
 
     fn report_range(&self, range: &DamagedRange) {

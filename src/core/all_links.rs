@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use carom_shards::{Code, CodeHash, Entry, LinkMap, MapFull, Put};
+use carom_shards::{Code, CodeHash, Entry, LinkMap, MapFull, Put, SealedPage};
 
 use super::residents::{Placed, Resident};
 use crate::limits::UNSERVED_CODES_MAX;
@@ -88,6 +88,16 @@ impl AllLinks {
     /// [`MapFull`] where there is no room for it.
     pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<(), MapFull> {
         self.map.put(code, hash, entry).map(drop).inspect_err(|_| self.unserved.insert(code))
+    }
+
+    /// Takes those entries of a page that `keep` wants and no change since the start has overtaken. Returns whether all of
+    /// them found room.
+    pub(super) fn adopt(&mut self, page: SealedPage, mut keep: impl FnMut(&Code, CodeHash) -> bool) -> bool {
+        let removed = self.removed.as_ref().filter(|removed| !removed.is_empty());
+        let is_removed = |code: &Code| removed.is_some_and(|removed| removed.contains(code));
+        let left = self.map.adopt(page, |code, hash| keep(code, hash) && !is_removed(code));
+        left.iter().for_each(|code| self.unserved.insert(code));
+        left.is_empty()
     }
 
     /// All links have been loaded.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, Phase, owner};
+use carom_shards::{CODE_KEY_LEN_MAX, Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, Phase, owner};
 
 use super::residents::{Placed, Resident, Residents, Share};
 use crate::alarms::Alarm;
 use crate::link::Link;
-use crate::mail::{Change, LoadBatch, StoredCodes};
+use crate::mail::{Change, LoadBatch, LoadedPage, StoredCodes};
 use crate::record::{self, DamagedRange, RecordRef};
 use crate::stats::{CoreStats, NodeStats};
 use crate::wire::answer::Found;
@@ -164,6 +164,43 @@ impl Shard {
         }
     }
 
+    /// Takes a page of the image of the map, all records of which this core owns, but for links that were changed since.
+    pub(super) fn load_page(&mut self, loaded: LoadedPage) {
+        let Residents::All(all) = &mut self.links else { return self.load_own(&loaded) };
+        let (me, cores) = (self.me, self.cores);
+        if loaded.page.damaged() > 0 {
+            report_damaged_in(&loaded, &self.node);
+        }
+        let LoadedPage { page, changed, credit, .. } = loaded;
+        let has_room = all.adopt(page, |code, hash| {
+            assert_eq!(owner(hash, cores), me, "a record goes to the owner of its code");
+            !changed.has(code, hash)
+        });
+        drop(credit);
+        if !has_room {
+            self.report_no_room();
+        }
+        self.count();
+    }
+
+    /// Takes this core's links in a page of the image of the map, but for those that were changed since.
+    pub(super) fn load_own(&mut self, loaded: &LoadedPage) {
+        for (code, entry) in loaded.page.records() {
+            let (hash, owner) = self.locate(&code);
+            if owner != self.me || loaded.changed.has(&code, hash) {
+                continue;
+            }
+            if entry == Entry::Damaged {
+                self.node.report_damaged(code.key(&mut [0; CODE_KEY_LEN_MAX]), &DAMAGED_BEFORE);
+            }
+            let has_room = self.links.announce(hash);
+            if has_room && self.links.wants(&code, hash, loaded.as_of) && self.links.load(&code, hash, entry).is_err() {
+                self.report_no_room();
+            }
+        }
+        self.count();
+    }
+
     /// These records could not be read back: of a code without a link there it cannot be said that it has none.
     pub(super) fn doubt(&mut self, ranges: Arc<[DamagedRange]>) {
         self.damaged = ranges;
@@ -232,14 +269,26 @@ impl Shard {
     }
 }
 
+/// Why a record of an image is damaged.
+const DAMAGED_BEFORE: &str = "it could not be read when the image of the map was made";
+
+/// Reports the damaged records of a page that is about to be adopted.
+fn report_damaged_in(loaded: &LoadedPage, node: &NodeStats) {
+    for (code, _) in loaded.page.records().filter(|(_, entry)| *entry == Entry::Damaged) {
+        node.report_damaged(code.key(&mut [0; CODE_KEY_LEN_MAX]), &DAMAGED_BEFORE);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use carom_shards::Policy;
+    use carom_shards::map::sealed;
+    use carom_shards::{PageBuffer, Policy};
     use proptest::prelude::*;
 
     use super::*;
     use crate::labels::Labels;
     use crate::link::{Origin, Version};
+    use crate::mail::{ChangedCodes, LoadCredit};
 
     const CODES: usize = 12;
 
@@ -260,6 +309,8 @@ mod tests {
         Apply,
         /// The loader reads the next codes into a batch.
         Scan { count: usize },
+        /// The loader reads the next codes from an image, which is out of date for the first of them.
+        ReadPage { count: usize },
         /// The owner takes a batch.
         Load { at: usize },
         /// A fetcher reads a code.
@@ -283,6 +334,7 @@ mod tests {
             4 => (0..CODES, any_stored()).prop_map(|(code, to)| Step::Change { code, to }),
             4 => Just(Step::Apply),
             3 => (1..4usize).prop_map(|count| Step::Scan { count }),
+            2 => (1..4usize).prop_map(|count| Step::ReadPage { count }),
             2 => (0..4usize).prop_map(|at| Step::Load { at }),
             1 => (0..CODES).prop_map(|code| Step::Fetch { code }),
             1 => (0..4usize).prop_map(|at| Step::Keep { at }),
@@ -311,6 +363,12 @@ mod tests {
         })
     }
 
+    /// Links on their way from the loader.
+    enum Sent {
+        Batch(LoadBatch),
+        Page(LoadedPage),
+    }
+
     /// A shard that is loaded while links change, the store, and what is on its way between them.
     struct World {
         shard: Shard,
@@ -320,7 +378,7 @@ mod tests {
         untold: std::collections::VecDeque<(usize, Stored, u64)>,
         /// The next code that the loader reads.
         next: usize,
-        batches: Vec<LoadBatch>,
+        sent: Vec<Sent>,
         fetched: Vec<(usize, Stored, u64)>,
     }
 
@@ -330,7 +388,7 @@ mod tests {
             let mut shard = Shard::new(CoreId(0), cores, hasher, share, Arc::default(), Arc::default());
             shard.begin_load(CODES);
             let untold = std::collections::VecDeque::new();
-            World { shard, stored: *stored, commits: 0, untold, next: 0, batches: Vec::new(), fetched: Vec::new() }
+            World { shard, stored: *stored, commits: 0, untold, next: 0, sent: Vec::new(), fetched: Vec::new() }
         }
 
         fn take(&mut self, step: &Step) {
@@ -343,10 +401,11 @@ mod tests {
                 Step::Change { .. } => {}
                 Step::Apply => self.apply(),
                 Step::Scan { count } => self.scan(count),
-                Step::Load { at } if at < self.batches.len() => {
-                    let batch = self.batches.remove(at);
-                    self.shard.load(&batch);
-                }
+                Step::ReadPage { count } => self.read_page(count),
+                Step::Load { at } if at < self.sent.len() => match self.sent.remove(at) {
+                    Sent::Batch(batch) => self.shard.load(&batch),
+                    Sent::Page(page) => self.shard.load_page(page),
+                },
                 Step::Fetch { code } => self.fetched.push((code, self.stored[code], self.commits)),
                 Step::Keep { at } if at < self.fetched.len() => {
                     let (number, stored, as_of) = self.fetched.remove(at);
@@ -371,25 +430,58 @@ mod tests {
         fn scan(&mut self, count: usize) {
             let mut batch = LoadBatch { as_of: self.commits, ..LoadBatch::default() };
             for number in (self.next..CODES).take(count) {
-                let name = format!("c{number}");
-                match self.stored[number] {
-                    Stored::Nothing => {}
-                    Stored::Damaged => batch.push(name.as_bytes(), b"no record at all"),
-                    link => {
-                        let mut record = Vec::new();
-                        record::encode_link(name.as_bytes(), &self::link(number, link).unwrap(), &mut record);
-                        batch.push(name.as_bytes(), &record);
+                self.push(&mut batch, number);
+                self.next += 1;
+            }
+            self.sent.push(Sent::Batch(batch));
+        }
+
+        /// Adds what the store has of a code.
+        fn push(&self, batch: &mut LoadBatch, number: usize) {
+            let name = format!("c{number}");
+            match self.stored[number] {
+                Stored::Nothing => {}
+                Stored::Damaged => batch.push(name.as_bytes(), b"no record at all"),
+                link => {
+                    let mut record = Vec::new();
+                    record::encode_link(name.as_bytes(), &self::link(number, link).unwrap(), &mut record);
+                    batch.push(name.as_bytes(), &record);
+                }
+            }
+        }
+
+        fn read_page(&mut self, count: usize) {
+            let (as_of, first) = (self.commits, self.next);
+            let (mut records, mut changed) = (Vec::new(), Vec::new());
+            for number in (first..CODES).take(count) {
+                let (code, stored) =
+                    (code(number), if number == first { Stored::Link(99, 3) } else { self.stored[number] });
+                match link(number, stored) {
+                    Some(Link { policy, target, .. }) => {
+                        sealed::append(&mut records, &code, &Entry::Link { policy, target: target.as_bytes() });
                     }
+                    None if stored == Stored::Damaged => sealed::append(&mut records, &code, &Entry::Damaged),
+                    None => {}
+                }
+                if number == first {
+                    changed.push(code);
+                    let mut replayed = LoadBatch { as_of, ..LoadBatch::default() };
+                    self.push(&mut replayed, number);
+                    self.sent.push(Sent::Batch(replayed));
                 }
                 self.next += 1;
             }
-            self.batches.push(batch);
+            let mut buffer = PageBuffer::new().unwrap();
+            buffer.bytes_mut()[sealed::PAGE_HEAD_BYTES..][..records.len()].copy_from_slice(&records);
+            let changed = Arc::new(ChangedCodes::new(changed, self.shard.hasher()));
+            let credit = LoadCredit::take(&Arc::default(), 0);
+            self.sent.push(Sent::Page(LoadedPage { page: buffer.seal().unwrap(), changed, as_of, credit }));
         }
 
         /// Lets everything that is on its way arrive, and compares memory with the store.
         fn end(mut self) {
             self.scan(CODES);
-            while !self.batches.is_empty() {
+            while !self.sent.is_empty() {
                 self.take(&Step::Load { at: 0 });
             }
             self.shard.end_load();

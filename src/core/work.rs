@@ -559,6 +559,16 @@ impl Work {
                     data.shard.load(&batch);
                 }
             }
+            ToCore::LoadPage(loaded) => {
+                if let Some(data) = &mut self.data {
+                    data.shard.load_page(*loaded);
+                }
+            }
+            ToCore::LoadShared(loaded) => {
+                if let Some(data) = &mut self.data {
+                    data.shard.load_own(&loaded);
+                }
+            }
             ToCore::StoredCodes(codes) => {
                 if let Some(data) = &mut self.data {
                     data.shard.take_codes(codes);

@@ -1,9 +1,11 @@
 //! Records and codes of the store on their way to the cores that own them.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use carom_shards::CodeHash;
+use carom_shards::{Code, CodeHash, CodeHasher, SealedPage};
 
 /// Records read from the store at start, all of one owner, in their stored form one after another. The owner decodes them, so that
 /// decoding runs on all cores at once.
@@ -31,12 +33,7 @@ impl LoadBatch {
 
     /// The records, as key and value.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        LoadBatch::records_of(&self.bytes)
-    }
-
-    /// The records in such bytes, as key and value.
-    pub fn records_of(bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut rest = bytes;
+        let mut rest = self.bytes.as_slice();
         std::iter::from_fn(move || {
             let (key_len, behind) = rest.split_first_chunk::<2>()?;
             let (value_len, behind) = behind.split_first_chunk::<4>()?;
@@ -66,6 +63,65 @@ impl LoadCredit {
 impl Drop for LoadCredit {
     fn drop(&mut self) {
         self.in_flight.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// A page of the image of the map, on its way to the core that owns its records, or to all cores.
+#[derive(Debug)]
+pub struct LoadedPage {
+    /// The page.
+    pub page: SealedPage,
+    /// The page may be out of date for these.
+    pub changed: Arc<ChangedCodes>,
+    /// How many commits had ended before it was asked which codes have changed.
+    pub as_of: u64,
+    /// Tells the sender, when this is dropped, that the page is no longer waiting.
+    pub credit: LoadCredit,
+}
+
+/// The codes whose links changed since an image was made.
+#[derive(Debug, Default)]
+pub struct ChangedCodes {
+    hashes: HashSet<CodeHash, BuildHasherDefault<Itself>>,
+    /// In their order, each once.
+    codes: Vec<Code>,
+}
+
+impl ChangedCodes {
+    /// These codes, some of them perhaps more than once.
+    pub fn new(mut codes: Vec<Code>, hasher: CodeHasher) -> ChangedCodes {
+        codes.sort_unstable();
+        codes.dedup();
+        ChangedCodes { hashes: codes.iter().map(|code| hasher.hash(code)).collect(), codes }
+    }
+
+    /// Whether the image may be out of date for a code.
+    #[inline]
+    pub fn has(&self, code: &Code, hash: CodeHash) -> bool {
+        !self.codes.is_empty() && self.hashes.contains(&hash) && self.codes.binary_search(code).is_ok()
+    }
+
+    /// The codes in their order, each once.
+    pub fn codes(&self) -> &[Code] {
+        &self.codes
+    }
+}
+
+/// Takes the hash of a code for a hash of it: it is as good as any.
+#[derive(Default)]
+struct Itself(u64);
+
+impl Hasher for Itself {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("hashes are numbers");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) fn load(
             None => tracing::info!(links, seconds, "links loaded from the store"),
         }
     }
-    image::start(ImageSetup { links: links.clone(), data_dir, replayed: report.replayed, changes })
-        .map_err(|error| thread_exit("the snapshot thread", &error))
+    let (links, cores, replayed) = (links.clone(), core_count(settings), report.replayed);
+    image::start(ImageSetup { links, hasher, cores, data_dir, replayed, changes })
+        .map_err(|error| thread_exit("the image thread", &error))
 }

@@ -1,18 +1,19 @@
-//! The file of an image: a header and blocks of one size, each with a checksum. No threads, no policy.
+//! The file of an image: a header and pages of one size, each with a checksum. No threads, no policy.
 //!
-//! A block holds records as [`LoadBatch`] has them, so that it is read and checked by itself and blocks are read in
-//! parallel. The checksum of a block covers its number and the position of the image: a block that turns up at another
-//! place or comes from an older image is damaged.
+//! A page has the form of a page in memory ([`carom_shards::map::sealed`]), with its checksum where a map reads nothing, so
+//! that it is read into its place, checked by itself, and pages are read in parallel. All records of a page have one owner
+//! among [`Image::cores`]. The checksum covers the number of the page and the position of the image: a page that turns up
+//! at another place or comes from an older image is damaged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use carom_shards::map::sealed::{PAGE_BYTES, PAGE_HEAD_BYTES, PageWriter, Sealed};
+use carom_shards::{CodeHasher, CoreCount, PageBuffer, SealedPage};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::limits::IMAGE_BLOCK_BYTES;
-use crate::mail::LoadBatch;
 use crate::store::links::LogPosition;
 
 /// The name of the file in a data directory.
@@ -21,17 +22,11 @@ pub const FILE_NAME: &str = "links.image";
 const MAGIC: &[u8; 8] = b"caromimg";
 
 /// The form of the file. An image of another form is not read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 const HEADER_LEN: usize = 4096;
 
-/// Before the records of a block: checksum, length of the records, their number.
-const BLOCK_HEAD_LEN: usize = 16;
-
-/// Bytes that a record takes beside key and value.
-const FRAME_LEN: usize = 6;
-
-/// Why a file is no image that can be used. The store has everything that it had.
+/// Why an image cannot be used. The store has everything that it had.
 #[derive(Debug)]
 pub(crate) enum Unusable {
     /// The operating system refused to read it.
@@ -60,8 +55,12 @@ pub(crate) struct Image {
     pub(crate) position: LogPosition,
     /// How many records it has.
     pub(crate) records: u64,
-    /// How many blocks.
-    pub(crate) blocks: u64,
+    /// How many pages.
+    pub(crate) pages: u64,
+    /// The order of its records.
+    pub(crate) hasher: CodeHasher,
+    /// Each page has records of one of so many owners.
+    pub(crate) cores: CoreCount,
 }
 
 impl Image {
@@ -81,39 +80,42 @@ impl Image {
         if number(8) != u64::from(VERSION) {
             return Err(Unusable::OtherVersion(number(8) as u32));
         }
-        let image = Image { position: LogPosition(number(16)), records: number(24), blocks: number(32), file };
+        let image = Image {
+            position: LogPosition(number(16)),
+            records: number(24),
+            pages: number(32),
+            hasher: CodeHasher::new(number(40)),
+            cores: CoreCount::new(number(48) as usize)
+                .ok_or_else(|| Unusable::Damaged(format!("it is of {} cores", number(48))))?,
+            file,
+        };
         let len = image.file.metadata().map_err(Unusable::Io)?.len();
-        match len == offset(image.blocks) {
+        match len == offset(image.pages) {
             true => Ok(Some(image)),
-            false => Err(Unusable::Damaged(format!("it has {len} bytes instead of {}", offset(image.blocks)))),
+            false => Err(Unusable::Damaged(format!("it has {len} bytes instead of {}", offset(image.pages)))),
         }
     }
 
-    /// Reads a block and checks it. The records are in `batch` afterwards, in the place of what it had.
-    pub(crate) fn read(&self, number: u64, block: &mut [u8; IMAGE_BLOCK_BYTES]) -> Result<usize, Unusable> {
-        self.file.read_exact_at(block, offset(number)).map_err(Unusable::Io)?;
-        let damaged = || Unusable::Damaged(format!("its block {number} is damaged"));
-        let word = |at: usize| u32::from_le_bytes(*block[at..].first_chunk().expect("it is inside the head"));
-        if block[..8] != checksum(&block[8..], self.position, number).to_le_bytes() {
-            return Err(damaged());
-        }
-        let len = word(8) as usize;
-        if len > IMAGE_BLOCK_BYTES - BLOCK_HEAD_LEN { Err(damaged()) } else { Ok(len) }
-    }
-
-    /// The part of a block that has records, as [`LoadBatch::records_of`] reads them.
-    pub(crate) fn records_of(block: &[u8; IMAGE_BLOCK_BYTES], len: usize) -> &[u8] {
-        &block[BLOCK_HEAD_LEN..BLOCK_HEAD_LEN + len]
+    /// Reads a page and checks it.
+    pub(crate) fn read(&self, number: u64) -> Result<SealedPage, Unusable> {
+        let no_memory = |_| Unusable::Io(io::ErrorKind::OutOfMemory.into());
+        let mut page = PageBuffer::new().map_err(no_memory)?;
+        let bytes = page.bytes_mut();
+        self.file.read_exact_at(bytes, offset(number)).map_err(Unusable::Io)?;
+        let (head, records) = bytes.split_at(PAGE_HEAD_BYTES);
+        let is_right = head == checksum(records, self.position, number).to_le_bytes();
+        let sealed = is_right.then(|| page.seal()).flatten();
+        sealed.ok_or_else(|| Unusable::Damaged(format!("its page {number} is damaged")))
     }
 }
 
-/// Where a block begins.
-fn offset(block: u64) -> u64 {
-    HEADER_LEN as u64 + block * IMAGE_BLOCK_BYTES as u64
+/// Where a page begins.
+fn offset(page: u64) -> u64 {
+    HEADER_LEN as u64 + page * PAGE_BYTES as u64
 }
 
-fn checksum(bytes: &[u8], LogPosition(position): LogPosition, block: u64) -> u64 {
-    xxh3_64_with_seed(bytes, position.rotate_left(32) ^ block)
+fn checksum(records: &[u8], LogPosition(position): LogPosition, page: u64) -> u64 {
+    xxh3_64_with_seed(records, position.rotate_left(32) ^ page)
 }
 
 /// An image in the making, under another name until it is whole.
@@ -123,50 +125,50 @@ pub(super) struct ImageWriter {
     path: PathBuf,
     unfinished: PathBuf,
     position: LogPosition,
-    block: LoadBatch,
+    hasher: CodeHasher,
+    cores: CoreCount,
+    page: PageWriter,
     records: u64,
-    blocks: u64,
+    pages: u64,
 }
 
 impl ImageWriter {
     /// Begins an image that will have every change up to a position.
-    pub(super) fn begin(path: &Path, position: LogPosition) -> io::Result<ImageWriter> {
+    pub(super) fn begin(
+        path: &Path,
+        position: LogPosition,
+        hasher: CodeHasher,
+        cores: CoreCount,
+    ) -> io::Result<ImageWriter> {
         let unfinished = path.with_extension("image.new");
         let file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&unfinished)?;
-        let path = path.to_owned();
-        Ok(ImageWriter { file, path, unfinished, position, block: LoadBatch::default(), records: 0, blocks: 0 })
+        let (path, page) = (path.to_owned(), PageWriter::default());
+        Ok(ImageWriter { file, path, unfinished, position, hasher, cores, page, records: 0, pages: 0 })
     }
 
-    /// Adds a record. Returns whether a block was written for it.
-    pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<bool> {
-        let room = IMAGE_BLOCK_BYTES - BLOCK_HEAD_LEN;
-        let len = FRAME_LEN + key.len() + value.len();
-        if len > room {
-            return Err(io::Error::other(format!("the record of {} has {len} bytes", key.escape_ascii())));
-        }
-        let is_full = self.block.bytes.len() + len > room;
-        if is_full {
-            self.write_block()?;
-        }
-        self.block.push(key, value);
+    /// Adds a record. Returns how many bytes were written to the file for it.
+    pub(super) fn push(&mut self, record: Sealed<'_>) -> io::Result<usize> {
         self.records += 1;
-        Ok(is_full)
+        if self.page.push(record) {
+            return Ok(0);
+        }
+        self.end_page()?;
+        match self.page.push(record) {
+            true => Ok(PAGE_BYTES),
+            false => Err(io::Error::other("a record is longer than a page")),
+        }
     }
 
-    fn write_block(&mut self) -> io::Result<()> {
-        let records = &self.block.bytes;
-        let mut block = Vec::with_capacity(IMAGE_BLOCK_BYTES);
-        block.extend_from_slice(&[0; 8]);
-        block.extend_from_slice(&(records.len() as u32).to_le_bytes());
-        block.extend_from_slice(&self.block.records.to_le_bytes());
-        block.extend_from_slice(records);
-        block.resize(IMAGE_BLOCK_BYTES, 0);
-        let sum = checksum(&block[8..], self.position, self.blocks);
-        block[..8].copy_from_slice(&sum.to_le_bytes());
-        self.file.write_all_at(&block, offset(self.blocks))?;
-        self.blocks += 1;
-        self.block.bytes.clear();
-        self.block.records = 0;
+    /// Ends the page, if it has records: the next ones have another owner.
+    pub(super) fn end_page(&mut self) -> io::Result<()> {
+        if self.page.is_empty() {
+            return Ok(());
+        }
+        let (head, records) = self.page.bytes_mut().split_at_mut(PAGE_HEAD_BYTES);
+        head.copy_from_slice(&checksum(records, self.position, self.pages).to_le_bytes());
+        self.file.write_all_at(self.page.bytes_mut(), offset(self.pages))?;
+        self.pages += 1;
+        self.page.clear();
         Ok(())
     }
 
@@ -178,12 +180,11 @@ impl ImageWriter {
 
     /// Ends the image and puts it in the place of an earlier one, durably. Returns its bytes.
     pub(super) fn finish(mut self) -> io::Result<u64> {
-        if self.block.records > 0 {
-            self.write_block()?;
-        }
+        self.end_page()?;
         let mut header = [0; HEADER_LEN];
         header[..8].copy_from_slice(MAGIC);
-        let numbers = [u64::from(VERSION), self.position.0, self.records, self.blocks];
+        let (seed, cores) = (self.hasher.seed(), self.cores.get() as u64);
+        let numbers = [u64::from(VERSION), self.position.0, self.records, self.pages, seed, cores];
         for (place, number) in header[8..].chunks_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
@@ -194,7 +195,7 @@ impl ImageWriter {
         std::fs::rename(&self.unfinished, &self.path)?;
         let dir = self.path.parent().unwrap_or(Path::new("."));
         File::open(dir)?.sync_all()?;
-        Ok(offset(self.blocks))
+        Ok(offset(self.pages))
     }
 
     /// Removes what was written.

@@ -1,15 +1,15 @@
 //! The image of the map: a file from which a start loads links faster than from the store.
 //!
-//! An image has the records of all links as they were at a [`LogPosition`], some of them newer. The change log of the store
-//! says which links changed since; a start takes these from the store and all others from the image. So a start after a
-//! kill costs what a start after a clean stop does, and nothing must be written when the node stops. [`start`] runs the
-//! thread that makes an image anew when many links have changed. Whatever is wrong with an image, the store is read
+//! An image has the records of all links as they were at a [`LogPosition`], some of them newer, in the pages of a map
+//! ([`carom_shards::map::sealed`]), sorted as the index of a core is: a core adopts them as they are. The change log of the
+//! store says which links changed since; a start takes these from the store and all others from the image. So a start after
+//! a kill costs what a start after a clean stop does, and nothing must be written when the node stops. [`start`] runs the
+//! thread that makes another image when many links have changed. Whatever is wrong with an image, the store is read
 //! instead ([`super::loader`]).
 
 mod file;
+mod sorter;
 
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,54 +17,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use carom_shards::{Code, CodeHash, CodeHasher};
+use carom_shards::map::sealed::Sealed;
+use carom_shards::{Code, CodeHasher, CoreCount, Entry};
 
 use super::disk::DiskGuard;
 use super::priority::let_cores_go_first;
-use crate::labels::Labels;
 use crate::limits::{
-    IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE, IMAGE_LINKS_MIN, IMAGE_LOOK_EVERY, IMAGE_REPLAYED_SHARE, IMAGE_SYNC_BLOCKS,
+    IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE, IMAGE_LINKS_MIN, IMAGE_LOOK_EVERY, IMAGE_REPLAYED_SHARE, IMAGE_SYNC_BYTES,
     IMAGE_SYNC_PAUSE,
 };
+use crate::mail::ChangedCodes;
 use crate::record::{self, RecordRef};
 use crate::store::links::{ChangesSince, Links, StoreError, parts};
 
 pub use self::file::FILE_NAME;
-pub(super) use self::file::Image;
-use self::file::{ImageWriter, Unusable};
+use self::file::ImageWriter;
+pub(super) use self::file::{Image, Unusable};
+use self::sorter::Sorter;
 
-/// A code's hash is as good as any hash of it.
-#[derive(Default)]
-struct Itself(u64);
-
-impl Hasher for Itself {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("hashes are numbers");
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-/// The links that changed since an image was made.
-#[derive(Debug, Default)]
-pub(super) struct Changed {
-    hashes: HashSet<CodeHash, BuildHasherDefault<Itself>>,
-    /// In their order, each once.
-    pub(super) codes: Vec<Code>,
-}
-
-impl Changed {
-    /// Whether the image may be out of date for a code.
-    #[inline]
-    pub(super) fn has(&self, code: &Code, hash: CodeHash) -> bool {
-        self.hashes.contains(&hash) && self.codes.binary_search(code).is_ok()
-    }
+/// The hasher that the image in a data directory was made with; `None` where there is no image that can be read. A start
+/// takes it for all cores: its secrecy is that of the data directory.
+pub fn hasher_of(data_dir: &Path) -> Option<CodeHasher> {
+    Some(Image::open(&data_dir.join(FILE_NAME)).ok()??.hasher)
 }
 
 /// Opens the image in a data directory and finds out which links have changed since. `None` where there is none, or none
@@ -72,7 +46,11 @@ impl Changed {
 ///
 /// # Errors
 /// Where the operating system refused to read the store.
-pub(super) fn open(links: &Links, data_dir: &Path, hasher: CodeHasher) -> Result<Option<(Image, Changed)>, StoreError> {
+pub(super) fn open(
+    links: &Links,
+    data_dir: &Path,
+    hasher: CodeHasher,
+) -> Result<Option<(Image, ChangedCodes)>, StoreError> {
     let image = match Image::open(&data_dir.join(FILE_NAME)) {
         Ok(Some(image)) => image,
         Ok(None) => return Ok(None),
@@ -81,6 +59,12 @@ pub(super) fn open(links: &Links, data_dir: &Path, hasher: CodeHasher) -> Result
             return Ok(None);
         }
     };
+    if image.hasher.seed() != hasher.seed() {
+        tracing::info!(
+            "the image of the links has another hash seed than this process; all links are read from the store"
+        );
+        return Ok(None);
+    }
     let most = image.records / IMAGE_REPLAYED_SHARE + IMAGE_CHANGES_MIN;
     let mut codes = Vec::new();
     let mut count = 0;
@@ -99,10 +83,7 @@ pub(super) fn open(links: &Links, data_dir: &Path, hasher: CodeHasher) -> Result
         tracing::info!("{count} changes are newer than the image of the links; all links are read from the store");
         return Ok(None);
     }
-    codes.sort_unstable();
-    codes.dedup();
-    let hashes = codes.iter().map(|code| hasher.hash(code)).collect();
-    Ok(Some((image, Changed { hashes, codes })))
+    Ok(Some((image, ChangedCodes::new(codes, hasher))))
 }
 
 /// Removes an image that cannot be used.
@@ -122,14 +103,15 @@ fn remove(data_dir: &Path) {
     }
 }
 
-/// Describes why a block of an image could not be read.
-pub(super) type BlockError = Unusable;
-
 /// What the thread that makes images needs.
 #[derive(Debug)]
 pub struct ImageSetup {
     /// The store.
     pub links: Links,
+    /// The hasher of the process.
+    pub hasher: CodeHasher,
+    /// How many cores own links.
+    pub cores: CoreCount,
     /// Where the image is.
     pub data_dir: PathBuf,
     /// How many links had changed since the image that the node has loaded; `None` where it has loaded none.
@@ -164,6 +146,8 @@ pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
         path: setup.data_dir.join(FILE_NAME),
         disk: DiskGuard::new(setup.data_dir),
         links: setup.links,
+        hasher: setup.hasher,
+        cores: setup.cores,
         made_at: setup.replayed.map(|replayed| setup.changes.wrapping_sub(replayed)),
         stop: Arc::clone(&stop),
     };
@@ -184,6 +168,8 @@ pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
 
 struct Maker {
     links: Links,
+    hasher: CodeHasher,
+    cores: CoreCount,
     path: PathBuf,
     disk: DiskGuard,
     /// [`Links::changes`] when the image was begun; before the start of the node by so many less. `None` without an image.
@@ -240,15 +226,15 @@ impl Maker {
         true
     }
 
-    /// Whether the disk has room for another image, and as much again for the store.
+    /// Whether the disk has room for another image, the records that are sorted for it, and as much again for the store.
     fn has_room(&self) -> bool {
         let expected = self.links.disk_bytes().max(self.path.metadata().map_or(0, |metadata| metadata.len()));
-        self.disk.space().is_ok_and(|space| space.free > space.reserve() + 2 * expected)
+        self.disk.space().is_ok_and(|space| space.free > space.reserve() + 3 * expected)
     }
 
     fn make(&self) -> Result<(u64, u64), NotMade> {
         // Before the scan: a link that changes meanwhile is in the log from there on.
-        let mut writer = ImageWriter::begin(&self.path, self.links.log_position())?;
+        let mut writer = ImageWriter::begin(&self.path, self.links.log_position(), self.hasher, self.cores)?;
         match self.fill(&mut writer) {
             Ok(records) => Ok((records, writer.finish()?)),
             Err(error) => {
@@ -258,28 +244,29 @@ impl Maker {
         }
     }
 
-    /// Gives all links to the writer; all that they have is durable then.
+    /// Gives all links to the writer in their order; all that they have is durable then.
     fn fill(&self, writer: &mut ImageWriter) -> Result<u64, NotMade> {
-        let (mut records, mut blocks, mut stripped) = (0, 0, Vec::new());
+        let mut pace = Pace::default();
+        let mut sorter = Sorter::new(&self.path, self.hasher, self.cores, self.links.approximate_len())?;
         for part in parts() {
-            let mut pushed = Ok(());
+            let mut sorted = Ok(());
             let damaged = self.links.scan(part, |key, value| {
-                pushed = self.push(writer, key, value, &mut stripped).map(|written| {
-                    records += u64::from(written.is_some());
-                    blocks += u64::from(written == Some(true));
-                });
-                if pushed.is_ok() && written_much(&mut blocks) {
-                    pushed = writer.sync().map_err(NotMade::from);
-                    std::thread::park_timeout(IMAGE_SYNC_PAUSE);
-                }
-                if self.stop.load(Ordering::Relaxed) {
-                    pushed = Err(NotMade::Stopped);
-                }
-                pushed.is_ok()
+                sorted = self.sort(&mut sorter, &mut pace, key, value);
+                sorted.is_ok()
             })?;
-            pushed?;
+            sorted?;
             if !damaged.is_empty() {
                 return Err(NotMade::Damaged);
+            }
+        }
+        let mut records = 0;
+        while let Some(part) = sorter.next_part()? {
+            if part.begins_core {
+                writer.end_page()?;
+            }
+            for record in part.records() {
+                self.write(writer, &mut pace, record)?;
+                records += 1;
             }
         }
         // What the image says must not be lost by a power failure that leaves the image.
@@ -287,39 +274,49 @@ impl Maker {
         Ok(records)
     }
 
-    /// Adds what the map needs of a record. Returns whether a block was written; `None` for a tombstone, which is left out.
-    fn push(
-        &self,
-        writer: &mut ImageWriter,
-        key: &[u8],
-        value: &[u8],
-        stripped: &mut Vec<u8>,
-    ) -> Result<Option<bool>, NotMade> {
-        match record::decode(key, value) {
-            Ok(RecordRef::Tombstone(_)) => return Ok(None),
-            Ok(RecordRef::Link(link)) if link.title.is_some() || !link.tags.is_empty() => {
-                if let Ok(code) = Code::from_key(key) {
-                    let mut link = link.to_link(code);
-                    link.labels = Labels { domain: link.labels.domain.take(), ..Labels::default() };
-                    stripped.clear();
-                    record::encode_link(key, &link, stripped);
-                    return Ok(Some(writer.push(key, stripped)?));
-                }
-            }
+    /// Gives the sorter what the map needs of a record: nothing of a tombstone, and neither titles nor tags.
+    fn sort(&self, sorter: &mut Sorter, pace: &mut Pace, key: &[u8], value: &[u8]) -> Result<(), NotMade> {
+        let decoded = record::decode(key, value);
+        let entry = match &decoded {
+            Ok(RecordRef::Tombstone(_)) => return Ok(()),
+            Ok(RecordRef::Link(link)) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
             // A start reports a damaged record wherever it finds it.
-            Ok(RecordRef::Link(_)) | Err(_) => {}
+            Err(_) => Entry::Damaged,
+        };
+        let code = Code::from_key(key).map_err(|_| NotMade::Damaged)?;
+        let written = sorter.push(&code, &entry)?;
+        self.pause(pace, written, || sorter.sync())
+    }
+
+    fn write(&self, writer: &mut ImageWriter, pace: &mut Pace, record: Sealed<'_>) -> Result<(), NotMade> {
+        let written = writer.push(record)?;
+        self.pause(pace, written, || writer.sync())
+    }
+
+    /// Waits for the disk when much was written, so that it is never given much at once.
+    fn pause(&self, pace: &mut Pace, written: usize, sync: impl FnOnce() -> io::Result<()>) -> Result<(), NotMade> {
+        if pace.is_due(written) {
+            sync()?;
+            std::thread::park_timeout(IMAGE_SYNC_PAUSE);
         }
-        Ok(Some(writer.push(key, value)?))
+        if self.stop.load(Ordering::Relaxed) { Err(NotMade::Stopped) } else { Ok(()) }
     }
 }
 
-/// Whether so much was written that the disk is to be waited for. Counts from the beginning then.
-fn written_much(blocks: &mut u64) -> bool {
-    let is_much = *blocks >= IMAGE_SYNC_BLOCKS;
-    if is_much {
-        *blocks = 0;
+/// Bytes that were written since the disk was waited for.
+#[derive(Default)]
+struct Pace(usize);
+
+impl Pace {
+    /// Whether so much was written that the disk is to be waited for. Counts from the beginning then.
+    fn is_due(&mut self, written: usize) -> bool {
+        self.0 += written;
+        let is_due = self.0 >= IMAGE_SYNC_BYTES;
+        if is_due {
+            self.0 = 0;
+        }
+        is_due
     }
-    is_much
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Images against the store that they were made of.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 
-use carom_shards::owner;
+use carom_shards::map::sealed::index_order;
+use carom_shards::{Policy, owner};
 use proptest::prelude::*;
 
 use super::*;
@@ -11,7 +13,7 @@ use crate::control::loader::{self, LoadReport};
 use crate::control::plan::tests::link;
 use crate::control::testing::TestNode;
 use crate::link::{Link, Origin};
-use crate::mail::ToCore;
+use crate::mail::{LoadedPage, ToCore};
 
 type Targets = BTreeMap<String, String>;
 
@@ -46,6 +48,8 @@ fn remove(node: &TestNode, slug: &str, leaves_tombstone: bool) {
 fn maker(node: &TestNode, dir: &Path) -> Maker {
     Maker {
         links: node.links.clone(),
+        hasher: node.hasher,
+        cores: node.cores,
         path: dir.join(FILE_NAME),
         disk: DiskGuard::new(dir.to_owned()),
         made_at: None,
@@ -75,20 +79,39 @@ fn stored(node: &TestNode) -> Targets {
 /// What a start gives to the cores. A record may come twice after an image was given up, and says the same then.
 fn loaded(node: &TestNode, dir: &Path) -> (LoadReport, Targets) {
     let report = loader::load(&node.links, &node.post, node.hasher, node.cores, &node.stats, dir).unwrap();
-    let mut targets = Targets::new();
+    let targets = RefCell::new(Targets::new());
+    let add = |code: Code, target: &str| {
+        let before = targets.borrow_mut().insert(code.to_string(), target.to_owned());
+        assert!(before.is_none_or(|before| before == target), "{code} has two destinations");
+    };
     for (core, mail) in node.mail.iter().enumerate() {
+        let is_own = |code: &Code| owner(node.hasher.hash(code), node.cores).index() == core;
+        let add_page = |loaded: &LoadedPage, is_shared: bool| {
+            for (code, entry) in loaded.page.records() {
+                assert!(is_shared || is_own(&code));
+                let Entry::Link { target, .. } = entry else { panic!("{code}") };
+                if is_own(&code) && !loaded.changed.has(&code, node.hasher.hash(&code)) {
+                    add(code, std::str::from_utf8(target).unwrap());
+                }
+            }
+        };
         for message in mail.try_iter() {
-            let ToCore::Load(batch) = message else { continue };
-            for (key, value) in batch.iter() {
-                let code = Code::from_key(key).unwrap();
-                assert_eq!(owner(node.hasher.hash(&code), node.cores).index(), core);
-                let Ok(RecordRef::Link(link)) = record::decode(key, value) else { panic!("{code}") };
-                let before = targets.insert(code.to_string(), link.target.to_owned());
-                assert!(before.is_none_or(|target| target == link.target), "{code} has two destinations");
+            match message {
+                ToCore::LoadPage(loaded) => add_page(&loaded, false),
+                ToCore::LoadShared(loaded) => add_page(&loaded, true),
+                ToCore::Load(batch) => {
+                    for (key, value) in batch.iter() {
+                        let code = Code::from_key(key).unwrap();
+                        assert!(is_own(&code));
+                        let Ok(RecordRef::Link(link)) = record::decode(key, value) else { panic!("{code}") };
+                        add(code, link.target);
+                    }
+                }
+                _ => {}
             }
         }
     }
-    (report, targets)
+    (report, targets.into_inner())
 }
 
 fn filled(dir: &Path, links: usize) -> TestNode {
@@ -108,7 +131,8 @@ fn links_come_from_the_image_and_changes_since_from_the_store() {
     remove(&node, "c2", false);
     remove(&node, "c3", true);
     let (report, targets) = loaded(&node, dir.path());
-    assert_eq!((report.replayed, report.records), (Some(4), 4_998));
+    // Three changed links are in the image as they were; two come from the store as they are.
+    assert_eq!((report.replayed, report.records), (Some(4), 4_999 + 2));
     assert_eq!(targets, stored(&node));
     assert_eq!(targets["c1"], "https://example.org/new");
 }
@@ -143,7 +167,7 @@ fn an_image_that_is_cut_off_or_put_together_of_two_is_not_used() {
     make(&node, dir.path());
     let after = std::fs::read(&path).unwrap();
     assert_eq!(before.len(), after.len());
-    let block = 4_096..4_096 + crate::limits::IMAGE_BLOCK_BYTES;
+    let block = 4_096..4_096 + carom_shards::map::sealed::PAGE_BYTES;
     let mixed = [&after[..block.start], &before[block.clone()], &after[block.end..]].concat();
     let swapped = {
         let mut blocks = after.clone();
@@ -167,6 +191,63 @@ fn an_image_of_another_store_or_of_the_future_is_not_used() {
     std::fs::copy(one.path().join(FILE_NAME), other.path().join(FILE_NAME)).unwrap();
     let (report, targets) = loaded(&second, other.path());
     assert_eq!((report.replayed, targets.len()), (None, 200));
+}
+
+#[test]
+fn an_image_of_another_number_of_cores_comes_to_all_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = filled(dir.path(), 5_000);
+    make(&node, dir.path());
+    put(&node, "c1", "https://example.org/new");
+    for cores in [1, 3] {
+        drop(node);
+        node = TestNode::new(dir.path(), cores);
+        let (report, targets) = loaded(&node, dir.path());
+        assert_eq!((report.replayed, report.records), (Some(1), 5_001));
+        assert_eq!(targets, stored(&node));
+    }
+}
+
+#[test]
+fn an_image_in_another_order_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = filled(dir.path(), 300);
+    make(&node, dir.path());
+    assert_eq!(hasher_of(dir.path()).unwrap().seed(), node.hasher.seed());
+    node.hasher = CodeHasher::new(node.hasher.seed() + 1);
+    let (report, targets) = loaded(&node, dir.path());
+    assert_eq!((report.replayed, targets), (None, stored(&node)));
+}
+
+#[test]
+fn parts_are_sorted_by_owner_and_index() {
+    const LINKS: usize = 1_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let (hasher, cores) = (CodeHasher::new(3), CoreCount::new(3).unwrap());
+    let mut sorter = Sorter::new(&dir.path().join(FILE_NAME), hasher, cores, LINKS).unwrap();
+    let (mut codes, mut written) = (Vec::new(), 0);
+    for number in 0..20_000 {
+        let (code, target) =
+            (Code::parse(format!("c{number}").as_bytes()).unwrap(), format!("https://x.org/{number:0>99}"));
+        written += sorter.push(&code, &Entry::Link { policy: Policy::default(), target: target.as_bytes() }).unwrap();
+        codes.push(code);
+    }
+    assert!(written > 1_000_000, "most records have been in the file");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the file has no name");
+    let place = |code: &Code| {
+        let hash = hasher.hash(code);
+        (owner(hash, cores), index_order(hash, LINKS / 3))
+    };
+    let (mut sorted, mut begun) = (Vec::new(), 0);
+    while let Some(part) = sorter.next_part().unwrap() {
+        begun += usize::from(part.begins_core);
+        sorted.extend(part.records().map(|record| record.code().unwrap()));
+    }
+    assert_eq!(begun, 3);
+    assert!(sorted.is_sorted_by_key(place));
+    sorted.sort_unstable();
+    codes.sort_unstable();
+    assert_eq!(sorted, codes);
 }
 
 #[test]

@@ -1,0 +1,142 @@
+//! Sorts the records of an image by owner, and those of an owner as its index is sorted. No threads, no policy.
+//!
+//! Records go to parts, each a range of the order, through a small buffer into a file without a name; then one part after
+//! the other is read back and sorted in memory. So memory is bounded by the size of a part and the number of buffers.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use carom_shards::map::sealed::{self, Sealed, index_order, index_order_max};
+use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::limits::{IMAGE_BUFFER_BYTES, IMAGE_PART_BYTES, IMAGE_PARTS_MAX};
+
+/// Bytes of a record, about: for the number of parts.
+const RECORD_BYTES: u64 = 128;
+
+/// The records of an image, before and while they are sorted.
+#[derive(Debug)]
+pub(super) struct Sorter {
+    file: File,
+    /// Where the next buffer goes.
+    end: u64,
+    hasher: CodeHasher,
+    cores: CoreCount,
+    /// Links of a core, about.
+    links: usize,
+    /// Parts of a core.
+    per_core: usize,
+    parts: Vec<Unsorted>,
+    /// The next part to be sorted.
+    next: usize,
+}
+
+/// A part: what is in memory of it, and where the rest is in the file.
+#[derive(Debug, Default)]
+struct Unsorted {
+    buffer: Vec<u8>,
+    extents: Vec<Extent>,
+}
+
+/// Some records of a part in the file.
+#[derive(Debug)]
+struct Extent {
+    at: u64,
+    len: usize,
+    /// Checksum of the bytes: the disk may give back others than it was given.
+    sum: u64,
+}
+
+/// A part in its order.
+#[derive(Debug)]
+pub(super) struct Part {
+    bytes: Vec<u8>,
+    /// Place in the order, where the record begins, and where it ends.
+    order: Vec<(u32, u32, u32)>,
+    /// Whether its records are the first ones of a core.
+    pub(super) begins_core: bool,
+}
+
+impl Sorter {
+    /// Begins to sort about so many links; the file is beside `path` until it loses its name.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub(super) fn new(path: &Path, hasher: CodeHasher, cores: CoreCount, links: usize) -> io::Result<Sorter> {
+        let name = path.with_extension("image.sort");
+        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).mode(0o600).open(&name)?;
+        std::fs::remove_file(&name)?;
+        let wanted = (links as u64 * RECORD_BYTES).div_ceil(IMAGE_PART_BYTES).min(IMAGE_PARTS_MAX) as usize;
+        let per_core = wanted.div_ceil(cores.get()).max(1);
+        let parts = (0..per_core * cores.get()).map(|_| Unsorted::default()).collect();
+        Ok(Sorter { file, end: 0, hasher, cores, links: links / cores.get(), per_core, parts, next: 0 })
+    }
+
+    fn place(&self, code: &Code) -> (CoreId, u32) {
+        let hash = self.hasher.hash(code);
+        (owner(hash, self.cores), index_order(hash, self.links))
+    }
+
+    /// Adds an entry. Returns how many bytes were written to the file for it.
+    pub(super) fn push(&mut self, code: &Code, entry: &Entry<'_>) -> io::Result<usize> {
+        let (core, order) = self.place(code);
+        let orders = u64::from(index_order_max(self.links)) + 1;
+        let within = (u64::from(order) * self.per_core as u64 / orders) as usize;
+        let part = &mut self.parts[core.index() * self.per_core + within];
+        sealed::append(&mut part.buffer, code, entry);
+        if part.buffer.len() < IMAGE_BUFFER_BYTES {
+            return Ok(0);
+        }
+        let len = part.buffer.len();
+        self.file.write_all_at(&part.buffer, self.end)?;
+        part.extents.push(Extent { at: self.end, len, sum: xxh3_64(&part.buffer) });
+        part.buffer.clear();
+        self.end += len as u64;
+        Ok(len)
+    }
+
+    /// Makes what was written so far durable, so that the disk is never given much at once.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// The next part in the order; `None` after the last.
+    pub(super) fn next_part(&mut self) -> io::Result<Option<Part>> {
+        let Some(unsorted) = self.parts.get_mut(self.next).map(std::mem::take) else { return Ok(None) };
+        let stored: usize = unsorted.extents.iter().map(|extent| extent.len).sum();
+        let mut bytes = Vec::with_capacity(stored + unsorted.buffer.len());
+        let damaged = || io::Error::other("records that were being sorted cannot be read back as they were written");
+        for Extent { at, len, sum } in unsorted.extents {
+            let from = bytes.len();
+            bytes.resize(from + len, 0);
+            self.file.read_exact_at(&mut bytes[from..], at)?;
+            if xxh3_64(&bytes[from..]) != sum {
+                return Err(damaged());
+            }
+        }
+        bytes.extend_from_slice(&unsorted.buffer);
+        let (mut order, mut at) = (Vec::new(), 0);
+        for record in sealed::records_in(&bytes) {
+            let code = record.code().ok_or_else(damaged)?;
+            let end = at + record.bytes().len();
+            order.push((self.place(&code).1, at as u32, end as u32));
+            at = end;
+        }
+        order.sort_unstable();
+        let begins_core = self.next.is_multiple_of(self.per_core);
+        self.next += 1;
+        Ok(Some(Part { bytes, order, begins_core }))
+    }
+}
+
+impl Part {
+    /// Its records in their order.
+    pub(super) fn records(&self) -> impl Iterator<Item = Sealed<'_>> {
+        let bytes = |at: &(u32, u32, u32)| &self.bytes[at.1 as usize..at.2 as usize];
+        self.order.iter().filter_map(move |at| sealed::records_in(bytes(at)).next())
+    }
+}
