@@ -488,7 +488,7 @@ mod tests {
         let (summary, messages) = run(&setup, input);
         assert_eq!(counts(&summary), (2, 1, 3));
         for start in
-            ["line 3: not a link in JSON", "line 4: shortCode belongs to another", "line 6: longUrl points to this"]
+            ["line 3: not a JSON object", "line 4: shortCode belongs to another", "line 6: longUrl points to this"]
         {
             assert!(messages.contains(start), "{messages}");
         }
@@ -531,7 +531,7 @@ mod tests {
         let (summary, messages) = run(&setup(dir.path()), &input);
         assert_eq!(counts(&summary), (11, 0, 2));
         assert!(
-            messages.contains("line 11: is longer") && messages.contains("line 12: not a link in JSON"),
+            messages.contains("line 11: is longer") && messages.contains("line 12: not a JSON object"),
             "{messages}"
         );
     }
