@@ -202,11 +202,11 @@ mod tests {
 
     fn code(number: usize) -> Code {
         let code = Code::parse(format!("c{number}").as_bytes()).unwrap();
-        if number % 7 == 0 { code.within(DomainId::from_bytes([1, 2, 3, 4, 5, 6])) } else { code }
+        if number.is_multiple_of(7) { code.within(DomainId::from_bytes([1, 2, 3, 4, 5, 6])) } else { code }
     }
 
     fn entry(number: usize, target: &str) -> Entry<'_> {
-        let valid_until_ms = (number % 3 == 0).then_some(1_700_000_000_000 + number as u64);
+        let valid_until_ms = number.is_multiple_of(3).then_some(1_700_000_000_000 + number as u64);
         match number % 11 {
             10 => Entry::Damaged,
             _ => Entry::Link { policy: Policy { valid_until_ms, ..Policy::default() }, target: target.as_bytes() },
