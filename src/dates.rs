@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(parse("9999-12-31T23:59:59-10:00"), Err(DateError::OutOfRange));
         assert_eq!(parse("9999-12-31T23:59:59.999Z"), Ok(INSTANT_MS_MAX));
         assert_eq!(parse("9999-12-31T14:00:00-09:59"), Ok(INSTANT_MS_MAX - 59_999));
-        assert_eq!(format_as(INSTANT_MS_MAX / 1_000, "%-d %B %Y, %H:%M"), "31 December 9999, 23:59");
+        assert_eq!(format_as(INSTANT_MS_MAX / 1_000, "%-d %b %Y, %H:%M"), "31 Dec 9999, 23:59");
         assert_eq!(format_as(u64::MAX, "%Y"), "9999");
         assert_eq!(format_as(1_767_323_045, "%Y-%m-%d %H:%M:%S"), "2026-01-02 03:04:05");
         assert_eq!(parse("9999-12-31T23:59:59+00:00"), Ok(INSTANT_MS_MAX - 999));

@@ -27,7 +27,7 @@ use crate::stats::unix_ms;
 use crate::visits::tally::Counts;
 
 /// How instants are shown to people.
-const DAY_AND_TIME: &str = "%-d %B %Y, %H:%M UTC";
+const DAY_AND_TIME: &str = "%-d %b %Y, %H:%M UTC";
 
 /// Said to who sends the form of another site.
 const FOREIGN: &str = "This form was sent from another site. Fill it in here and send it again.";

@@ -2,7 +2,6 @@
 
 import { h, setText } from "./dom.js";
 
-const THIN = "\u202f";
 const NONE = "–";
 const MINUTE = 60;
 const HOUR = 60 * MINUTE;
@@ -12,13 +11,13 @@ const grouped = (digits) => new Intl.NumberFormat("en", { maximumFractionDigits:
 const [whole, tenths, hundredths] = [0, 1, 2].map(grouped);
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
-/** A number with thin spaces between its thousands; a dash for no number. */
+/** A number with commas between its thousands; a dash for no number. */
 export function number(value, digits = 0) {
   if (value === null || value === undefined || Number.isNaN(value)) {
     return NONE;
   }
   const format = [whole, tenths, hundredths][digits] ?? grouped(digits);
-  return format.format(value).replaceAll(",", THIN);
+  return format.format(value);
 }
 
 /** A number in few characters, as on an axis: 1.2K, 3M. */
@@ -32,7 +31,7 @@ export function count(value, one, many = `${one}s`) {
 }
 
 export function percent(part, all) {
-  return all > 0 ? `${number((part / all) * 100, part / all < 0.1 ? 1 : 0)}${THIN}%` : NONE;
+  return all > 0 ? `${number((part / all) * 100, part / all < 0.1 ? 1 : 0)} %` : NONE;
 }
 
 /** How long: the two largest units. */

@@ -11,7 +11,7 @@ const zoneOf = (at) => new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" 
 for (const time of document.querySelectorAll("time[datetime]")) {
   const at = new Date(time.dateTime);
   time.title = time.textContent;
-  time.textContent = `${at.toLocaleDateString("en-GB", { dateStyle: "long" })}, ${at.toLocaleTimeString("en-GB", { timeStyle: "short" })} ${zoneOf(at)}`;
+  time.textContent = `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" })}, ${at.toLocaleTimeString("en-GB", { timeStyle: "short" })} ${zoneOf(at)}`;
 }
 const until = document.getElementById("validUntil");
 if (until) {

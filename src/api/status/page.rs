@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::plot::sparkline;
 use crate::api::{Answer, answer, page as pages, with};
 use crate::dates;
+use crate::readable;
 
 /// The style of the page.
 pub(in crate::api) const STYLE: &str = include_str!("status.css");
@@ -31,11 +32,11 @@ fn render(status: &Value) -> String {
          <noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript></head><body><main>",
     );
     let (state, class) = match (status["ready"].as_bool(), status["draining"].as_bool()) {
-        (_, Some(true)) => ("Shutting down", "bad"),
-        (Some(true), _) => ("Serving", "good"),
-        _ => ("Not ready", "bad"),
+        (_, Some(true)) => ("Draining", "bad"),
+        (Some(true), _) => ("Ready", "good"),
+        _ => ("Starting", "bad"),
     };
-    let uptime = shown_time(status["uptimeSeconds"].as_u64().unwrap_or(0));
+    let uptime = readable::duration(status["uptimeSeconds"].as_u64().unwrap_or(0));
     let _ = write!(
         page,
         "<header><h1>carom</h1><strong class=\"{class}\">{state}</strong><span class=\"soft\">version {} · up {uptime} · times in UTC</span><a href=\"/admin/\">Console</a></header>",
@@ -81,10 +82,10 @@ fn render_now(page: &mut String, status: &Value) {
     let worst = worst.filter_map(|core| core["latencyMicros"]["p99"].as_f64()).fold(0.0, f64::max);
     let is_hot = status["residency"]["mode"] == "hot";
     let cards = [
-        (group(of_cores("redirects")), "Redirects/s"),
-        (group(of_cores("misses")), "Not found/s"),
-        (group(last_of(&status["pulse"]["changes"])), "Link writes/s"),
-        (group(sum_of(&status["cores"], "connections")), "Connections"),
+        (readable::grouped(of_cores("redirects")), "Redirects/s"),
+        (readable::grouped(of_cores("misses")), "Not found/s"),
+        (readable::grouped(last_of(&status["pulse"]["changes"])), "Link writes/s"),
+        (readable::grouped(sum_of(&status["cores"], "connections")), "Connections"),
         (format!("{worst:.0} µs"), "p99 since start (slowest core)"),
         (grouped(&status["links"]), if is_hot { "Links in memory" } else { "Links" }),
         (lasting(status), "Slugs left"),
@@ -96,7 +97,7 @@ fn render_now(page: &mut String, status: &Value) {
 fn lasting(status: &Value) -> String {
     let left = rounded(&status["issuer"]["remaining"]);
     match status["issuer"]["lastsSeconds"].as_u64() {
-        Some(seconds) => format!("{left}<small>run out in {} at this rate</small>", shown_time(seconds)),
+        Some(seconds) => format!("{left}<small>run out in {} at this rate</small>", readable::duration(seconds)),
         None => left,
     }
 }
@@ -116,13 +117,13 @@ fn render_pulse(page: &mut String, status: &Value) {
         let now = redirects.last().copied().unwrap_or(0);
         let label = format!(
             "Core {core}: {} redirects/s now, {} at most",
-            group(now),
-            group(redirects.iter().copied().max().unwrap_or(0))
+            readable::grouped(now),
+            readable::grouped(redirects.iter().copied().max().unwrap_or(0))
         );
         let _ = write!(
             page,
             "<figure class=\"card\"><figcaption>Core {core}<b>{}</b></figcaption>{}</figure>",
-            group(now),
+            readable::grouped(now),
             sparkline(redirects, most, &label)
         );
     }
@@ -183,8 +184,8 @@ fn render_store(page: &mut String, status: &Value) {
 
 /// Refused connections and requests, by reason.
 fn render_limits(page: &mut String, status: &Value) {
-    let sum = |name: &str| group(sum_of(&status["cores"], name));
-    let of_apps = |name: &str| group(sum_of(&status["apps"], name));
+    let sum = |name: &str| readable::grouped(sum_of(&status["cores"], name));
+    let of_apps = |name: &str| readable::grouped(sum_of(&status["apps"], name));
     let cards = [
         (sum("shed"), "Refused connections"),
         (sum("evicted"), "Idle connections evicted"),
@@ -299,19 +300,7 @@ fn instant(value: &Value) -> String {
 
 /// A number with its thousands apart.
 fn grouped(value: &Value) -> String {
-    group(value.as_u64().unwrap_or(0))
-}
-
-fn group(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(digit);
-    }
-    text
+    readable::grouped(value.as_u64().unwrap_or(0))
 }
 
 /// A number that may be too long for its place: three digits and a word.
@@ -325,16 +314,6 @@ fn rounded(value: &Value) -> String {
     }
 }
 
-fn shown_time(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min", seconds / 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
-        86_400..31_557_600 => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
-        _ => format!("{} years", group(seconds / 31_557_600)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,10 +321,9 @@ mod tests {
 
     #[test]
     fn numbers_and_texts_are_fit_for_people_and_browsers() {
-        assert_eq!(grouped(&json!(1_234_567)), "1\u{202f}234\u{202f}567");
+        assert_eq!(grouped(&json!(1_234_567)), "1,234,567");
         assert_eq!(grouped(&json!(999)), "999");
         assert_eq!(rounded(&json!(3_521_614_586_208_u64)), "3.52 trillion");
         assert_eq!(escaped(&json!("<b>\"&")), "&lt;b&gt;&quot;&amp;");
-        assert_eq!(shown_time(90_000), "1 d 1 h");
     }
 }

@@ -36,7 +36,7 @@ fn ten_thousand_lines_are_imported_with_a_report_of_those_that_are_refused() {
     browser.go(&at(&node, "import"));
     wait_until("a field for a file", || browser.value("document.querySelector('#file') !== null") == true);
     browser.fill("#file", &file.to_string_lossy());
-    says(&browser, "main", "9\u{202f}999");
+    says(&browser, "main", "9,999");
     says(&browser, "main .notice", "colour");
     press(&browser, "main", "dry-run");
     shows(&browser, ".import-done[data-dry=true][data-made='9995'][data-rejected='4']");
