@@ -227,7 +227,7 @@ fn values_that_are_no_hosts_are_left_out_and_said() {
     assert!(may(&mut wire, "dynamic.example") && !may(&mut wire, "a.example"));
     let status = node.status();
     let alarm = status["alarms"].as_array().unwrap().iter().find(|alarm| alarm["name"] == "allow_list_entries");
-    assert!(alarm.unwrap()["text"].as_str().unwrap().contains("2 values"), "{status}");
+    assert!(alarm.unwrap()["text"].as_str().unwrap().contains("2 entries"), "{status}");
 }
 
 #[test]

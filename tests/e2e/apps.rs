@@ -67,7 +67,16 @@ impl Caller {
     pub(crate) fn is_known(&mut self, node: &Node) -> bool {
         (0..8).all(|_| {
             self.wire = node.wire();
-            match self.get("/rest/v3/tags") {
+            let mut reply = self.get("/rest/v3/tags");
+            // A node that has just started counts its links first, which it tells those who have a key.
+            wait_until("counts of links", || {
+                let is_counting = reply.status == 503;
+                if is_counting {
+                    reply = self.get("/rest/v3/tags");
+                }
+                !is_counting
+            });
+            match reply {
                 reply if reply.status == 200 => true,
                 // Tests look often.
                 reply if reply.status == 429 => false,
