@@ -250,7 +250,7 @@ mod tests {
         for (text, words) in [
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\"}\nnonsense", "line 2"),
             ("{\"shortCode\":\"a\"}", "longUrl"),
-            ("{\"shortCode\":\"a b\",\"longUrl\":\"b\"}", "code"),
+            ("{\"shortCode\":\"a b\",\"longUrl\":\"b\"}", "shortCode is empty"),
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\\r\\nX: y\"}", "control"),
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"redirectStatus\":200}", "redirectStatus"),
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"validUntil\":\"soon\"}", "2030-01-31T12:00:00Z"),

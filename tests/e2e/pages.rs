@@ -302,7 +302,7 @@ fn where_keys_are_asked_for_the_form_asks_for_one() {
     is_page(&again, 429);
     assert_eq!((again.field("retry-after"), again.field("x-ratelimit-limit")), (Some("1"), Some("1")));
     assert!(
-        again.text().contains("This app may create 1 link per second") && !again.text().contains(&key),
+        again.text().contains("this app may create 1 link per second") && !again.text().contains(&key),
         "{again:?}"
     );
     // Nobody has shown a key yet when a form is read.
@@ -410,7 +410,7 @@ fn pages_take_the_name_the_colour_the_logo_and_the_templates_of_a_service() {
         ("CAROM_PAGES_ACCENT", "blue", "pages.accent"),
         ("CAROM_PAGES_HOME", "on", "pages.home"),
         ("CAROM_PAGES_LOGO", "/nowhere/logo.png", "pages.logo: /nowhere/logo.png: cannot be read"),
-        ("CAROM_PAGES_LOGO", "/etc/hostname", "pages.logo: /etc/hostname: is not a picture"),
+        ("CAROM_PAGES_LOGO", "/etc/hostname", "pages.logo: /etc/hostname: is not an image"),
         ("CAROM_PAGES_TEMPLATES", "/nowhere", "pages.templates: /nowhere cannot be read"),
     ] {
         let (code, text) = Setup::new(&data).env(name, value).fail();

@@ -239,7 +239,7 @@ fn only_the_interfaces_that_the_settings_name_are_served() {
     let (code, said) = setup.env("CAROM_API_COMPAT", "shlink,polr,off").fail();
     assert_eq!(code, 2, "{said}");
     assert!(
-        said.contains("`polr` is not a known interface") && said.contains("combines \"off\" with other values"),
+        said.contains("`polr` is not a known API") && said.contains("combines \"off\" with other values"),
         "{said}"
     );
 }
