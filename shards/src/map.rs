@@ -186,8 +186,9 @@ impl LinkMap {
         Ok(put)
     }
 
-    /// Takes the records of a sealed page, but for codes that have an entry already and those that `keep` does not want.
-    /// Returns the codes that found no room; each is as if it had not been in the page.
+    /// Takes the links of a sealed page, but for codes that have an entry already and those that `keep` does not want.
+    /// Returns the codes that found no room; each is as if it had not been in the page. So is each [`Entry::Damaged`]: it
+    /// says that whoever made the page could not read a record, and no more.
     ///
     /// The page becomes one of the map, so this writes the index and no record. Records in the order of
     /// [`sealed::index_order`] after [`LinkMap::expect`] write it from its start to its end.
@@ -195,7 +196,8 @@ impl LinkMap {
         let mut walk = match self.pages.adopt(page) {
             Ok(walk) => walk,
             Err(page) => {
-                let codes = page.records().map(|(code, _)| (code, self.hasher.hash(&code)));
+                let links = page.records().filter(|(_, entry)| *entry != Entry::Damaged);
+                let codes = links.map(|(code, _)| (code, self.hasher.hash(&code)));
                 let left = codes.filter(|(code, hash)| self.find(code, *hash).is_none() && keep(code, *hash));
                 return left.map(|(code, _)| code).collect();
             }
@@ -203,10 +205,10 @@ impl LinkMap {
         // Holes are made at the end: a page goes with its last record, and the walk is in it.
         let (mut unwanted, mut left) = (Vec::new(), Vec::new());
         while let Some((reference, record)) = self.pages.next_record(&mut walk) {
-            let (code, link_bytes) = (record.code(), record.link_bytes());
+            let (code, link_bytes, is_damaged) = (record.code(), record.link_bytes(), record.is_damaged());
             walk.pass(record.units());
             let hash = self.hasher.hash(&code);
-            if self.find(&code, hash).is_some() || !keep(&code, hash) {
+            if is_damaged || self.find(&code, hash).is_some() || !keep(&code, hash) {
                 unwanted.push(reference);
             } else if self.index.reserve_line().is_err() {
                 unwanted.push(reference);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::map::sealed::PAGE_BYTES;
-use carom_shards::{Code, CodeHasher, CoreCount, CoreId, owner};
+use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
 
 use super::image::{self, Image, Unusable};
 use crate::alarms::Alarm;
@@ -29,7 +29,8 @@ const WAIT: Duration = Duration::from_micros(500);
 /// What was read back.
 #[derive(Clone, Debug, Default)]
 pub struct LoadReport {
-    /// Records given to cores. Those of an image count even where a change has overtaken them.
+    /// Records given to cores. Those of an image count even where a change has overtaken them; damaged ones of an image are
+    /// given as the store has them.
     pub records: u64,
     /// Tombstones left out.
     pub tombstones: u64,
@@ -176,60 +177,78 @@ impl Shared<'_> {
 
     /// Reads pages of the image, and then links that changed since, until none is left.
     fn read_image(&self, source: &FromImage) -> Result<(), StoreError> {
+        let mut batches = self.batches();
         let next_page = || Some(source.next_page.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < source.image.pages);
         while let Some(number) = next_page() {
             if source.is_unusable.load(Ordering::Acquire) {
                 return Ok(());
             }
-            if let Err(why) = self.read_page(source, number) {
-                source.give_up(why);
-                return Ok(());
+            match self.read_page(source, number) {
+                Ok(damaged) => self.look_up(source, &mut batches, &damaged)?,
+                Err(why) => {
+                    source.give_up(why);
+                    return Ok(());
+                }
             }
         }
-        self.replay(source)
+        self.replay(source, batches)
     }
 
     /// Reads a page of the image and gives it to its owner, or to all cores where it was made by another number of them.
-    fn read_page(&self, source: &FromImage, number: u64) -> Result<(), Unusable> {
+    /// Returns the codes whose records could not be read when the image was made: the store may know more.
+    fn read_page(&self, source: &FromImage, number: u64) -> Result<Vec<Code>, Unusable> {
         let page = source.image.read(number)?;
         let first = page.records().next().map(|(code, _)| owner(self.hasher.hash(&code), self.cores));
-        let Some(core) = first else { return Ok(()) };
+        let Some(core) = first else { return Ok(Vec::new()) };
+        let mut damaged = Vec::new();
+        if page.damaged() > 0 {
+            let codes = page.records().filter(|(_, entry)| *entry == Entry::Damaged).map(|(code, _)| code);
+            damaged.extend(codes.filter(|code| !source.changed.has(code, self.hasher.hash(code))));
+        }
         self.wait_for_cores();
-        self.records.fetch_add(page.len() as u64, Ordering::Relaxed);
+        self.records.fetch_add((page.len() - page.damaged()) as u64, Ordering::Relaxed);
         let credit = LoadCredit::take(&self.in_flight, PAGE_BYTES);
         let loaded = LoadedPage { page, changed: Arc::clone(&source.changed), as_of: source.as_of, credit };
         if source.image.cores == self.cores {
             self.post.to(core).post(ToCore::LoadPage(Box::new(loaded)));
-            return Ok(());
+            return Ok(damaged);
         }
         let loaded = Arc::new(loaded);
         for core in self.cores.cores() {
             self.post.to(core).post(ToCore::LoadShared(Arc::clone(&loaded)));
         }
+        Ok(damaged)
+    }
+
+    /// Reads links that changed since the image was made from the store, and sends what the batches have.
+    fn replay(&self, source: &FromImage, mut batches: Vec<LoadBatch>) -> Result<(), StoreError> {
+        let next = || source.next_changed.fetch_add(1, Ordering::Relaxed);
+        while let Some(codes) = source.changed.codes().chunks(REPLAYED_AT_ONCE).nth(next()) {
+            if source.is_unusable.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            self.look_up(source, &mut batches, codes)?;
+        }
+        self.send_all(batches);
         Ok(())
     }
 
-    /// Reads links that changed since the image was made from the store.
-    fn replay(&self, source: &FromImage) -> Result<(), StoreError> {
-        let mut batches = self.batches();
-        let next = || source.next_changed.fetch_add(1, Ordering::Relaxed);
-        while let Some(codes) = source.changed.codes().chunks(REPLAYED_AT_ONCE).nth(next()) {
-            for code in codes {
-                match self.links.get(code) {
-                    Ok(Some(value)) => {
-                        self.take(&mut batches, code.key(&mut [0; CODE_KEY_LEN_MAX]), &value, source.as_of);
-                    }
-                    Ok(None) => {}
-                    Err(StoreError::Damaged(what)) => {
-                        let why = format!("a link changed since then cannot be read: {what}");
-                        source.give_up(Unusable::Damaged(why));
-                        return Ok(());
-                    }
-                    Err(error) => return Err(error),
+    /// Reads links from the store of which the image does not tell what they are.
+    fn look_up(&self, source: &FromImage, batches: &mut [LoadBatch], codes: &[Code]) -> Result<(), StoreError> {
+        for code in codes {
+            match self.links.get(code) {
+                Ok(Some(value)) => {
+                    self.take(batches, code.key(&mut [0; CODE_KEY_LEN_MAX]), &value, source.as_of);
                 }
+                Ok(None) => {}
+                Err(StoreError::Damaged(what)) => {
+                    let why = format!("a link that it does not have as it is cannot be read: {what}");
+                    source.give_up(Unusable::Damaged(why));
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             }
         }
-        self.send_all(batches);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carom_shards::{CODE_KEY_LEN_MAX, Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, Phase, owner};
+use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, Phase, owner};
 
 use super::residents::{Placed, Resident, Residents, Share};
 use crate::alarms::Alarm;
@@ -164,13 +164,11 @@ impl Shard {
         }
     }
 
-    /// Takes a page of the image of the map, all records of which this core owns, but for links that were changed since.
+    /// Takes the links of a page of the image of the map, all of which this core owns, but for those that were changed
+    /// since.
     pub(super) fn load_page(&mut self, loaded: LoadedPage) {
         let Residents::All(all) = &mut self.links else { return self.load_own(&loaded) };
         let (me, cores) = (self.me, self.cores);
-        if loaded.page.damaged() > 0 {
-            report_damaged_in(&loaded, &self.node);
-        }
         let LoadedPage { page, changed, credit, .. } = loaded;
         let has_room = all.adopt(page, |code, hash| {
             assert_eq!(owner(hash, cores), me, "a record goes to the owner of its code");
@@ -187,11 +185,8 @@ impl Shard {
     pub(super) fn load_own(&mut self, loaded: &LoadedPage) {
         for (code, entry) in loaded.page.records() {
             let (hash, owner) = self.locate(&code);
-            if owner != self.me || loaded.changed.has(&code, hash) {
+            if owner != self.me || entry == Entry::Damaged || loaded.changed.has(&code, hash) {
                 continue;
-            }
-            if entry == Entry::Damaged {
-                self.node.report_damaged(code.key(&mut [0; CODE_KEY_LEN_MAX]), &DAMAGED_BEFORE);
             }
             let has_room = self.links.announce(hash);
             if has_room && self.links.wants(&code, hash, loaded.as_of) && self.links.load(&code, hash, entry).is_err() {
@@ -266,16 +261,6 @@ impl Shard {
         self.stats.link_bytes.set(self.links.link_bytes());
         self.stats.map_bytes.set(self.links.memory_bytes());
         self.stats.removed_while_loading.set(self.links.removed_len() as u64);
-    }
-}
-
-/// Why a record of an image is damaged.
-const DAMAGED_BEFORE: &str = "it could not be read when the image of the map was made";
-
-/// Reports the damaged records of a page that is about to be adopted.
-fn report_damaged_in(loaded: &LoadedPage, node: &NodeStats) {
-    for (code, _) in loaded.page.records().filter(|(_, entry)| *entry == Entry::Damaged) {
-        node.report_damaged(code.key(&mut [0; CODE_KEY_LEN_MAX]), &DAMAGED_BEFORE);
     }
 }
 
@@ -463,8 +448,11 @@ mod tests {
                     None if stored == Stored::Damaged => sealed::append(&mut records, &code, &Entry::Damaged),
                     None => {}
                 }
+                let is_damaged = number != first && stored == Stored::Damaged;
                 if number == first {
                     changed.push(code);
+                }
+                if number == first || is_damaged {
                     let mut replayed = LoadBatch { as_of, ..LoadBatch::default() };
                     self.push(&mut replayed, number);
                     self.sent.push(Sent::Batch(replayed));

@@ -69,7 +69,7 @@ impl Drop for LoadCredit {
 /// A page of the image of the map, on its way to the core that owns its records, or to all cores.
 #[derive(Debug)]
 pub struct LoadedPage {
-    /// The page.
+    /// The page. What it has of damaged records is not for the cores.
     pub page: SealedPage,
     /// The page may be out of date for these.
     pub changed: Arc<ChangedCodes>,

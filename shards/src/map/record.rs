@@ -110,9 +110,15 @@ impl<'a> Record<'a> {
         code.within(self.domain())
     }
 
+    /// Whether its entry is [`Entry::Damaged`].
+    #[inline]
+    pub(super) fn is_damaged(self) -> bool {
+        self.header & DAMAGED != 0
+    }
+
     #[inline]
     pub(super) fn entry(self) -> Entry<'a> {
-        if self.header & DAMAGED != 0 {
+        if self.is_damaged() {
             return Entry::Damaged;
         }
         Entry::Link { policy: self.policy(), target: self.target() }
@@ -171,12 +177,11 @@ impl<'a> Record<'a> {
 
     /// Whether it is a record that [`write`] could have written: for bytes from elsewhere.
     pub(super) fn is_sound(self) -> bool {
-        let is_damaged = self.header & DAMAGED != 0;
         let has_target = (1..=TARGET_BYTES_MAX).contains(&self.target_len());
         let status = (self.header >> STATUS_SHIFT & 7) as usize;
         let is_free = self.header & (DEAD | FREQUENCY_MAX << FREQUENCY_SHIFT | 1 << 31) == 0;
         let is_entry =
-            if is_damaged { self.target_len() == 0 } else { has_target && status < RedirectStatus::ALL.len() };
+            if self.is_damaged() { self.target_len() == 0 } else { has_target && status < RedirectStatus::ALL.len() };
         is_free && is_entry && self.checked_code().is_some()
     }
 

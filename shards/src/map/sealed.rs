@@ -138,7 +138,7 @@ impl PageBuffer {
             if !record.is_sound() {
                 return None;
             }
-            damaged += u32::from(record.entry() == Entry::Damaged);
+            damaged += u32::from(record.is_damaged());
             len += 1;
             at += record_len;
         }
@@ -257,12 +257,14 @@ mod tests {
         }
         map.fit();
         map.check();
-        assert_eq!(map.len(), LINKS - 1);
+        let damaged = (0..LINKS).filter(|number| number % 11 == 10).count();
+        assert_eq!(map.len(), LINKS - 1 - damaged);
         for number in 0..LINKS {
             let (code, target) = (code(number), target(number));
             let expected = match number {
                 1 => Some(newer),
                 2 => None,
+                _ if number % 11 == 10 => None,
                 _ => Some(entry(number, &target)),
             };
             assert_eq!(map.get(&code, hasher.hash(&code)), expected, "{number}");
@@ -281,7 +283,7 @@ mod tests {
         let mut map = LinkMap::with_room(hasher, PAGE_BYTES as u64);
         let pages = pages(0..6_000);
         let left: Vec<Code> = pages.iter().flat_map(|bytes| map.adopt(read(bytes).unwrap(), |_, _| true)).collect();
-        assert_eq!(left.len() + map.len(), 6_000);
+        assert_eq!(left.len() + map.len(), 6_000 - (0..6_000).filter(|number| number % 11 == 10).count());
         assert!(!left.is_empty() && !map.is_empty());
         assert!(left.iter().all(|code| map.get(code, hasher.hash(code)).is_none()));
     }

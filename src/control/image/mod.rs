@@ -280,7 +280,7 @@ impl Maker {
         let entry = match &decoded {
             Ok(RecordRef::Tombstone(_)) => return Ok(()),
             Ok(RecordRef::Link(link)) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
-            // A start reports a damaged record wherever it finds it.
+            // A start asks the store again, and reports what is still damaged: another program may be able to read it.
             Err(_) => Entry::Damaged,
         };
         let code = Code::from_key(key).map_err(|_| NotMade::Damaged)?;
