@@ -118,6 +118,11 @@ fn checksum(records: &[u8], LogPosition(position): LogPosition, page: u64) -> u6
     xxh3_64_with_seed(records, position.rotate_left(32) ^ page)
 }
 
+/// The name of an image in the making.
+pub(super) fn unfinished(path: &Path) -> PathBuf {
+    path.with_extension("image.new")
+}
+
 /// An image in the making, under another name until it is whole.
 #[derive(Debug)]
 pub(super) struct ImageWriter {
@@ -140,7 +145,7 @@ impl ImageWriter {
         hasher: CodeHasher,
         cores: CoreCount,
     ) -> io::Result<ImageWriter> {
-        let unfinished = path.with_extension("image.new");
+        let unfinished = unfinished(path);
         let file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&unfinished)?;
         let (path, page) = (path.to_owned(), PageWriter::default());
         Ok(ImageWriter { file, path, unfinished, position, hasher, cores, page, records: 0, pages: 0 })
@@ -179,7 +184,7 @@ impl ImageWriter {
     }
 
     /// Ends the image and puts it in the place of an earlier one, durably. Returns its bytes.
-    pub(super) fn finish(mut self) -> io::Result<u64> {
+    pub(super) fn finish(&mut self) -> io::Result<u64> {
         self.end_page()?;
         let mut header = [0; HEADER_LEN];
         header[..8].copy_from_slice(MAGIC);
@@ -198,7 +203,7 @@ impl ImageWriter {
         Ok(offset(self.pages))
     }
 
-    /// Removes what was written.
+    /// Removes what was written and has not become an image.
     pub(super) fn abandon(self) {
         let _ = std::fs::remove_file(&self.unfinished);
     }

@@ -153,6 +153,7 @@ pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
     };
     let run = move || {
         let_cores_go_first();
+        maker.remove_unfinished();
         // The load has left free memory in the heaps of its threads.
         let mut was_busy = true;
         while !maker.stop.load(Ordering::Acquire) {
@@ -226,6 +227,17 @@ impl Maker {
         true
     }
 
+    /// Removes what a process left that was killed while it made an image: there may not be another one for long.
+    fn remove_unfinished(&self) {
+        for path in [file::unfinished(&self.path), sorter::unsorted(&self.path)] {
+            match std::fs::remove_file(&path) {
+                Ok(()) => tracing::info!("removed {}, an unfinished image of the links", path.display()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::warn!("cannot remove {}: {error}", path.display()),
+            }
+        }
+    }
+
     /// Whether the disk has room for another image, the records that are sorted for it, and as much again for the store.
     fn has_room(&self) -> bool {
         let expected = self.links.disk_bytes().max(self.path.metadata().map_or(0, |metadata| metadata.len()));
@@ -235,13 +247,11 @@ impl Maker {
     fn make(&self) -> Result<(u64, u64), NotMade> {
         // Before the scan: a link that changes meanwhile is in the log from there on.
         let mut writer = ImageWriter::begin(&self.path, self.links.log_position(), self.hasher, self.cores)?;
-        match self.fill(&mut writer) {
-            Ok(records) => Ok((records, writer.finish()?)),
-            Err(error) => {
-                writer.abandon();
-                Err(error)
-            }
+        let made = self.fill(&mut writer).and_then(|records| Ok((records, writer.finish()?)));
+        if made.is_err() {
+            writer.abandon();
         }
+        made
     }
 
     /// Gives all links to the writer in their order; all that they have is durable then.

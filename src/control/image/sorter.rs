@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use carom_shards::map::sealed::{self, Sealed, index_order, index_order_max};
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
@@ -61,13 +61,18 @@ pub(super) struct Part {
     pub(super) begins_core: bool,
 }
 
+/// The name of the file with records, before it loses it.
+pub(super) fn unsorted(path: &Path) -> PathBuf {
+    path.with_extension("image.sort")
+}
+
 impl Sorter {
     /// Begins to sort about so many links; the file is beside `path` until it loses its name.
     ///
     /// # Errors
     /// When the file cannot be made.
     pub(super) fn new(path: &Path, hasher: CodeHasher, cores: CoreCount, links: usize) -> io::Result<Sorter> {
-        let name = path.with_extension("image.sort");
+        let name = unsorted(path);
         let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).mode(0o600).open(&name)?;
         std::fs::remove_file(&name)?;
         let wanted = (links as u64 * RECORD_BYTES).div_ceil(IMAGE_PART_BYTES).min(IMAGE_PARTS_MAX) as usize;

@@ -292,6 +292,34 @@ fn a_record_that_was_damaged_when_the_image_was_made_is_taken_from_the_store() {
 }
 
 #[test]
+fn an_image_that_cannot_get_its_name_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(&dir.path().join("data"), 300);
+    // A folder with something in it is in the way.
+    std::fs::create_dir_all(dir.path().join(FILE_NAME).join("something")).unwrap();
+    assert!(maker(&node, dir.path()).make().is_err());
+    assert!(!dir.path().join("links.image.new").exists());
+}
+
+#[test]
+fn what_a_killed_process_left_behind_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(&dir.path().join("data"), 300);
+    let left = ["links.image.new", "links.image.sort"].map(|name| dir.path().join(name));
+    left.iter().for_each(|path| std::fs::write(path, "half of an image").unwrap());
+    let setup = ImageSetup {
+        links: node.links.clone(),
+        hasher: node.hasher,
+        cores: node.cores,
+        data_dir: dir.path().to_owned(),
+        replayed: None,
+        changes: 0,
+    };
+    start(setup).unwrap().stop();
+    assert!(left.iter().all(|path| !path.exists()));
+}
+
+#[test]
 fn an_image_is_made_when_there_are_many_links_and_again_when_many_have_changed() {
     let dir = tempfile::tempdir().unwrap();
     let node = filled(dir.path(), 1_000);
