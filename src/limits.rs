@@ -519,17 +519,22 @@ pub const IMAGE_LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Bytes of an image that are written before the disk is waited for: commits wait no longer for it than for so many.
 pub const IMAGE_SYNC_BYTES: usize = 4 * 1024 * 1024;
 
-/// Bytes of records that are sorted at once for an image.
+/// How long is waited between them at least: 64 MiB a second.
+pub const IMAGE_SYNC_PAUSE: Duration = Duration::from_millis(62);
+
+/// Bytes of records that are sorted at once for an image, about; more where there are more than [`IMAGE_PARTS_MAX`] times as
+/// many.
 pub const IMAGE_PART_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Parts that the records of an image are divided into at most; each has a buffer of [`IMAGE_BUFFER_BYTES`].
+/// Parts that the records of an image are divided into at most; each has a buffer of [`IMAGE_BUFFER_BYTES`] and a record.
+/// There is one part for each core at least.
 pub const IMAGE_PARTS_MAX: u64 = 2048;
 
 /// Bytes of a part that are written to disk at once.
 pub const IMAGE_BUFFER_BYTES: usize = 16 * 1024;
 
-/// How long is waited between them at least: 64 MiB a second.
-pub const IMAGE_SYNC_PAUSE: Duration = Duration::from_millis(62);
+/// Records in each part of the store that are looked at to tell how long records are.
+pub const IMAGE_SAMPLED: u32 = 64;
 
 /// Bytes of one batch of records at start: a core decodes it in about a millisecond, the time between two turns.
 pub const LOAD_BATCH_BYTES: usize = 256 * 1024;

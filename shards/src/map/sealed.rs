@@ -8,7 +8,7 @@
 use super::MapFull;
 use super::memory::Chunk;
 use super::page_table::{FIRST_UNIT, Geometry};
-use super::record::{self, Record, UNIT_BYTES};
+use super::record::{self, Record, UNIT_BYTES, UNITS_MAX};
 use crate::code::{Code, CodeHash};
 use crate::link::Entry;
 
@@ -17,6 +17,9 @@ pub const PAGE_BYTES: usize = Geometry::STANDARD.page_bytes();
 
 /// Bytes at the start of a page that hold no record. A map does not read them.
 pub const PAGE_HEAD_BYTES: usize = FIRST_UNIT as usize * UNIT_BYTES;
+
+/// Bytes of the longest record.
+pub const RECORD_BYTES_MAX: usize = UNITS_MAX * UNIT_BYTES;
 
 /// One record in sealed form.
 #[derive(Clone, Copy, Debug)]

@@ -23,8 +23,8 @@ use carom_shards::{Code, CodeHasher, CoreCount, Entry};
 use super::disk::DiskGuard;
 use super::priority::let_cores_go_first;
 use crate::limits::{
-    IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE, IMAGE_LINKS_MIN, IMAGE_LOOK_EVERY, IMAGE_REPLAYED_SHARE, IMAGE_SYNC_BYTES,
-    IMAGE_SYNC_PAUSE,
+    IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE, IMAGE_LINKS_MIN, IMAGE_LOOK_EVERY, IMAGE_REPLAYED_SHARE, IMAGE_SAMPLED,
+    IMAGE_SYNC_BYTES, IMAGE_SYNC_PAUSE,
 };
 use crate::mail::ChangedCodes;
 use crate::record::{self, RecordRef};
@@ -257,7 +257,7 @@ impl Maker {
     /// Gives all links to the writer in their order; all that they have is durable then.
     fn fill(&self, writer: &mut ImageWriter) -> Result<u64, NotMade> {
         let mut pace = Pace::default();
-        let mut sorter = Sorter::new(&self.path, self.hasher, self.cores, self.links.approximate_len())?;
+        let mut sorter = self.sorter()?;
         for part in parts() {
             let mut sorted = Ok(());
             let damaged = self.links.scan(part, |key, value| {
@@ -282,6 +282,28 @@ impl Maker {
         // What the image says must not be lost by a power failure that leaves the image.
         self.links.sync()?;
         Ok(records)
+    }
+
+    fn sorter(&self) -> Result<Sorter, NotMade> {
+        let record_bytes = self.record_bytes()?;
+        Ok(Sorter::new(&self.path, self.hasher, self.cores, self.links.approximate_len(), record_bytes)?)
+    }
+
+    /// Bytes that a record has in the image, about: the mean of a few in each part of the store.
+    fn record_bytes(&self) -> Result<u64, StoreError> {
+        let (mut bytes, mut seen) = (0, 0);
+        for part in parts() {
+            let mut records = 0;
+            self.links.scan(part, |key, value| {
+                if let Ok(RecordRef::Link(link)) = record::decode(key, value) {
+                    bytes += (RECORD_BYTES_BESIDE_TARGET + link.target.len()) as u64;
+                    seen += 1;
+                }
+                records += 1;
+                records < IMAGE_SAMPLED
+            })?;
+        }
+        Ok(u64::checked_div(bytes, seen).unwrap_or(RECORD_BYTES_BESIDE_TARGET as u64))
     }
 
     /// Gives the sorter what the map needs of a record: nothing of a tombstone, and neither titles nor tags.
@@ -312,6 +334,9 @@ impl Maker {
         if self.stop.load(Ordering::Relaxed) { Err(NotMade::Stopped) } else { Ok(()) }
     }
 }
+
+/// Bytes of a record without its target, about.
+const RECORD_BYTES_BESIDE_TARGET: usize = 24;
 
 /// Bytes that were written since the disk was waited for.
 #[derive(Default)]

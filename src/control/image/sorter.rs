@@ -15,9 +15,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::limits::{IMAGE_BUFFER_BYTES, IMAGE_PART_BYTES, IMAGE_PARTS_MAX};
 
-/// Bytes of a record, about: for the number of parts.
-const RECORD_BYTES: u64 = 128;
-
 /// The records of an image, before and while they are sorted.
 #[derive(Debug)]
 pub(super) struct Sorter {
@@ -67,15 +64,22 @@ pub(super) fn unsorted(path: &Path) -> PathBuf {
 }
 
 impl Sorter {
-    /// Begins to sort about so many links; the file is beside `path` until it loses its name.
+    /// Begins to sort about so many links, whose records have about so many bytes each; the file is beside `path` until it
+    /// loses its name.
     ///
     /// # Errors
     /// When the file cannot be made.
-    pub(super) fn new(path: &Path, hasher: CodeHasher, cores: CoreCount, links: usize) -> io::Result<Sorter> {
+    pub(super) fn new(
+        path: &Path,
+        hasher: CodeHasher,
+        cores: CoreCount,
+        links: usize,
+        record_bytes: u64,
+    ) -> io::Result<Sorter> {
         let name = unsorted(path);
         let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).mode(0o600).open(&name)?;
         std::fs::remove_file(&name)?;
-        let wanted = (links as u64 * RECORD_BYTES).div_ceil(IMAGE_PART_BYTES).min(IMAGE_PARTS_MAX) as usize;
+        let wanted = (links as u64 * record_bytes).div_ceil(IMAGE_PART_BYTES).min(IMAGE_PARTS_MAX) as usize;
         let per_core = wanted.div_ceil(cores.get()).max(1);
         let parts = (0..per_core * cores.get()).map(|_| Unsorted::default()).collect();
         Ok(Sorter { file, end: 0, hasher, cores, links: links / cores.get(), per_core, parts, next: 0 })
@@ -92,6 +96,10 @@ impl Sorter {
         let orders = u64::from(index_order_max(self.links)) + 1;
         let within = (u64::from(order) * self.per_core as u64 / orders) as usize;
         let part = &mut self.parts[core.index() * self.per_core + within];
+        if part.buffer.capacity() == 0 {
+            // Left alone, a buffer would grow to twice as much.
+            part.buffer.reserve_exact(IMAGE_BUFFER_BYTES + sealed::RECORD_BYTES_MAX);
+        }
         sealed::append(&mut part.buffer, code, entry);
         if part.buffer.len() < IMAGE_BUFFER_BYTES {
             return Ok(0);
@@ -124,6 +132,9 @@ impl Sorter {
             }
         }
         bytes.extend_from_slice(&unsorted.buffer);
+        if u32::try_from(bytes.len()).is_err() {
+            return Err(io::Error::other(format!("{} bytes are too many to be sorted at once", bytes.len())));
+        }
         let (mut order, mut at) = (Vec::new(), 0);
         for record in sealed::records_in(&bytes) {
             let code = record.code().ok_or_else(damaged)?;

@@ -12,6 +12,7 @@ use super::*;
 use crate::control::loader::{self, LoadReport};
 use crate::control::plan::tests::link;
 use crate::control::testing::TestNode;
+use crate::limits::IMAGE_PART_BYTES;
 use crate::link::{Link, Origin};
 use crate::mail::{LoadedPage, ToCore};
 
@@ -224,7 +225,7 @@ fn parts_are_sorted_by_owner_and_index() {
     const LINKS: usize = 1_000_000;
     let dir = tempfile::tempdir().unwrap();
     let (hasher, cores) = (CodeHasher::new(3), CoreCount::new(3).unwrap());
-    let mut sorter = Sorter::new(&dir.path().join(FILE_NAME), hasher, cores, LINKS).unwrap();
+    let mut sorter = Sorter::new(&dir.path().join(FILE_NAME), hasher, cores, LINKS, 128).unwrap();
     let (mut codes, mut written) = (Vec::new(), 0);
     for number in 0..20_000 {
         let (code, target) =
@@ -251,6 +252,25 @@ fn parts_are_sorted_by_owner_and_index() {
 }
 
 #[test]
+fn memory_for_sorting_is_bounded_for_long_links_too() {
+    const LINKS: usize = 20_000;
+    let dir = tempfile::tempdir().unwrap();
+    let node = TestNode::new(dir.path(), 2);
+    put_all(&node, (0..LINKS).map(|number| (format!("c{number}"), format!("https://x.org/{number:0>1990}"))));
+    let mut sorter = maker(&node, dir.path()).sorter().unwrap_or_else(|_| panic!("there is no sorter"));
+    for number in 0..LINKS {
+        let code = Code::parse(format!("c{number}").as_bytes()).unwrap();
+        let target = format!("https://x.org/{number:0>1990}");
+        sorter.push(&code, &Entry::Link { policy: Policy::default(), target: target.as_bytes() }).unwrap();
+    }
+    let mut largest = 0;
+    while let Some(part) = sorter.next_part().unwrap() {
+        largest = largest.max(part.records().map(|record| record.bytes().len()).sum());
+    }
+    assert!(largest < 2 * IMAGE_PART_BYTES as usize, "{largest}");
+}
+
+#[test]
 fn a_damaged_record_is_in_the_image_too() {
     let dir = tempfile::tempdir().unwrap();
     let node = filled(dir.path(), 100);
@@ -269,7 +289,7 @@ fn a_record_that_was_damaged_when_the_image_was_made_is_taken_from_the_store() {
     // As a program does that cannot read a record of a later one.
     let path = dir.path().join(FILE_NAME);
     let mut writer = ImageWriter::begin(&path, node.links.log_position(), node.hasher, node.cores).unwrap();
-    let mut sorter = Sorter::new(&path, node.hasher, node.cores, 100).unwrap();
+    let mut sorter = Sorter::new(&path, node.hasher, node.cores, 100, 128).unwrap();
     for number in 0..100 {
         let (code, target) =
             (Code::parse(format!("c{number}").as_bytes()).unwrap(), format!("https://example.org/{number:0>120}"));
