@@ -2,8 +2,8 @@
 //!
 //! A page has the form of a page in memory ([`carom_shards::map::sealed`]), with its checksum where a map reads nothing, so
 //! that it is read into its place, checked by itself, and pages are read in parallel. All records of a page have one owner
-//! among [`Image::cores`]. The checksum covers the number of the page and the position of the image: a page that turns up
-//! at another place or comes from an older image is damaged.
+//! among [`Image::cores`]. The checksum covers the number of the page, the position of the image and who owns what: a page
+//! that turns up at another place or comes from an older image is damaged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -25,6 +25,9 @@ const MAGIC: &[u8; 8] = b"caromimg";
 const VERSION: u32 = 2;
 
 const HEADER_LEN: usize = 4096;
+
+/// Bytes of the shortest record: 8 of its head and one of its code at least, in units of eight.
+const RECORD_BYTES_MIN: u64 = 16;
 
 /// Why an image cannot be used. The store has everything that it had.
 #[derive(Debug)]
@@ -80,20 +83,26 @@ impl Image {
         if number(8) != u64::from(VERSION) {
             return Err(Unusable::OtherVersion(number(8) as u32));
         }
-        let image = Image {
+        let damaged = |what: String| Unusable::Damaged(what);
+        let (records, pages) = (number(24), number(32));
+        let wanted = pages.checked_mul(PAGE_BYTES as u64).and_then(|bytes| bytes.checked_add(HEADER_LEN as u64));
+        let len = file.metadata().map_err(Unusable::Io)?.len();
+        if wanted != Some(len) {
+            return Err(damaged(format!("it has {len} bytes, which are not {pages} pages")));
+        }
+        // A core makes room for so many.
+        if records > len / RECORD_BYTES_MIN {
+            return Err(damaged(format!("it cannot have {records} records")));
+        }
+        Ok(Some(Image {
             position: LogPosition(number(16)),
-            records: number(24),
-            pages: number(32),
+            records,
+            pages,
             hasher: CodeHasher::new(number(40)),
             cores: CoreCount::new(number(48) as usize)
-                .ok_or_else(|| Unusable::Damaged(format!("it is of {} cores", number(48))))?,
+                .ok_or_else(|| damaged(format!("it is of {} cores", number(48))))?,
             file,
-        };
-        let len = image.file.metadata().map_err(Unusable::Io)?.len();
-        match len == offset(image.pages) {
-            true => Ok(Some(image)),
-            false => Err(Unusable::Damaged(format!("it has {len} bytes instead of {}", offset(image.pages)))),
-        }
+        }))
     }
 
     /// Reads a page and checks it.
@@ -103,7 +112,8 @@ impl Image {
         let bytes = page.bytes_mut();
         self.file.read_exact_at(bytes, offset(number)).map_err(Unusable::Io)?;
         let (head, records) = bytes.split_at(PAGE_HEAD_BYTES);
-        let is_right = head == checksum(records, self.position, number).to_le_bytes();
+        let owners = owners(self.hasher, self.cores);
+        let is_right = head == checksum(records, self.position, owners, number).to_le_bytes();
         let sealed = is_right.then(|| page.seal()).flatten();
         sealed.ok_or_else(|| Unusable::Damaged(format!("its page {number} is damaged")))
     }
@@ -114,8 +124,13 @@ fn offset(page: u64) -> u64 {
     HEADER_LEN as u64 + page * PAGE_BYTES as u64
 }
 
-fn checksum(records: &[u8], LogPosition(position): LogPosition, page: u64) -> u64 {
-    xxh3_64_with_seed(records, position.rotate_left(32) ^ page)
+/// What an image says about who owns which record, as a number.
+fn owners(hasher: CodeHasher, cores: CoreCount) -> u64 {
+    xxh3_64_with_seed(&(cores.get() as u64).to_le_bytes(), hasher.seed())
+}
+
+fn checksum(records: &[u8], LogPosition(position): LogPosition, owners: u64, page: u64) -> u64 {
+    xxh3_64_with_seed(records, position.rotate_left(32) ^ owners ^ page)
 }
 
 /// The name of an image in the making.
@@ -170,7 +185,8 @@ impl ImageWriter {
             return Ok(());
         }
         let (head, records) = self.page.bytes_mut().split_at_mut(PAGE_HEAD_BYTES);
-        head.copy_from_slice(&checksum(records, self.position, self.pages).to_le_bytes());
+        let owners = owners(self.hasher, self.cores);
+        head.copy_from_slice(&checksum(records, self.position, owners, self.pages).to_le_bytes());
         self.file.write_all_at(self.page.bytes_mut(), offset(self.pages))?;
         self.pages += 1;
         self.page.clear();

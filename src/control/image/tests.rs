@@ -185,6 +185,41 @@ fn an_image_that_is_cut_off_or_put_together_of_two_is_not_used() {
 }
 
 #[test]
+fn a_page_of_an_image_of_other_owners_is_damaged() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut node = filled(dir.path(), 5_000);
+    make(&node, dir.path());
+    node.cores = CoreCount::new(1).unwrap();
+    make(&node, other.path());
+    node.cores = CoreCount::new(2).unwrap();
+    let page = 4_096..4_096 + carom_shards::map::sealed::PAGE_BYTES;
+    let foreign = std::fs::read(other.path().join(FILE_NAME)).unwrap();
+    let mut image = std::fs::read(dir.path().join(FILE_NAME)).unwrap();
+    image[page.clone()].copy_from_slice(&foreign[page]);
+    std::fs::write(dir.path().join(FILE_NAME), image).unwrap();
+    let (report, targets) = loaded(&node, dir.path());
+    assert_eq!((report.replayed, targets), (None, stored(&node)));
+}
+
+#[test]
+fn a_header_that_cannot_be_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 300);
+    make(&node, dir.path());
+    let path = dir.path().join(FILE_NAME);
+    let whole = std::fs::read(&path).unwrap();
+    // Records, pages, cores.
+    for (at, number) in [(24, u64::MAX), (24, 100_000), (32, u64::MAX), (32, 1 << 45), (48, 0), (48, u64::MAX)] {
+        let mut image = whole.clone();
+        image[at..at + 8].copy_from_slice(&number.to_le_bytes());
+        let sum = xxhash_rust::xxh3::xxh3_64_with_seed(&image[..4_088], 0);
+        image[4_088..4_096].copy_from_slice(&sum.to_le_bytes());
+        std::fs::write(&path, image).unwrap();
+        assert!(matches!(Image::open(&path), Err(Unusable::Damaged(_))), "{number} at {at}");
+    }
+}
+
+#[test]
 fn an_image_of_another_store_or_of_the_future_is_not_used() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (first, second) = (filled(one.path(), 300), filled(other.path(), 200));
