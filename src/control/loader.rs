@@ -178,8 +178,11 @@ impl Shared<'_> {
     /// Reads pages of the image, and then links that changed since, until none is left.
     fn read_image(&self, source: &FromImage) -> Result<(), StoreError> {
         let mut batches = self.batches();
-        let next_page = || Some(source.next_page.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < source.image.pages);
-        while let Some(number) = next_page() {
+        let next_page = || source.next_page.fetch_add(1, Ordering::Relaxed);
+        while let Some(number) = page_in_turn(next_page(), source.image.pages, source.image.cores) {
+            if number >= source.image.pages {
+                continue;
+            }
             if source.is_unusable.load(Ordering::Acquire) {
                 return Ok(());
             }
@@ -349,6 +352,15 @@ impl Shared<'_> {
     }
 }
 
+/// The page of an image that is read in this turn: a page of each owner in turns, so that all cores are at work, and those of
+/// one in their order. `None` when all have been read; in some turns there is no page with the number.
+fn page_in_turn(turn: u64, pages: u64, cores: CoreCount) -> Option<u64> {
+    // Owners have about as many pages each, one behind the other.
+    let cores = cores.get() as u64;
+    let run = pages.div_ceil(cores);
+    (turn < run * cores).then(|| turn % cores * run + turn / cores)
+}
+
 /// Changed links that a thread looks up together: neighbours share blocks of the store.
 const REPLAYED_AT_ONCE: usize = 256;
 
@@ -403,6 +415,21 @@ mod tests {
             assert!(done);
         }
         assert_eq!((seen.len(), broken), (5_001, 1));
+    }
+
+    #[test]
+    fn each_page_of_an_image_has_one_turn_and_owners_take_turns() {
+        for (pages, cores) in [(0, 3), (1, 1), (1, 64), (7, 3), (64, 64), (1_000, 7)] {
+            let count = CoreCount::new(cores).unwrap();
+            let mut read: Vec<u64> = (0..).map_while(|turn| page_in_turn(turn, pages, count)).collect();
+            read.retain(|&page| page < pages);
+            if pages == 1_000 {
+                let first: HashSet<u64> = read[..cores].iter().map(|page| page * cores as u64 / pages).collect();
+                assert_eq!(first.len(), cores, "every core gets a page before one gets two");
+            }
+            read.sort_unstable();
+            assert_eq!(read, (0..pages).collect::<Vec<_>>());
+        }
     }
 
     #[test]
