@@ -329,6 +329,10 @@ impl Maker {
     fn pause(&self, pace: &mut Pace, written: usize, sync: impl FnOnce() -> io::Result<()>) -> Result<(), NotMade> {
         if pace.is_due(written) {
             sync()?;
+            // Others write too, and what is kept free is for the store: it does not survive the end of the disk.
+            if self.disk.space().is_ok_and(|space| space.free < space.reserve()) {
+                return Err(NotMade::Failed("the disk is nearly full".to_owned()));
+            }
             std::thread::park_timeout(IMAGE_SYNC_PAUSE);
         }
         if self.stop.load(Ordering::Relaxed) { Err(NotMade::Stopped) } else { Ok(()) }
