@@ -40,6 +40,8 @@ pub struct LoadReport {
     pub time: Duration,
     /// How many links had changed since the image was made; `None` where all links were read from the store.
     pub replayed: Option<u64>,
+    /// Whether the image was made for another number of cores: the next start should find one of this number.
+    pub is_of_other_cores: bool,
 }
 
 /// Loads everything and returns when the last batch is posted, followed by [`ToCore::LoadDone`] for every core. The image
@@ -139,7 +141,9 @@ impl Shared<'_> {
             return Ok(None);
         }
         let replayed = Some(source.changed.codes().len() as u64);
-        Ok(Some(LoadReport { records: self.records.load(Ordering::Relaxed), replayed, ..LoadReport::default() }))
+        let is_of_other_cores = source.image.cores != self.cores;
+        let records = self.records.load(Ordering::Relaxed);
+        Ok(Some(LoadReport { records, replayed, is_of_other_cores, ..LoadReport::default() }))
     }
 
     /// Loads all links from the store.

@@ -30,7 +30,8 @@ pub(super) fn load(
             None => tracing::info!(links, seconds, "links loaded from the store"),
         }
     }
-    let (links, cores, replayed) = (links.clone(), core_count(settings), report.replayed);
+    let (links, cores) = (links.clone(), core_count(settings));
+    let replayed = report.replayed.filter(|_| !report.is_of_other_cores);
     image::start(ImageSetup { links, hasher, cores, data_dir, replayed, changes })
         .map_err(|error| thread_exit("the image thread", &error))
 }

@@ -114,7 +114,8 @@ pub struct ImageSetup {
     pub cores: CoreCount,
     /// Where the image is.
     pub data_dir: PathBuf,
-    /// How many links had changed since the image that the node has loaded; `None` where it has loaded none.
+    /// How many links had changed since the image that the node has loaded; `None` where it has loaded none, or one for
+    /// another number of cores.
     pub replayed: Option<u64>,
     /// How many changes had been committed when that was found out ([`Links::changes`]).
     pub changes: u64,

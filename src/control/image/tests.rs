@@ -239,7 +239,7 @@ fn an_image_of_another_number_of_cores_comes_to_all_of_them() {
         drop(node);
         node = TestNode::new(dir.path(), cores);
         let (report, targets) = loaded(&node, dir.path());
-        assert_eq!((report.replayed, report.records), (Some(1), 5_001));
+        assert_eq!((report.replayed, report.records, report.is_of_other_cores), (Some(1), 5_001, true));
         assert_eq!(targets, stored(&node));
     }
 }
