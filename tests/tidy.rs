@@ -45,6 +45,7 @@ const LEAVES: &[&str] = &[
     "private_code",
     "long_url",
     "dates",
+    "readable",
     "mail",
     "stats",
     "tls",
