@@ -281,6 +281,24 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_no_map_writes_make_no_page() {
+        let good = pages(1..3).remove(0);
+        assert!(read(&good).is_some());
+        let is_refused = |at: usize, change: u8| {
+            let mut bytes = good.clone();
+            bytes[at] ^= change;
+            read(&bytes).is_none()
+        };
+        // In the header of a record: a dead one, one that was used, a bit without meaning, an unknown status, and a damaged one
+        // with a target.
+        let header = PAGE_HEAD_BYTES;
+        for (at, change) in [(3, 1), (3, 2), (3, 0x80), (2, 0x1c), (2, 0x80)] {
+            assert!(is_refused(header + at, change), "byte {at}, bits {change:#x}");
+        }
+        assert!(is_refused(PAGE_BYTES - 1, 1), "a byte behind the last record");
+    }
+
+    #[test]
     fn a_full_map_names_the_codes_that_found_no_room() {
         let hasher = CodeHasher::new(5);
         let mut map = LinkMap::with_room(hasher, PAGE_BYTES as u64);

@@ -156,3 +156,30 @@ impl Part {
         self.order.iter().filter_map(move |at| sealed::records_in(bytes(at)).next())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use carom_shards::Policy;
+
+    use super::*;
+
+    #[test]
+    fn records_that_the_disk_has_changed_are_no_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, cores) = (dir.path().join("links.image"), CoreCount::new(1).unwrap());
+        let sorted = |change: bool| {
+            let mut sorter = Sorter::new(&path, CodeHasher::new(3), cores, 1_000).unwrap();
+            let entry = Entry::Link { policy: Policy::default(), target: b"https://example.org/target" };
+            let mut codes = (0..).map(|number| Code::parse(format!("c{number}").as_bytes()).unwrap());
+            while sorter.push(&codes.next().unwrap(), &entry).unwrap() == 0 {}
+            // Another letter in a target: a record like any other, of the same code.
+            let mut bytes = vec![0; sorter.end as usize];
+            sorter.file.read_exact_at(&mut bytes, 0).unwrap();
+            let at = memchr::memmem::find(&bytes, b"target").expect("a target is in the file");
+            sorter.file.write_all_at(if change { b"T" } else { b"t" }, at as u64).unwrap();
+            sorter.next_part().map(|part| part.expect("there is one").records().count())
+        };
+        assert!(sorted(false).unwrap() > 100);
+        assert!(sorted(true).unwrap_err().to_string().contains("cannot be read back as they were written"));
+    }
+}

@@ -15,6 +15,7 @@ use crate::control::testing::TestNode;
 use crate::limits::IMAGE_PART_BYTES;
 use crate::link::{Link, Origin};
 use crate::mail::{LoadedPage, ToCore};
+use crate::store::journal::{journals, mark, written_len};
 
 type Targets = BTreeMap<String, String>;
 
@@ -176,7 +177,8 @@ fn an_image_that_is_cut_off_or_put_together_of_two_is_not_used() {
         first.swap_with_slice(&mut second[..block.len()]);
         blocks
     };
-    for unusable in [mixed, swapped, after[..after.len() - 1].to_vec(), after[..4_096].to_vec(), Vec::new()] {
+    let longer = [&after[..], &[0]].concat();
+    for unusable in [mixed, swapped, longer, after[..after.len() - 1].to_vec(), after[..4_096].to_vec(), Vec::new()] {
         std::fs::write(&path, unusable).unwrap();
         let (report, targets) = loaded(&node, dir.path());
         assert_eq!(report.replayed, None);
@@ -217,6 +219,19 @@ fn a_header_that_cannot_be_is_refused() {
         std::fs::write(&path, image).unwrap();
         assert!(matches!(Image::open(&path), Err(Unusable::Damaged(_))), "{number} at {at}");
     }
+}
+
+#[test]
+fn what_an_image_has_is_durable_in_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = filled(dir.path(), 300);
+    let store = dir.path().join("links");
+    let journal = journals(&store).unwrap().pop().expect("a store has a journal");
+    let synced = || mark::read(&store).unwrap().expect("a store has a mark").len;
+    let written = written_len(&std::fs::read(journal).unwrap()) as u64;
+    assert!(synced() < written, "nobody has synced the links yet");
+    make(&node, dir.path());
+    assert!(synced() >= written);
 }
 
 #[test]
