@@ -141,7 +141,8 @@ impl Unserved {
 
 #[cfg(test)]
 mod tests {
-    use carom_shards::{CodeHasher, Policy};
+    use carom_shards::map::sealed::{self, PageWriter, records_in};
+    use carom_shards::{CodeHasher, PageBuffer, Policy};
 
     use super::*;
 
@@ -157,6 +158,14 @@ mod tests {
     /// One page of links.
     fn little() -> AllLinks {
         AllLinks::new(LinkMap::with_room(CodeHasher::new(3), 1))
+    }
+
+    fn get(links: &AllLinks, number: usize) -> &'static str {
+        match links.get(&code(number).0, code(number).1) {
+            Resident::Entry(_) => "served",
+            Resident::Nothing => "nothing",
+            Resident::Elsewhere => "unavailable",
+        }
     }
 
     #[test]
@@ -187,11 +196,6 @@ mod tests {
                 break number;
             }
         };
-        let get = |links: &AllLinks, number: usize| match links.get(&code(number).0, code(number).1) {
-            Resident::Entry(_) => "served",
-            Resident::Nothing => "nothing",
-            Resident::Elsewhere => "unavailable",
-        };
         assert_eq!([1, unserved, unserved + 1].map(|at| get(&links, at)), ["served", "unavailable", "nothing"]);
         // A change for which there is no room takes the link away, and one for which there is brings it back.
         let (first, hash) = code(1);
@@ -200,9 +204,27 @@ mod tests {
         assert!(!links.wants(&first, hash), "what was stored before must not come back");
         assert!(links.put(&first, hash, entry("http://a/")).is_served);
         assert_eq!(get(&links, 1), "served");
+        assert!(!links.unserved.codes.contains(&first));
         let (last, hash) = code(unserved);
         links.remove(&last, hash);
         assert_eq!(get(&links, unserved), "nothing");
+    }
+
+    #[test]
+    fn a_page_without_room_leaves_its_codes_unavailable() {
+        let mut links = little();
+        let page = |numbers: std::ops::Range<usize>| {
+            let (mut writer, mut records) = (PageWriter::default(), Vec::new());
+            numbers.for_each(|number| sealed::append(&mut records, &code(number).0, &entry("http://a/")));
+            records_in(&records).for_each(|record| assert!(writer.push(record)));
+            let mut buffer = PageBuffer::new().unwrap();
+            buffer.bytes_mut().copy_from_slice(writer.bytes_mut());
+            buffer.seal().unwrap()
+        };
+        assert!(links.adopt(page(0..10), |_, _| true));
+        let unwanted = code(15).0;
+        assert!(!links.adopt(page(10..20), |code, _| *code != unwanted));
+        assert_eq!([5, 12, 15].map(|at| get(&links, at)), ["served", "unavailable", "nothing"]);
     }
 
     #[test]
