@@ -166,6 +166,24 @@ fn damage_the_last_write(stop: impl Fn(Node) -> Setup) {
     node.kill();
 }
 
+/// A record that is still whole leaves no trace of the damage but this alarm.
+#[test]
+fn a_synced_write_without_its_end_is_reported_though_it_costs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup::new(folder.path()).expect("damaged");
+    let node = setup.start();
+    let code = node.wire().shorten("https://example.org/the-last-one");
+    node.kill();
+    let journal = newest_journal(setup.data_dir());
+    let bytes = fs::read(&journal).unwrap();
+    fs::write(&journal, &bytes[..carom::store::journal::written_len(&bytes) - 8]).unwrap();
+    let node = setup.start();
+    crate::alarms::is_seen(&node, "store_damaged");
+    assert!(node.log().contains("bytes are missing") && node.log().contains("is kept as "), "{}", node.log());
+    assert_eq!(node.wire().get(&format!("/{code}")).location(), "https://example.org/the-last-one");
+    node.kill();
+}
+
 #[test]
 fn damage_in_the_last_write_before_a_stop_is_reported() {
     damage_the_last_write(Node::terminate);

@@ -171,8 +171,13 @@ fn below_the_mark_a_broken_last_batch_is_damage() {
     set_mark(dir.path(), 0, written_len(&journal()), 14);
     let repair = repair_all(dir.path()).unwrap().remove(0);
     assert!(repair.is_damage);
-    assert_eq!((repair.salvaged, repair.unreadable), (1, vec![Code::parse(b"key21").unwrap()]));
-    assert_eq!(fs::read(repair.kept.unwrap()).unwrap(), bytes, "the damaged journal");
+    assert_eq!((repair.salvaged, &repair.unreadable[..]), (1, &[Code::parse(b"key21").unwrap()][..]));
+    let kept = repair.kept.clone().unwrap();
+    assert_eq!(fs::read(&kept).unwrap(), bytes, "the damaged journal");
+    let told = repair.to_string();
+    for part in [&path.display().to_string(), "(key21)", &format!("is kept as {}", kept.display())] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
     let repaired = fs::read(&path).unwrap();
     let numbers: Vec<u64> = walk(&repaired, 0).batches.iter().map(|batch| batch.seqno).collect();
     assert_eq!(numbers, [10, 12, 14], "what was saved takes the number of its batch");
@@ -186,7 +191,8 @@ fn below_the_mark_a_broken_last_batch_is_damage() {
 fn below_the_mark_zeros_and_missing_bytes_are_damage() {
     let bytes = journal();
     let end = written_len(&bytes);
-    for cut in [1, END_LEN, 200] {
+    let last = walk(&bytes, 0).batches[2].bytes.len();
+    for cut in [1, END_LEN, last, 200] {
         let mut zeros = bytes.clone();
         zeros[end - cut..].fill(0);
         for (left, missing) in [(zeros, 0), (bytes[..end - cut].to_vec(), cut as u64)] {
