@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::apps::{Caller, key};
+use crate::bulk::{BULK, code_of};
 use crate::changes::change;
 use crate::http::SHORT_URLS;
 use crate::node::{Node, Setup, wait_until};
@@ -88,6 +89,37 @@ fn tags_are_listed_again_when_there_were_too_many_of_them() {
     wait_until("a list of the tags that are left", || writer.get("/rest/v3/tags").status == 200);
     let tags = writer.get("/rest/v3/tags").json();
     assert_eq!(tags["tags"]["pagination"]["totalItems"], json!(64), "{tags}");
+}
+
+/// Too few go for the node to count them again by itself.
+#[test]
+fn tags_are_listed_again_when_somebody_asks_for_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = Setup::new(dir.path());
+    let writer = key(&setup, "writer", "write-own");
+    let node = setup.start();
+    let mut writer = Caller::new(&node, &writer);
+    wait_until("counts for lists", || writer.get("/rest/v3/tags").status == 200);
+    // 10,048 tags, and of one app 10,000 are counted; and one of them that many links have.
+    let mut lines = String::new();
+    for link in 0..157 + 1_200 {
+        let tags: Vec<String> = match link {
+            0..157 => (0..64).map(|number| format!("tag-{link}-{number}")).collect(),
+            _ => vec!["tag-0-0".to_owned()],
+        };
+        lines += &format!("{}\n", json!({"longUrl": format!("https://example.org/{link}"), "tags": tags}));
+    }
+    let made = writer.ask("POST", BULK, "Content-Type: application/x-ndjson\r\n", &lines);
+    let result = |line: &str| code_of(&serde_json::from_str(line).unwrap()).to_owned();
+    let codes: Vec<String> = made.text().lines().map(result).collect();
+    assert_eq!(codes.len(), 1_357);
+    writer.get("/rest/v3/tags").problem(400, ":too-many-tags");
+    for code in &codes[155..157] {
+        assert_eq!(writer.ask("DELETE", &format!("{SHORT_URLS}/{code}"), "", "").status, 204);
+    }
+    wait_until("a list of the tags that are left", || writer.get("/rest/v3/tags").status == 200);
+    let tags = writer.get("/rest/v3/tags").json();
+    assert_eq!(tags["tags"]["pagination"]["totalItems"], json!(155 * 64), "{tags}");
 }
 
 /// What the node says when it has taken over the sections of its last run.

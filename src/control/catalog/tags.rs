@@ -459,6 +459,36 @@ mod tests {
     }
 
     #[test]
+    fn tags_are_counted_again_when_somebody_asks_and_some_have_gone() {
+        let mut counts = TagCounts::default();
+        let key = |number: usize| tag_key(&number.to_string(), b"");
+        (0..TAGS_COUNTED_MAX + 2).for_each(|number| _ = counts.change(&key(number), true));
+        assert!(counts.all(&Scope::ALL).is_none() && !counts.ask_again(&Scope::ALL), "none has gone");
+        assert!(!counts.change(&key(0), false), "one that has gone is no reason by itself");
+        assert!(counts.ask_again(&Scope::ALL));
+        assert_eq!(counts.begin(), Some(None));
+    }
+
+    #[test]
+    fn an_app_that_found_no_room_is_counted_when_others_leave_some() {
+        let mut counts = TagCounts::default();
+        let change = |counts: &mut TagCounts, app: &str, tag: usize, added| {
+            counts.change(&tag_key(&with_tag(&app_shelf(app), &tag.to_string()), b""), added);
+        };
+        for app in 0..TAGS_OF_APPS_COUNTED_MAX / TAGS_OF_APP_COUNTED_MAX {
+            (0..TAGS_OF_APP_COUNTED_MAX).for_each(|tag| change(&mut counts, &format!("app{app}"), tag, true));
+        }
+        let late = Scope::of_app(AppName::parse("late").unwrap());
+        change(&mut counts, "late", 1, true);
+        assert!(counts.all(&late).is_none() && !counts.ask_again(&late), "the others take all room");
+        change(&mut counts, "app0", 0, false);
+        assert!(counts.ask_again(&late));
+        let name = counts.begin().unwrap();
+        counts.end(&name, Some(BTreeMap::from([("1".into(), 1)])));
+        assert_eq!(counts.all(&late), Some(vec![("1".into(), 1)]));
+    }
+
+    #[test]
     fn an_app_with_too_many_tags_takes_nothing_from_others() {
         let mut counts = counts(&["mine"]);
         let put = |counts: &mut TagCounts, app: &str, tag: &str| {
