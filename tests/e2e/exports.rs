@@ -6,11 +6,12 @@ use carom_shards::Code;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::apps::{Caller, key};
 use crate::bulk::{BULK, Session, TARGET, many, send_all};
 use crate::faults::open_store;
 use crate::fields::on_every_kind;
 use crate::http::SHORT_URLS;
-use crate::node::{CAROM, Setup};
+use crate::node::{CAROM, Setup, wait_until};
 
 const EXPORT: &str = "/rest/v3/short-urls/export";
 
@@ -104,6 +105,34 @@ fn who_reads_slowly_holds_nothing_and_misses_nothing() {
 }
 
 #[test]
+fn one_app_leaves_half_of_the_slots_to_others() {
+    let data = tempfile::tempdir().unwrap();
+    let setup = Setup::new(data.path());
+    let node = setup.start();
+    send_all(&node, BULK, many(60_000).as_bytes());
+    let [shop, mail] = ["shop", "mail"].map(|name| key(&setup, name, "write-all"));
+    [&shop, &mail].into_iter().for_each(|key| wait_until("the key", || Caller::new(&node, key).is_known(&node)));
+    // Nobody reads what is sent.
+    let begin = |key: &str| {
+        let mut session = Session::open(node.public, &format!("GET {EXPORT} HTTP/1.1\r\nX-Api-Key: {key}\r\n"));
+        (session.begin(), session)
+    };
+    let begun = |key: &str| {
+        let (status, session) = begin(key);
+        assert_eq!(status, 200);
+        session
+    };
+    let of_shop: Vec<Session> = (0..4).map(|_| begun(&shop)).collect();
+    let problem = Caller::new(&node, &shop).get(EXPORT).problem(503, ":unavailable");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.starts_with("This app already has 4 exports in progress"), "{detail}");
+    let of_mail: Vec<Session> = (0..4).map(|_| begun(&mail)).collect();
+    drop((of_shop, of_mail));
+    wait_until("a slot", || begin(&shop).0 == 200);
+    node.terminate();
+}
+
+#[test]
 fn a_drain_says_that_it_is_not_all() {
     let data = tempfile::tempdir().unwrap();
     let node = Setup::new(data.path()).start();
@@ -112,7 +141,7 @@ fn a_drain_says_that_it_is_not_all() {
     assert_eq!(session.begin(), 200);
     assert!(session.line().unwrap().unwrap()["shortCode"].is_string());
     node.signal(Signal::TERM);
-    crate::node::wait_until("the drain", || crate::http::Wire::open(node.admin).get("/readyz").status == 503);
+    wait_until("the drain", || crate::http::Wire::open(node.admin).get("/readyz").status == 503);
     let (mut links, mut last) = (1, None);
     while let Some(line) = session.line().unwrap() {
         match line["error"].is_null() {
