@@ -218,7 +218,7 @@ pub(super) mod tests {
     }
 
     /// A desk whose writer is the test, with a queue of that length.
-    fn desk(len: usize) -> (Rc<Desk>, Receiver<Order>) {
+    pub(in crate::desk) fn desk(len: usize) -> (Rc<Desk>, Receiver<Order>) {
         desk_of(CoreId(0), Box::new(NoCodes), Post::new(Vec::new()), len)
     }
 

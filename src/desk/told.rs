@@ -71,3 +71,29 @@ impl Desk {
 fn outcome(status: u16, took: Duration) -> Outcome {
     Outcome { at_ms: unix_ms(), micros: u32::try_from(took.as_micros()).unwrap_or(u32::MAX), status }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desk::gather::tests::desk;
+    use crate::visits::ring;
+
+    #[test]
+    fn referrers_and_visits_that_find_no_room_are_counted_as_dropped() {
+        let (desk, _orders) = desk(1);
+        let (sender, mut receiver) = ring();
+        desk.told.borrow_mut().visits = Some(sender);
+        let visitor = desk.visitor(b"", format!("https://{}.example/", "x".repeat(52)).as_bytes());
+        let tell = |times: u64| (0..times).for_each(|_| desk.tell_visit(Code::parse(b"abc").ok(), visitor));
+        let dropped = || (desk.counters.node.referrers_dropped.get(), desk.counters.node.visits_dropped.get());
+        tell(12_000);
+        let mut whole = 0;
+        assert_eq!(receiver.drain(|visit| whole += u64::from(!visit.visitor.host().is_empty())), 12_000);
+        assert_eq!(dropped(), (12_000 - whole, 0));
+        // More than a ring holds.
+        tell(40_000);
+        let heard = receiver.drain(|_| ()) as u64;
+        assert_eq!(dropped().1, 40_000 - heard);
+        assert!(heard < 40_000);
+    }
+}
