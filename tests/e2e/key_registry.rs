@@ -31,7 +31,12 @@ fn an_empty_registry_that_has_had_keys_asks_for_a_key() {
     let node = setup.start();
     node.wire().get(SHORT_URLS).problem(401, "/missing-authentication");
     Caller::new(&node, &gone).get(SHORT_URLS).problem(401, "/invalid-api-key");
-    let node = node.restart();
+    node.terminate();
+    // Also where others reach it, which a node that never had keys must be asked for.
+    let node = setup.clone().argument("--listen").argument("0.0.0.0:0").start();
+    node.wire().get(SHORT_URLS).problem(401, "/missing-authentication");
+    node.terminate();
+    let node = setup.start();
     node.wire().get(SHORT_URLS).problem(401, "/missing-authentication");
     // The next key opens the API again.
     let shop = key(&setup, "shop", "read");

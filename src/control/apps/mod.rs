@@ -98,16 +98,20 @@ impl Keeper {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if self.pruned.elapsed() >= PRUNE_EVERY {
-                self.pruned = Instant::now();
-                // The file may hold keys that have become old since it was written.
-                self.is_stored = false;
-            }
+            self.doubt_file(Instant::now());
             self.look();
             if self.shared.is_none_or(|then| then.elapsed() >= SHARE_EVERY) {
                 self.share();
                 self.shared = Some(Instant::now());
             }
+        }
+    }
+
+    /// Has the file looked at from time to time: it may hold keys that have become old since it was written.
+    fn doubt_file(&mut self, now: Instant) {
+        if now.duration_since(self.pruned) >= PRUNE_EVERY {
+            self.pruned = now;
+            self.is_stored = false;
         }
     }
 
@@ -317,15 +321,40 @@ mod tests {
         assert!(!dir.path().join("apps.json.new").exists());
     }
 
+    fn grant(name: &str) -> Grant {
+        let app = AppName::parse(name).unwrap();
+        Grant { app, role: Role::Read, expires_ms: None, creates: None, domains: None }
+    }
+
+    /// One key, of the app `gone`, that ended 401 days ago.
+    fn ended_long_ago() -> Registry {
+        let mut registry = Registry::default();
+        let long_ago_ms = unix_ms() - 401 * 86_400_000;
+        registry.add(grant("gone"), long_ago_ms).unwrap();
+        registry.revoke(&AppName::parse("gone").unwrap(), None, long_ago_ms).unwrap();
+        registry
+    }
+
+    #[test]
+    fn keys_that_become_old_leave_the_file_though_nothing_else_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(file::FILE_NAME), ended_long_ago().to_text()).unwrap();
+        let (mut keeper, _node) = keeper(dir.path());
+        let begun = keeper.pruned;
+        // As it was read and written before the key became old.
+        (keeper.stamp, keeper.is_stored) = (file::stamp(dir.path()), true);
+        for (passed, left) in [(PRUNE_EVERY / 2, 1), (PRUNE_EVERY, 0)] {
+            keeper.doubt_file(begun + passed);
+            keeper.look();
+            assert_eq!(file::read(dir.path()).unwrap().len(), left, "after {passed:?}");
+        }
+        assert!(file::read(dir.path()).unwrap().had_keys());
+    }
+
     #[test]
     fn keys_that_ended_long_ago_leave_the_file_of_a_running_node() {
         let dir = tempfile::tempdir().unwrap();
-        let app = |name| AppName::parse(name).unwrap();
-        let grant = |name| Grant { app: app(name), role: Role::Read, expires_ms: None, creates: None, domains: None };
-        let mut known = Registry::default();
-        let long_ago_ms = unix_ms() - 401 * 86_400_000;
-        known.add(grant("gone"), long_ago_ms).unwrap();
-        known.revoke(&app("gone"), None, long_ago_ms).unwrap();
+        let known = ended_long_ago();
         std::fs::write(dir.path().join(file::FILE_NAME), known.to_text()).unwrap();
         let (mut keeper, _node) = keeper(dir.path());
         keeper.setup.registry = known;
