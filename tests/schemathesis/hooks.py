@@ -21,7 +21,7 @@ RULES = re.compile(
             "private generates a random code, so it cannot be combined with customSlug",
             # The slug belongs to another link.
             "error/non-unique-slug",
-            "Another link has this ending",
+            "This slug is already in use",
             # Tags are counted when they are all in one form.
             "tags are too many",
             # The URL standard decides what a host is, and how long the serialised form of a URL is.
@@ -31,7 +31,7 @@ RULES = re.compile(
             "points to this service itself",
             # Time has passed since the description was written.
             "has already passed",
-            "is over already",
+            "must be in the future",
             # The settings say which domains there are.
             "domain is not a domain of this service",
             # Only texts that a list has given are cursors.
