@@ -27,7 +27,7 @@ pub(crate) const PHONE: (u32, u32) = (390, 844);
 pub(crate) const SCREEN: (u32, u32) = (1280, 900);
 
 /// What keeps the browser from speaking to anybody but the node, and from waiting for what it would say.
-const ARGUMENTS: [&str; 10] = [
+const ARGUMENTS: [&str; 11] = [
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -37,6 +37,8 @@ const ARGUMENTS: [&str; 10] = [
     "--disable-component-update",
     "--no-first-run",
     "--disable-dev-shm-usage",
+    // Fields for dates show them as the pages do.
+    "--lang=en-GB",
     // Browsers trust this machine by its own names as they trust TLS; under this one it is anybody's.
     "--host-resolver-rules=MAP plain.test 127.0.0.1, MAP acme.example 127.0.0.1",
 ];
@@ -173,7 +175,19 @@ impl Browser {
 
     /// The whole page, as a PNG, as high as it is.
     pub(crate) fn whole_page(&self) -> Vec<u8> {
-        let told = self.devtools("Page.captureScreenshot", &json!({"format": "png", "captureBeyondViewport": true}));
+        // What sticks to the top of the window is in its place only there.
+        self.value("scrollTo(0, 0)");
+        self.picture(true)
+    }
+
+    /// What the window shows, as a PNG.
+    pub(crate) fn window(&self) -> Vec<u8> {
+        self.picture(false)
+    }
+
+    fn picture(&self, beyond_window: bool) -> Vec<u8> {
+        let wanted = json!({"format": "png", "captureBeyondViewport": beyond_window});
+        let told = self.devtools("Page.captureScreenshot", &wanted);
         BASE64_STANDARD.decode(told["data"].as_str().expect("a picture")).expect("DevTools send Base64")
     }
 

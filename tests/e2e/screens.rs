@@ -129,7 +129,9 @@ fn look(browser: &Browser, name: &str, open: impl Fn()) {
             );
             // What fades in or out has done so.
             browser.value("Promise.all(document.getAnimations().map((one) => one.finished)).then(() => true)");
-            let picture = browser.whole_page();
+            // A dialog is above what the window shows of its page.
+            let has_dialog = browser.value("document.querySelector('dialog[open]') !== null") == true;
+            let picture = if has_dialog { browser.window() } else { browser.whole_page() };
             assert!(picture.starts_with(b"\x89PNG"), "{name}");
             if let Some(folder) = folder() {
                 std::fs::write(folder.join(format!("{name}-{size_name}-{theme}.png")), picture).unwrap();
