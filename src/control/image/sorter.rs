@@ -168,7 +168,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, cores) = (dir.path().join("links.image"), CoreCount::new(1).unwrap());
         let sorted = |change: bool| {
-            let mut sorter = Sorter::new(&path, CodeHasher::new(3), cores, 1_000).unwrap();
+            let mut sorter = Sorter::new(&path, CodeHasher::new(3), cores, 1_000, 128).unwrap();
             let entry = Entry::Link { policy: Policy::default(), target: b"https://example.org/target" };
             let mut codes = (0..).map(|number| Code::parse(format!("c{number}").as_bytes()).unwrap());
             while sorter.push(&codes.next().unwrap(), &entry).unwrap() == 0 {}
