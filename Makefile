@@ -46,6 +46,11 @@ api-test: rust ## Check the API against its description with schemathesis, in a 
 .PHONY: screens
 screens: packages page-tools rust ## Retake the pictures of all pages in docs/screens/
 	CAROM_SCREENS="$(CURDIR)/docs/screens" cargo test --package carom --locked --test e2e -- --exact screens::every_page_can_be_looked_at
+	@if ! command -v pngquant >/dev/null && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pngquant; \
+	fi
+	@if command -v pngquant >/dev/null; then pngquant --force --skip-if-larger --ext .png --speed 1 --quality 70-95 docs/screens/*.png; \
+	else echo 'pngquant is missing: the pictures are four times as large'; fi
 
 .PHONY: docs
 docs: rust ## Generate reference pages and benchmark tables of docs/
