@@ -121,9 +121,11 @@ pub fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
         let last_seqno = walk.batches.last().map(|batch| batch.seqno);
         let missing = synced.written.saturating_sub(bytes.len()) as u64;
         if !walk.broken.is_empty() || missing > 0 {
+            let is_misnumbered = synced.is_misnumbered(&walk.batches);
             let fresh = rebuild(&bytes, walk, &synced, least_seqno);
             let position = Position { journal: *number, len: fresh.bytes.len() as u64, seqno: fresh.last_seqno };
-            repairs.push(put(path, &bytes, fresh, missing)?);
+            let repair = put(path, &bytes, fresh, missing)?;
+            repairs.push(Repair { is_damage: repair.is_damage || is_misnumbered, ..repair });
             // The mark is about bytes that were dropped. A crash before this line means that the damage is reported again.
             if repairs.last().is_some_and(|repair| repair.is_damage) && mark.is_some_and(|mark| mark.journal == *number)
             {
@@ -163,6 +165,13 @@ impl Synced {
             None => None,
         };
         Synced { written, until, seqno: here.map_or(0, |mark| mark.seqno) }
+    }
+
+    /// Whether the last batch before the mark has another sequence number than the mark says. Such a number can make the
+    /// batches behind the mark look wrong, so that they are taken for a torn write.
+    fn is_misnumbered(&self, batches: &[Batch]) -> bool {
+        let last = batches.iter().rev().find(|batch| batch.bytes.end <= self.written);
+        self.seqno > 0 && last.is_some_and(|batch| batch.seqno != self.seqno)
     }
 
     /// The broken ranges, none of which goes across the mark, each with whether it may have been acknowledged.

@@ -408,3 +408,17 @@ proptest! {
         prop_assert!(repair_all(dir.path()).unwrap().is_empty());
     }
 }
+
+#[test]
+fn a_number_below_the_mark_that_is_the_next_batch_s_is_damage() {
+    let mut bytes = journal();
+    let (dir, path, ends) = a_store(&bytes);
+    set_mark(dir.path(), 0, ends[0], 10);
+    // The first batch says 12, as the second does, which is beyond the mark.
+    bytes[5] ^= 10 ^ 12;
+    fs::write(&path, &bytes).unwrap();
+    let repairs = repair_all(dir.path()).unwrap();
+    assert!(repairs.len() == 1 && repairs[0].is_damage, "{repairs:?}");
+    assert_eq!(keys(&fs::read(&path).unwrap()), 6);
+    assert!(repair_all(dir.path()).unwrap().is_empty());
+}
