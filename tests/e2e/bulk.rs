@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use crate::apps::key;
 use crate::fields::{everybody_gets, moved_to, on_every_kind, wires};
@@ -62,7 +63,18 @@ impl Read for Chunks {
 impl Session {
     /// Sends a head. Its answer is read with [`Session::begin`].
     pub(crate) fn open(address: SocketAddr, head: &str) -> Session {
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+        Session::over(TcpStream::connect_timeout(&address, PATIENCE).unwrap(), head)
+    }
+
+    /// The same for a client that leaves what it gets unread: the kernel keeps little of it.
+    pub(crate) fn open_unread(address: SocketAddr, head: &str) -> Session {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(64 * 1024).unwrap();
+        socket.connect_timeout(&address.into(), PATIENCE).unwrap();
+        Session::over(socket.into(), head)
+    }
+
+    fn over(mut stream: TcpStream, head: &str) -> Session {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(format!("{head}Host: carom.test\r\n\r\n").as_bytes()).unwrap();

@@ -114,7 +114,7 @@ fn one_app_leaves_half_of_the_slots_to_others() {
     [&shop, &mail].into_iter().for_each(|key| wait_until("the key", || Caller::new(&node, key).is_known(&node)));
     // Nobody reads what is sent.
     let begin = |key: &str| {
-        let mut session = Session::open(node.public, &format!("GET {EXPORT} HTTP/1.1\r\nX-Api-Key: {key}\r\n"));
+        let mut session = Session::open_unread(node.public, &format!("GET {EXPORT} HTTP/1.1\r\nX-Api-Key: {key}\r\n"));
         (session.begin(), session)
     };
     let begun = |key: &str| {
