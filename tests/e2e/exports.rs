@@ -111,6 +111,8 @@ fn one_app_leaves_half_of_the_slots_to_others() {
     let node = setup.start();
     send_all(&node, BULK, many(60_000).as_bytes());
     let [shop, mail] = ["shop", "mail"].map(|name| key(&setup, name, "write-all"));
+    // Until the node knows of keys, it answers any.
+    wait_until("keys", || node.wire().get("/rest/v3/tags").status == 401);
     [&shop, &mail].into_iter().for_each(|key| wait_until("the key", || Caller::new(&node, key).is_known(&node)));
     // Nobody reads what is sent.
     let begin = |key: &str| {
