@@ -254,7 +254,7 @@ mod tests {
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\\r\\nX: y\"}", "control"),
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"redirectStatus\":200}", "redirectStatus"),
             ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"validUntil\":\"soon\"}", "2030-01-31T12:00:00Z"),
-            ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"validUntil\":\"2020-01-01T00:00:00Z\"}", "(1 do not)"),
+            ("{\"shortCode\":\"a\",\"longUrl\":\"b\",\"validUntil\":\"2020-01-01T00:00:00Z\"}", "(1 are archived"),
             ("", "no links"),
             ("\n\n", "no links"),
         ] {
