@@ -27,7 +27,7 @@ pub(crate) const PHONE: (u32, u32) = (390, 844);
 pub(crate) const SCREEN: (u32, u32) = (1280, 900);
 
 /// What keeps the browser from speaking to anybody but the node, and from waiting for what it would say.
-const ARGUMENTS: [&str; 11] = [
+const ARGUMENTS: [&str; 10] = [
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -37,8 +37,6 @@ const ARGUMENTS: [&str; 11] = [
     "--disable-component-update",
     "--no-first-run",
     "--disable-dev-shm-usage",
-    // Fields for dates show them as the pages do.
-    "--lang=en-GB",
     // Browsers trust this machine by its own names as they trust TLS; under this one it is anybody's.
     "--host-resolver-rules=MAP plain.test 127.0.0.1, MAP acme.example 127.0.0.1",
 ];

@@ -17,6 +17,9 @@ const HOST: &str = "acme.example";
 
 const SIZES: [(&str, (u32, u32)); 2] = [("wide", (1280, 860)), ("phone", (390, 844))];
 
+/// Pixels that the whole overview takes on a screen.
+const NOW_HEIGHT: u32 = 1_180;
+
 /// How long plots are left to fill where pictures are kept.
 const FILLING: Duration = Duration::from_secs(45);
 
@@ -113,8 +116,9 @@ fn follow(wire: &mut Wire, host: &str, codes: &[String], number: usize) {
 
 /// Looks at a page in both sizes and both themes. `open` goes to it: in each size it is loaded, as on a device that has that size.
 fn look(browser: &Browser, name: &str, open: impl Fn()) {
-    for (size_name, size) in SIZES {
-        browser.resize(size);
+    for (size_name, (width, height)) in SIZES {
+        // Plots follow the size of the window, which a picture of more than the window changes.
+        browser.resize((width, if name == "now" { height.max(NOW_HEIGHT) } else { height }));
         open();
         wait_until("a page that is there", || {
             browser.value("document.querySelector('main h1, dialog') !== null && document.querySelector('.loading, .skeleton, [aria-busy=true]') === null") == true
