@@ -183,7 +183,7 @@ impl Guard {
     /// Counts a code that was asked for and is not there.
     ///
     /// # Errors
-    /// Where there were too many: after how long there may be another.
+    /// If there were too many: after how long there may be another.
     pub fn miss(&self, place: Place) -> Result<(), Duration> {
         let now = self.now();
         let taken = self.misses.take(place.hash, now);
@@ -197,7 +197,7 @@ impl Guard {
     /// Counts a key that is none.
     ///
     /// # Errors
-    /// Where there were too many: after how long there may be another.
+    /// If there were too many: after how long there may be another.
     pub fn key_failed(&self, address: IpAddr) -> Result<(), Duration> {
         self.keys.take(self.place(address).hash, self.now())
     }

@@ -68,7 +68,7 @@ impl Edit {
         })
     }
 
-    /// Who has made the change.
+    /// The author of the change.
     pub fn author(&self) -> Author {
         let text = |name: &str| self.0.get(name).and_then(Value::as_str);
         let way = [Way::Api, Way::Admin, Way::Fleet].into_iter().find(|way| text("through") == Some(way.name()));

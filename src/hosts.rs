@@ -136,7 +136,7 @@ impl Hosts {
         self.exact.len() + self.below.len()
     }
 
-    /// Whether it has none.
+    /// Returns true for a page without records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

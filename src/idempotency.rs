@@ -81,7 +81,7 @@ impl IdempotencyKey {
     /// send it. Both are the same key.
     ///
     /// # Errors
-    /// What would be right.
+    /// A description of valid values.
     pub fn parse(value: &[u8]) -> Result<IdempotencyKey, String> {
         let quoted = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
         let text = quoted.unwrap_or(value);

@@ -89,7 +89,7 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
 /// All API keys of a data directory.
 ///
 /// # Errors
-/// Where nobody can say who may do what.
+/// If nobody can say who may do what.
 pub fn api_keys(data_dir: &Path) -> Result<Registry, Exit> {
     file::read(data_dir).map_err(|error| keys_exit(data_dir, &error))
 }
@@ -191,7 +191,7 @@ pub struct OpenStore {
     pub links: Links,
     /// The secret key of the code space.
     pub key: SpaceKey,
-    /// What was damaged in its journals, for people.
+    /// Damage in the journals of the store, as text for people.
     pub damage: Option<String>,
 }
 

@@ -207,7 +207,7 @@ impl Pages {
     /// The pages of a service, with templates of a directory where they are there.
     ///
     /// # Errors
-    /// Where a template cannot be read, or cannot be drawn.
+    /// If a template cannot be read, or cannot be drawn.
     pub fn new(brand: Brand, templates: Option<&Path>) -> Result<Pages, PagesError> {
         let mut engine = engine(&brand);
         let fallback = engine.clone();

@@ -51,7 +51,7 @@ impl Tickets {
     /// The first keys.
     ///
     /// # Errors
-    /// Where the system gives no random bytes.
+    /// If the system gives no random bytes.
     pub fn new() -> Result<Tickets, String> {
         rustls::crypto::aws_lc_rs::Ticketer::new().map(Tickets).map_err(|error| error.to_string())
     }

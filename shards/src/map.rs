@@ -186,9 +186,9 @@ impl LinkMap {
         Ok(put)
     }
 
-    /// Takes the links of a sealed page, but for codes that have an entry already and those that `keep` does not want.
-    /// Returns the codes that found no room; each is as if it had not been in the page. So is each [`Entry::Damaged`]: it
-    /// says that whoever made the page could not read a record, and no more.
+    /// Adopts the links of a sealed page. Skips codes that already have an entry, and codes that `keep` refuses. Also skips
+    /// [`Entry::Damaged`]: it only means that the writer of the page could not read the record. Returns the codes for which
+    /// the map had no room.
     ///
     /// The page becomes one of the map, so this writes the index and no record. Records in the order of
     /// [`sealed::index_order`] after [`LinkMap::expect`] write it from its start to its end.

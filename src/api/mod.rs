@@ -100,9 +100,9 @@ pub struct Site {
 pub struct Interfaces {
     /// The REST API, which is that of Shlink.
     pub shlink: bool,
-    /// That of Bitly.
+    /// Bitly's API.
     pub bitly: bool,
-    /// That of YOURLS.
+    /// The API of YOURLS.
     pub yourls: bool,
     /// Whether YOURLS's answers JSONP.
     pub yourls_jsonp: bool,

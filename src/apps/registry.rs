@@ -299,7 +299,7 @@ impl Registry {
     /// Revokes the valid keys of an app, or one of them. Returns which.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub fn revoke(&mut self, app: &AppName, id: Option<&str>, now_ms: u64) -> Result<Vec<String>, Refusal> {
         let mut revoked = Vec::new();
         for entry in self.entries.values_mut().filter(|entry| entry.app == *app && entry.is_valid(now_ms)) {
@@ -330,7 +330,7 @@ impl Registry {
     /// what the old one is called.
     ///
     /// # Errors
-    /// Where there is no such key, or it is not clear which is meant.
+    /// If there is no such key, or it is not clear which is meant.
     pub fn rotate(
         &mut self,
         app: &AppName,

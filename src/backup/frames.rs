@@ -81,7 +81,7 @@ impl<W: Write> FrameWriter<W> {
     /// Begins one.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn begin(mut out: W) -> io::Result<FrameWriter<W>> {
         out.write_all(TITLE)?;
         let payload = Vec::with_capacity(2 * PAYLOAD_LEN);
@@ -91,7 +91,7 @@ impl<W: Write> FrameWriter<W> {
     /// Adds a record. Those of a section come one after the other, in the order of their keys.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn add(&mut self, section: Section, key: &[u8], value: &[u8]) -> io::Result<()> {
         if self.payload.len() >= PAYLOAD_LEN || self.section != section {
             self.flush()?;
@@ -109,7 +109,7 @@ impl<W: Write> FrameWriter<W> {
     /// Ends the stream, and gives back what it was written to.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn end(mut self) -> io::Result<W> {
         self.flush()?;
         for section in Section::ALL {
@@ -123,7 +123,7 @@ impl<W: Write> FrameWriter<W> {
     /// Says that there is no more, although there should be.
     ///
     /// # Errors
-    /// Where that cannot be written.
+    /// If that cannot be written.
     pub fn break_off(mut self, why: &str) -> io::Result<()> {
         self.payload.clear();
         self.records = 0;
@@ -186,7 +186,7 @@ impl<R: Read> FrameReader<R> {
     /// Begins to read one.
     ///
     /// # Errors
-    /// Where it cannot be read, or is something else.
+    /// If it cannot be read, or is something else.
     pub fn begin(input: R) -> Result<FrameReader<R>, FrameError> {
         FrameReader::copying(input, io::sink())
     }
@@ -196,7 +196,7 @@ impl<R: Read, C: Write> FrameReader<R, C> {
     /// The same, with every byte that was read written to `copy`.
     ///
     /// # Errors
-    /// Where it cannot be read or copied, or is something else.
+    /// If it cannot be read or copied, or is something else.
     pub fn copying(mut input: R, mut copy: C) -> Result<FrameReader<R, C>, FrameError> {
         let mut title = [0; TITLE.len()];
         read_all(&mut input, &mut title, 0)?;

@@ -46,7 +46,7 @@ pub struct SharedVisits {
     pub answer_time: Duration,
 }
 
-/// What the thread works with.
+/// Inputs of the thread.
 pub struct AllowanceSetup {
     /// The store.
     pub links: Links,
@@ -63,7 +63,7 @@ pub struct AllowanceSetup {
 /// Starts the thread. It ends when all senders are gone, and stores what is left of its shares then.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(setup: AllowanceSetup) -> io::Result<(AllowanceQueue, JoinHandle<()>)> {
     let (queue, receiver) = AllowanceQueue::new();
     let allowances = Allowances { setup, queue_len: queue.waiting(), limited: HashMap::new(), failed: false };

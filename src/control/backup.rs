@@ -40,7 +40,7 @@ const LOG_PIECE_LEN: usize = 128 * 1024;
 /// Writes the store as it is now.
 ///
 /// # Errors
-/// Where it cannot be written. That the store cannot be read, or `is_over`, is written to the stream.
+/// If it cannot be written. That the store cannot be read, or `is_over`, is written to the stream.
 pub fn write_store(links: &Links, data_dir: &Path, out: impl Write, is_over: impl Fn() -> bool) -> io::Result<()> {
     let mut writer = FrameWriter::begin(out)?;
     let (view, logs) = match view_with_logs(links, data_dir) {
@@ -86,7 +86,7 @@ fn write_logs(writer: &mut FrameWriter<impl Write>, logs: &[(u32, Vec<u8>)]) -> 
 /// Asks the node that runs on a data directory for its store, as a stream of frames.
 ///
 /// # Errors
-/// Where nobody answers there.
+/// If nobody answers there.
 pub fn ask(data_dir: &Path) -> io::Result<impl Read> {
     let mut stream = socket::connect(data_dir)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -136,7 +136,7 @@ impl Attendant {
 /// Answers at the socket of a data directory from now on.
 ///
 /// # Errors
-/// Where the socket cannot be made, or the operating system gives no thread.
+/// If the socket cannot be made, or the operating system cannot start a thread.
 pub fn start(links: Links, data_dir: &Path) -> io::Result<Attendant> {
     let listener = socket::listen(data_dir)?;
     let shared = Arc::new(Shared { listener, is_over: AtomicBool::new(false), client: Mutex::default() });

@@ -124,7 +124,7 @@ impl Keeper {
 /// Begins to look at the files of certificates that the cores have.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(certificates: Certificates, post: Post, cores: CoreCount, stats: Arc<NodeStats>) -> io::Result<Keeper> {
     let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut watch = Watch { certificates, doubted: None, post, cores, stats };

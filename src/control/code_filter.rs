@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long it sleeps while the cores have enough codes: a few batches' time.
 const WAIT: Duration = Duration::from_micros(500);
 
-/// What the thread works with.
+/// Inputs of the thread.
 #[derive(Clone, Debug)]
 pub struct CodeFilterSetup {
     /// The store.
@@ -37,7 +37,7 @@ pub struct CodeFilterSetup {
     pub hasher: CodeHasher,
     /// How many cores own links.
     pub cores: CoreCount,
-    /// What the cores say of their filters.
+    /// Statistics of the cores, which include the state of their filters.
     pub core_stats: Arc<[Arc<CoreStats>]>,
     /// Alarms of the node.
     pub stats: Arc<NodeStats>,
@@ -61,7 +61,7 @@ impl CodeFilters {
 /// Starts the thread. It must not start before all links have been loaded.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(setup: CodeFilterSetup) -> io::Result<CodeFilters> {
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);

@@ -47,7 +47,7 @@ impl DiskGuard {
     /// The space there is now.
     ///
     /// # Errors
-    /// Where the operating system does not say.
+    /// If the operating system does not say.
     pub fn space(&self) -> std::io::Result<Space> {
         let stat = rustix::fs::statvfs(&self.dir)?;
         Ok(Space { free: stat.f_bavail * stat.f_frsize, total: stat.f_blocks * stat.f_frsize })

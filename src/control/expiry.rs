@@ -66,7 +66,7 @@ const EDITS_LOOKED_AT: usize = 2_000;
 /// How many batches a second there are at most, while the rate is high.
 const BATCHES_PER_SECOND: u32 = 100;
 
-/// What the thread works with.
+/// Inputs of the thread.
 pub struct ExpirySetup {
     /// The store, to read from.
     pub links: Links,
@@ -108,7 +108,7 @@ impl Expiry {
 /// Starts the thread: not before all links have been read back, or what was read then would put a removed link into memory.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(setup: ExpirySetup) -> io::Result<Expiry> {
     let stop = Arc::new(AtomicBool::new(false));
     let now = Instant::now();

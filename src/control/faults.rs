@@ -56,7 +56,7 @@ impl Faults {
     /// What stands in the way of a sync: waits as long as it is to stall.
     ///
     /// # Errors
-    /// Where it is to fail.
+    /// If it is to fail.
     pub fn obstruct_sync(&self, data_dir: &Path) -> Result<(), StoreError> {
         while self.sync_on_order && data_dir.join("stall-sync").exists() {
             std::thread::sleep(Duration::from_millis(1));
@@ -81,7 +81,7 @@ impl SyncedLog {
     /// Opens the list in a data directory.
     ///
     /// # Errors
-    /// Where the file cannot be opened.
+    /// If the file cannot be opened.
     pub fn open(data_dir: &Path) -> io::Result<SyncedLog> {
         let file = File::options().create(true).append(true).open(data_dir.join(LOG))?;
         Ok(SyncedLog { file, last_sync: Instant::now(), journal: None })
@@ -124,7 +124,7 @@ impl SyncedLog {
 /// whole before the youngest was begun. Returns how many bytes were lost.
 ///
 /// # Errors
-/// Where the directory is not what the writer left.
+/// If the directory is not what the writer left.
 pub fn power_loss(data_dir: &Path) -> io::Result<u64> {
     let Some(youngest) = journal::journals(&data_dir.join("links"))?.pop() else { return Ok(0) };
     let name = youngest.file_name().unwrap_or_default().to_string_lossy();

@@ -39,7 +39,7 @@ pub struct FetcherSetup {
 /// Starts the threads. They end when all senders are gone.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(setup: FetcherSetup) -> io::Result<(LookUpQueue, Vec<JoinHandle<()>>)> {
     #[cfg(feature = "faults")]
     let is_deaf = super::faults::Faults::from_env().deaf_fetchers;

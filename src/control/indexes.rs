@@ -82,7 +82,7 @@ fn name(index: Index) -> &'static str {
 /// begins anew with the next start. Nobody else may write meanwhile.
 ///
 /// # Errors
-/// Where the store fails.
+/// If the store fails.
 pub fn ensure(links: &Links) -> Result<(), StoreError> {
     let mut missing = Vec::new();
     for index in Index::ALL {
@@ -128,7 +128,7 @@ pub fn ensure(links: &Links) -> Result<(), StoreError> {
 /// Makes the entries of links that were found in a broken journal, where nothing else of their commit may be left.
 ///
 /// # Errors
-/// Where the store fails.
+/// If the store fails.
 pub fn mend(links: &Links, codes: &[Code]) -> Result<(), StoreError> {
     let mut entries = Entries::default();
     for code in codes {

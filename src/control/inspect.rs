@@ -44,7 +44,7 @@ pub trait Records {
     /// Gives all of them to `each`, section by section, in the order of their keys.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// If they cannot be read.
     fn each(&mut self, each: Each<'_>) -> Result<(), Self::Error>;
 }
 
@@ -106,7 +106,7 @@ impl Sum {
 /// Looks at all records.
 ///
 /// # Errors
-/// Where they cannot be read.
+/// If they cannot be read.
 pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Result<Report, R::Error> {
     let mut report = Report::default();
     let (mut should_be, mut are) = ([Sum::default(); Section::ALL.len()], [Sum::default(); Section::ALL.len()]);

@@ -48,7 +48,7 @@ pub struct LoadReport {
 /// of the map is looked for in `data_dir`.
 ///
 /// # Errors
-/// Where the operating system refused to read. Damage is no error: it is reported, and the rest is served.
+/// If the operating system refused to read. Damage is no error: it is reported, and the rest is served.
 pub fn load(
     links: &Links,
     post: &Post,

@@ -33,7 +33,7 @@ impl Watcher {
 /// Begins to look at the counters of these cores.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(cores: Vec<Arc<CoreStats>>, stats: Arc<NodeStats>) -> io::Result<Watcher> {
     let stop = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&stop);

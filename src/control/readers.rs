@@ -21,7 +21,7 @@ use crate::visits::tally::Subject;
 /// Starts the readers. They end when all senders are gone.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(
     links: &Links,
     post: &Post,

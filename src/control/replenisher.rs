@@ -148,7 +148,7 @@ fn failed(error: impl std::fmt::Display) -> ReplenishError {
 /// Starts the replenisher with what the id table holds. Queues are filled by the thread, so cores may start at once.
 ///
 /// # Errors
-/// Where the marks or the id table cannot be read, or the operating system gives no thread.
+/// If the marks or the id table cannot be read, or the operating system cannot start a thread.
 pub fn start(setup: ReplenisherSetup) -> Result<Replenisher, ReplenishError> {
     let (issuer, rows) = resume(&setup)?;
     let asked = Arc::new(AtomicBool::new(true));

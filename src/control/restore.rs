@@ -143,7 +143,7 @@ pub fn restore(
 /// was. Returns by how much the counters were raised.
 ///
 /// # Errors
-/// Where the store fails.
+/// If the store fails.
 pub fn pass_over_codes(links: &Links, seconds: u64) -> Result<u64, StoreError> {
     let by = CODES_AT_LEAST.saturating_add(seconds.saturating_mul(CODES_PER_SECOND));
     let lengths = CodeLength::MIN.and_longer().filter(|length| length.get() >= SHORTEST);

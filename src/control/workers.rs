@@ -11,7 +11,7 @@ use crate::mail::{Job, JobQueues, Post, ToCore};
 /// Starts one thread for pictures and one for documents. They end when all senders are gone.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(post: &Post) -> io::Result<(JobQueues, Vec<JoinHandle<()>>)> {
     let begin = |name: &str, queue_len: usize| {
         let post = post.clone();

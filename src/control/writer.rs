@@ -79,7 +79,7 @@ pub struct WriterSetup {
 /// Starts the writer. It ends, after a last sync, when all senders are gone.
 ///
 /// # Errors
-/// Where the outbox cannot be read, or the operating system gives no thread.
+/// If the outbox cannot be read, or the operating system cannot start a thread.
 pub fn start(setup: WriterSetup) -> io::Result<(WriterQueue, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
     let writer = Writer::new(setup)?;

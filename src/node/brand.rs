@@ -21,7 +21,7 @@ const KINDS: [(&str, &str); 5] = [
 /// The pages of a service.
 ///
 /// # Errors
-/// Where a file that the settings name cannot be used.
+/// If a file that the settings name cannot be used.
 pub(super) fn pages(settings: &Settings) -> Result<Pages, Exit> {
     let logo = settings.pages.logo.as_deref().map(logo).transpose()?;
     pages_with(logo, settings)

@@ -41,7 +41,7 @@ impl CorePlan<'_> {
     /// Starts the cores, and the one of the admin listener as the last.
     ///
     /// # Errors
-    /// Where the operating system gives no thread.
+    /// If the operating system cannot start a thread.
     pub(super) fn start_all(
         self,
         public: Vec<Vec<Listener>>,
@@ -98,7 +98,7 @@ impl CorePlan<'_> {
 /// Starts the thread that sends cores the codes of the store again, where not all links are in memory.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub(super) fn start_code_filters(settings: &Settings, setup: CodeFilterSetup) -> Result<Option<CodeFilters>, Exit> {
     let is_needed = matches!(settings.residency, Residency::Hot { .. });
     let started = is_needed.then(|| code_filter::start(setup)).transpose();

@@ -36,7 +36,7 @@ pub fn own_authorities(domains: &Domains, listening: &[SocketAddr]) -> Vec<Autho
 /// Tells of links that were made in what is the default domain now, while it was none: its host means others.
 ///
 /// # Errors
-/// Where the store cannot be read.
+/// If the store cannot be read.
 pub(super) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
     let name = &domains.all()[0].name;
     let shelf = tag_key(&domain_shelf(name.id()), &[]);

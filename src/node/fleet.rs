@@ -100,7 +100,7 @@ fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
 /// Who gives out the visits of limited links to all nodes; `None` where there is no Redis.
 ///
 /// # Errors
-/// Where the certificates cannot be used.
+/// If the certificates cannot be used.
 pub(super) fn shared_visits(settings: &Settings) -> Result<Option<SharedVisits>, Exit> {
     let redis = redis(settings)?;
     Ok(redis.map(|(redis, _)| SharedVisits { redis, answer_time: settings.fleet.answer_time }))
@@ -109,7 +109,7 @@ pub(super) fn shared_visits(settings: &Settings) -> Result<Option<SharedVisits>,
 /// A way to Redis, and what it is called with its servers and what its keys begin with; `None` where there is none.
 ///
 /// # Errors
-/// Where the certificates cannot be used.
+/// If the certificates cannot be used.
 pub(super) fn redis(settings: &Settings) -> Result<Option<(Redis, String)>, Exit> {
     let Some(redis) = redis_settings(settings) else { return Ok(None) };
     let whole = format!("{redis:?}");

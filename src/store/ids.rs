@@ -90,7 +90,7 @@ impl IdTable {
     /// Opens the table in `dir`, making it where there is none. One that does not open is moved aside.
     ///
     /// # Errors
-    /// Where not even a new one can be made.
+    /// If not even a new one can be made.
     pub fn open(dir: &Path) -> Result<(IdTable, Option<MovedAside>), IdError> {
         let reason = match IdTable::open_existing(dir) {
             Ok(table) => return Ok((table, None)),
@@ -118,7 +118,7 @@ impl IdTable {
     /// The rows in the order of their numbers. Those that are not what was written are removed and counted.
     ///
     /// # Errors
-    /// Where the table cannot be read.
+    /// If the table cannot be read.
     pub fn rows(&self) -> Result<(Vec<Row>, usize), IdError> {
         let (mut rows, mut damaged) = (Vec::new(), 0);
         for entry in self.db.scan_prefix(b"row/") {
@@ -142,7 +142,7 @@ impl IdTable {
     /// Adds a row with its cursor, and the counter behind it.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn add(&self, row: &Row) -> Result<(), IdError> {
         self.db.insert(row_key(row.id), encode_row(row))?;
         self.db.insert(cursor_key(row.id), &(row.cursor as u64).to_be_bytes())?;
@@ -155,7 +155,7 @@ impl IdTable {
     /// Moves a row's cursor, before the codes up to it are used.
     ///
     /// # Errors
-    /// Where it cannot be written: the codes must not be used then.
+    /// If it cannot be written: the codes must not be used then.
     pub fn set_cursor(&self, id: u64, cursor: usize) -> Result<(), IdError> {
         self.db.insert(cursor_key(id), &(cursor as u64).to_be_bytes())?;
         self.flush()
@@ -164,7 +164,7 @@ impl IdTable {
     /// Removes a row that is used up or not wanted.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn remove(&self, id: u64) -> Result<(), IdError> {
         self.db.remove(row_key(id))?;
         self.db.remove(cursor_key(id))?;
@@ -174,7 +174,7 @@ impl IdTable {
     /// The lowest counter value of a length that was never leased, as far as this table knows.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// If it cannot be read.
     pub fn counter(&self, length: CodeLength) -> Result<Counter, IdError> {
         Ok(Counter(self.db.get(counter_key(length))?.and_then(|value| number(&value)).unwrap_or(0)))
     }
@@ -182,7 +182,7 @@ impl IdTable {
     /// Makes everything durable that was changed so far.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn flush(&self) -> Result<(), IdError> {
         self.db.flush()?;
         Ok(())

@@ -161,7 +161,7 @@ impl<'a> Record<'a> {
         self.header & DEAD != 0
     }
 
-    /// Bytes of the record at the start of `bytes`; `None` where there is none that ends within them.
+    /// Returns the length in bytes of the record at the start of `bytes`, or `None` if no whole record starts there.
     pub(super) fn len_at(bytes: &[u8]) -> Option<usize> {
         let header = u32::from_le_bytes(*bytes.first_chunk()?);
         let len = units_of(header) as usize * UNIT_BYTES;
@@ -169,7 +169,7 @@ impl<'a> Record<'a> {
         (header != 0 && len <= bytes.len()).then_some(len)
     }
 
-    /// Its code; `None` where it has none that could be.
+    /// Returns the code of the record, or `None` if the bytes are not a valid code.
     pub(super) fn checked_code(self) -> Option<Code> {
         let code = Code::from_packed(self.code_len(), self.packed())?;
         if self.header & IN_DOMAIN == 0 { Some(code) } else { self.domain().map(|id| code.within(Some(id))) }

@@ -166,7 +166,7 @@ pub struct SealedPage {
 }
 
 impl SealedPage {
-    /// Its codes and entries.
+    /// Iterates over the codes and entries of the page.
     pub fn records(&self) -> impl Iterator<Item = (Code, Entry<'_>)> {
         records_in(&self.chunk.bytes()[PAGE_HEAD_BYTES..self.used as usize * UNIT_BYTES]).map(|Sealed(bytes)| {
             let record = Record::at(bytes);
@@ -179,7 +179,7 @@ impl SealedPage {
         self.len as usize
     }
 
-    /// Whether it has none.
+    /// Returns true for a page without records.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -189,7 +189,7 @@ impl SealedPage {
         self.damaged as usize
     }
 
-    /// Its memory, and the units of it that are used.
+    /// Splits the page into its memory and the number of units in use.
     pub(super) fn into_parts(self) -> (Chunk, u32) {
         (self.chunk, self.used)
     }

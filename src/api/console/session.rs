@@ -117,7 +117,7 @@ impl Sessions {
     /// Begins a session. Returns the token that the browser is to keep.
     ///
     /// # Errors
-    /// Where the system gives no random bytes.
+    /// If the system gives no random bytes.
     pub(super) fn begin(
         &self,
         key: KeyHash,
@@ -192,7 +192,7 @@ impl Sessions {
 /// So many random bytes as hexadecimal digits.
 ///
 /// # Errors
-/// Where the system gives none.
+/// If the system gives none.
 pub(super) fn random_hex<const BYTES: usize>() -> Result<String, getrandom::Error> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes)?;

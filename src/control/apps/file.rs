@@ -56,7 +56,7 @@ pub fn stamp(data_dir: &Path) -> Option<Stamp> {
 /// All keys that the file has; none where there is no file.
 ///
 /// # Errors
-/// Where it cannot be read, or is not as it should be: then nobody knows who may do what.
+/// If it cannot be read, or is not as it should be: then nobody knows who may do what.
 pub fn read(data_dir: &Path) -> Result<Registry, FileError> {
     match fs::read(data_dir.join(FILE_NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Registry::default()),
@@ -73,7 +73,7 @@ pub fn exists(data_dir: &Path) -> bool {
 /// another text, or if `must_exist`. Returns the stamp of the file, too. After a crash, the file is the old or the new one.
 ///
 /// # Errors
-/// Where it cannot be read or written.
+/// If it cannot be read or written.
 pub fn update<T>(
     data_dir: &Path,
     must_exist: bool,

@@ -41,7 +41,7 @@ const SHARE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Orders that may wait.
 const QUEUE_LEN: usize = 64;
 
-/// What the thread works with.
+/// Inputs of the thread.
 pub struct AppsSetup {
     /// Where the file is.
     pub data_dir: PathBuf,
@@ -62,7 +62,7 @@ pub struct AppsSetup {
 /// The thread ends when all senders are gone.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(setup: AppsSetup) -> io::Result<(AppsQueue, JoinHandle<()>)> {
     let (queue, orders) = sync_channel(QUEUE_LEN);
     // What was read may be another file by now, and the fleet may have known more.

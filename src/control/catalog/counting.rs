@@ -69,7 +69,7 @@ impl Counted {
     /// Makes a fence in the middle of the run of a key.
     ///
     /// # Errors
-    /// Where the index cannot be read.
+    /// If the index cannot be read.
     pub(super) fn shorten(&mut self, view: &View, shelf: Shelf, key: &[u8]) -> Result<(), StoreError> {
         let (first, next, len) = self.fences.run(key);
         if len <= RUN_LEN_MAX {
@@ -122,7 +122,7 @@ pub(super) fn just_behind(key: &[u8]) -> Vec<u8> {
 /// catalog is stopped.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
     let catalog = Arc::clone(catalog);
     std::thread::Builder::new().name("count".to_owned()).spawn(move || {

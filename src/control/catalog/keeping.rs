@@ -29,7 +29,7 @@ const RESTORES_MAX: usize = 3;
 /// all are made again.
 ///
 /// # Errors
-/// Where the store cannot be read.
+/// If the store cannot be read.
 pub(super) fn restore(catalog: &Catalog) -> Result<Option<(u64, usize)>, StoreError> {
     for _ in 0..RESTORES_MAX {
         match try_restore(catalog)? {

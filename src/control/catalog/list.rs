@@ -56,7 +56,7 @@ impl Finder<'_> {
     /// The page.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub(super) fn find(&self) -> Result<ListAnswer, StoreError> {
         let mut answer = match self.query.order.field {
             OrderField::DateCreated => self.by_date(),

@@ -46,7 +46,7 @@ pub struct ListerSetup {
 /// Starts the threads. They end when all senders are gone.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>)> {
     let lister = Lister { setup: setup.clone(), robots: Arc::default() };
     let also = lister.clone();

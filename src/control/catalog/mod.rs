@@ -143,7 +143,7 @@ impl Catalog {
     /// their links a file in `dir`.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub fn new(links: Links, search_memory: u64, dir: &Path) -> Result<Catalog, StoreError> {
         if search_memory == 0 {
             section_file::remove(dir);
@@ -247,7 +247,7 @@ impl Catalog {
     /// The domains that have links, besides the default one, whether they are served or not.
     ///
     /// # Errors
-    /// Where the index cannot be read.
+    /// If the index cannot be read.
     pub fn domains(&self) -> Result<Vec<DomainName>, StoreError> {
         domains::with_links(&self.look(|_| ()).0)
     }

@@ -41,7 +41,7 @@ pub(super) type Image = (Section, Box<[u8]>);
 /// Writes sections, which include all changes up to a position.
 ///
 /// # Errors
-/// Where the disk fails. The file that was there stays.
+/// If the disk fails. The file that was there stays.
 pub(super) fn write(dir: &Path, position: LogPosition, sections: &[Image]) -> io::Result<()> {
     let new = dir.join(NEW_NAME);
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -77,7 +77,7 @@ pub(super) fn remove(dir: &Path) {
 /// One that is damaged has neither texts nor a signature. `None` where there is no file, or nothing of it can be used.
 ///
 /// # Errors
-/// Where the disk fails.
+/// If the disk fails.
 pub(super) fn read(dir: &Path, texts: &Arc<TextFile>) -> io::Result<Option<(LogPosition, Vec<Section>)>> {
     let mut file = match File::open(dir.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -36,7 +36,7 @@ const SIGNED_PER_CHANGE: u32 = 16;
 /// Starts the thread. It ends when the catalog is stopped, or at once where there are no signatures.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
     let catalog = Arc::clone(catalog);
     std::thread::Builder::new().name("sign".to_owned()).spawn(move || {
@@ -121,7 +121,7 @@ fn keep_signed(catalog: &Catalog) -> Result<(), StoreError> {
 /// Does what is next, and calls `between` when that is done and not in use yet. Returns whether there was anything to do.
 ///
 /// # Errors
-/// Where links cannot be read. What was begun stays so: the signatures are to be given up.
+/// If links cannot be read. What was begun stays so: the signatures are to be given up.
 pub(super) fn work_once(catalog: &Catalog, between: impl FnOnce()) -> Result<bool, StoreError> {
     // Nothing is committed between the view and the beginning.
     let (view, work) = catalog.look(|_| {

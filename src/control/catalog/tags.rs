@@ -256,7 +256,7 @@ impl TagCounts {
 /// Counts the tags of a group in the index; `None` where there are more than are counted, or `is_wanted` says so.
 ///
 /// # Errors
-/// Where the store cannot be read.
+/// If the store cannot be read.
 pub(super) fn count_group(
     view: &View,
     name: &GroupName,
@@ -295,7 +295,7 @@ pub(super) fn count_group(
 /// are too many.
 ///
 /// # Errors
-/// Where the store cannot be read.
+/// If the store cannot be read.
 pub(super) fn of_app_within(view: &View, app: &AppName, scope: &Scope) -> Result<Option<Counted>, StoreError> {
     let shelves = with_tag(&app_shelf(app.as_str()), "");
     let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
@@ -336,7 +336,7 @@ pub(super) fn page(mut tags: Counted, query: &TagQuery) -> TagPage {
 /// are passed over.
 ///
 /// # Errors
-/// Where the store cannot be read.
+/// If the store cannot be read.
 pub(super) fn add_visits(
     page: &mut TagPage,
     scope: &Scope,

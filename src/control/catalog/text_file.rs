@@ -49,7 +49,7 @@ impl TextFile {
     /// Opens it in a directory, or makes it there.
     ///
     /// # Errors
-    /// Where the operating system does not.
+    /// If the operating system does not.
     pub(super) fn open(dir: &Path) -> io::Result<TextFile> {
         let mut options = File::options();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(dir.join(NAME))?;
@@ -72,7 +72,7 @@ impl TextFile {
     /// Writes texts.
     ///
     /// # Errors
-    /// Where the disk fails, or has too little room for what is more important.
+    /// If the disk fails, or has too little room for what is more important.
     pub(super) fn write(self: &Arc<TextFile>, part: &Part) -> io::Result<Extent> {
         let bytes = part.to_bytes();
         self.check_room(bytes.len() as u64)?;
@@ -140,7 +140,7 @@ impl Extent {
     /// Reads the texts.
     ///
     /// # Errors
-    /// Where the disk fails, or has something else than was written.
+    /// If the disk fails, or has something else than was written.
     pub(super) fn read(&self, part: &mut Part) -> io::Result<()> {
         part.fill(self.len, self.count, |room| {
             self.of.file.read_exact_at(room, self.at)?;

@@ -32,7 +32,7 @@ impl FleetExpiry {
     /// Makes ready to speak.
     ///
     /// # Errors
-    /// Where the operating system refuses something, or the certificates cannot be used.
+    /// If the operating system refuses something, or the certificates cannot be used.
     pub(super) fn new(shared: &Shared) -> io::Result<FleetExpiry> {
         Ok(FleetExpiry { redis: shared.redis()?, shared: shared.clone() })
     }

@@ -61,7 +61,7 @@ impl Looker {
     /// Whether this node knows of a delete that Redis does not, or not any more.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     fn is_known_to_be_gone(&self, code: &Code, theirs: &State) -> Result<bool, StoreError> {
         let Some(value) = self.shared.links.get(code)? else { return Ok(false) };
         Ok(State::from_value(*code, &value).is_some_and(|mine| rules::is_over(&mine, theirs)))

@@ -128,7 +128,7 @@ impl Fleet {
     /// Begins to follow the others, once all links have been read back.
     ///
     /// # Errors
-    /// Where the operating system gives no thread.
+    /// If the operating system cannot start a thread.
     pub fn follow(&mut self) -> io::Result<()> {
         let threads = self.follower.take().map(Follower::start);
         threads.into_iter().try_for_each(|thread| thread.map(|thread| self.threads.push(thread)))
@@ -162,7 +162,7 @@ pub struct Started {
 /// Starts the threads. `writer` is the queue of the store's writer, `deliveries` what it wants brought to Redis.
 ///
 /// # Errors
-/// Where the operating system gives no thread, or the certificates cannot be used.
+/// If the operating system cannot start a thread, or the certificates cannot be used.
 pub fn start(
     shared: &Shared,
     writer: SyncSender<Order>,

@@ -11,7 +11,7 @@ use super::source::Named;
 /// What was last read from that source, if anything was.
 ///
 /// # Errors
-/// Where there is something that cannot be read.
+/// If there is something that cannot be read.
 pub(super) fn read(data_dir: &Path, name: &str, source: &Named) -> io::Result<Option<Vec<u8>>> {
     let text = match fs::read(data_dir.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -30,7 +30,7 @@ pub(super) fn read(data_dir: &Path, name: &str, source: &Named) -> io::Result<Op
 /// Keeps what was read. After a crash either this or what was kept before is there.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// If it cannot be written.
 pub(super) fn write(data_dir: &Path, name: &str, source: &Named, text: &[u8]) -> io::Result<()> {
     let hosts: Value = serde_json::from_slice(text)?;
     // The file while it is being written.

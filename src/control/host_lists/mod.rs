@@ -127,7 +127,7 @@ impl HostList {
 /// there is nothing, the first read is waited for.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(setup: HostListSetup) -> io::Result<HostList> {
     let stop = Arc::new(AtomicBool::new(false));
     let HostListSetup { kind, hosts, source, data_dir, post, stats } = setup;

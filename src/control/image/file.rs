@@ -119,12 +119,12 @@ impl Image {
     }
 }
 
-/// Where a page begins.
+/// Returns the offset of a page in the file.
 fn offset(page: u64) -> u64 {
     HEADER_LEN as u64 + page * PAGE_BYTES as u64
 }
 
-/// What an image says about who owns which record, as a number.
+/// A number that stands for the owners of an image: its hash seed and its number of cores.
 fn owners(hasher: CodeHasher, cores: CoreCount) -> u64 {
     xxh3_64_with_seed(&(cores.get() as u64).to_le_bytes(), hasher.seed())
 }

@@ -45,7 +45,7 @@ pub fn hasher_of(data_dir: &Path) -> Option<CodeHasher> {
 /// that is worth to be used: the log then says why.
 ///
 /// # Errors
-/// Where the operating system refused to read the store.
+/// If the operating system refused to read the store.
 pub(super) fn open(
     links: &Links,
     data_dir: &Path,
@@ -103,7 +103,7 @@ fn remove(data_dir: &Path) {
     }
 }
 
-/// What the thread that makes images needs.
+/// Inputs of the thread that makes images.
 #[derive(Debug)]
 pub struct ImageSetup {
     /// The store.
@@ -112,7 +112,7 @@ pub struct ImageSetup {
     pub hasher: CodeHasher,
     /// How many cores own links.
     pub cores: CoreCount,
-    /// Where the image is.
+    /// The data directory, which contains the image.
     pub data_dir: PathBuf,
     /// How many links had changed since the image that the node has loaded; `None` where it has loaded none, or one for
     /// another number of cores.
@@ -140,7 +140,7 @@ impl ImageMaker {
 /// Starts the thread that makes images. To be called after all links are loaded.
 ///
 /// # Errors
-/// Where the operating system gives no thread.
+/// If the operating system cannot start a thread.
 pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut maker = Maker {

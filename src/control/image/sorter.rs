@@ -19,7 +19,7 @@ use crate::limits::{IMAGE_BUFFER_BYTES, IMAGE_PART_BYTES, IMAGE_PARTS_MAX};
 #[derive(Debug)]
 pub(super) struct Sorter {
     file: File,
-    /// Where the next buffer goes.
+    /// Offset in the file at which the next buffer is written.
     end: u64,
     hasher: CodeHasher,
     cores: CoreCount,
@@ -150,7 +150,7 @@ impl Sorter {
 }
 
 impl Part {
-    /// Its records in their order.
+    /// Iterates over the records of the part, in index order.
     pub(super) fn records(&self) -> impl Iterator<Item = Sealed<'_>> {
         let bytes = |at: &(u32, u32, u32)| &self.bytes[at.1 as usize..at.2 as usize];
         self.order.iter().filter_map(move |at| sealed::records_in(bytes(at)).next())

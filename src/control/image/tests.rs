@@ -63,7 +63,7 @@ fn make(node: &TestNode, dir: &Path) -> u64 {
     maker(node, dir).make().unwrap_or_else(|_| panic!("the image was not made")).0
 }
 
-/// What the store leads to.
+/// Returns the destinations in the store.
 fn stored(node: &TestNode) -> Targets {
     let mut targets = Targets::new();
     for part in parts() {
@@ -78,7 +78,8 @@ fn stored(node: &TestNode) -> Targets {
     targets
 }
 
-/// What a start gives to the cores. A record may come twice after an image was given up, and says the same then.
+/// Runs a start and returns the links that the cores receive. A record may come twice after an unusable image, with the
+/// same destination.
 fn loaded(node: &TestNode, dir: &Path) -> (LoadReport, Targets) {
     let report = loader::load(&node.links, &node.post, node.hasher, node.cores, &node.stats, dir).unwrap();
     let targets = RefCell::new(Targets::new());

@@ -59,7 +59,7 @@ impl Unsynced {
     /// taken for another end by the next process.
     ///
     /// # Errors
-    /// Where the disk fails.
+    /// If the disk fails.
     pub(super) fn sync(self) -> Result<(), StoreError> {
         self.file.sync_data().map_err(|error| StoreError::Failed(error.to_string()))?;
         if self.ended.is_empty() {
@@ -170,7 +170,7 @@ impl Book {
         Ok(book)
     }
 
-    /// What empties the rings.
+    /// The thread that empties the rings.
     pub(super) fn intake(&self) -> Arc<Mutex<Intake>> {
         Arc::clone(&self.intake)
     }

@@ -18,7 +18,7 @@ pub type Seen = (View, Vec<(u32, Vec<u8>)>);
 /// The store as it is now, and the logs whose rows are not in it, each with its number.
 ///
 /// # Errors
-/// Where they cannot be read.
+/// If they cannot be read.
 pub fn view_with_logs(links: &Links, data_dir: &Path) -> io::Result<Seen> {
     let dir = data_dir.join(FOLDER);
     for _ in 0..TRIES {
@@ -54,7 +54,7 @@ fn open_all(dir: &Path, logs: &mut BTreeMap<u32, File>) -> io::Result<()> {
 /// Adds a piece of a log to a data directory where nobody counts.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// If it cannot be written.
 pub fn put_log(data_dir: &Path, seq: u32, bytes: &[u8]) -> io::Result<()> {
     let dir = data_dir.join(FOLDER);
     fs::create_dir_all(&dir)?;

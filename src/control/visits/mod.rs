@@ -91,7 +91,7 @@ pub struct Started {
 /// Reads back what was counted, and starts to count. The logs are in a folder of the data directory.
 ///
 /// # Errors
-/// Where logs or store cannot be read, or the operating system gives no thread.
+/// If logs or store cannot be read, or the operating system cannot start a thread.
 pub fn start(
     data_dir: &Path,
     links: &Links,
@@ -181,7 +181,7 @@ impl Visits {
     /// How often the links of these codes were followed.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
         self.book().collect(unix_ms());
         self.counts_so_far(codes)
@@ -201,7 +201,7 @@ impl Visits {
     /// The codes of so many links that were followed most, those first that were followed most often.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub fn most_visited(&self, count: usize, without_bots: bool) -> Result<Vec<Code>, StoreError> {
         let candidates = {
             let mut book = self.book();
@@ -218,7 +218,7 @@ impl Visits {
     /// The hosts that sent visits of any links on those days, counted from 1970 UTC, and how many.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub fn referrers(&self, days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
         let mut book = self.book();
         book.collect(unix_ms());
@@ -228,7 +228,7 @@ impl Visits {
     /// Everything that is known of the visits of a subject.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub fn history(&self, subject: Subject) -> Result<History, StoreError> {
         let mut book = self.book();
         book.collect(unix_ms());

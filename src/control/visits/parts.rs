@@ -98,7 +98,7 @@ impl Visits {
     /// How often the links of parts were followed in those hours, counted from 1970 UTC.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub fn of_parts(&self, parts: &[Part], hours: Range<u32>) -> Result<PartCounts, StoreError> {
         let (mut counts, mut unstored, links) = {
             let mut book = self.book();

@@ -36,7 +36,7 @@ const SEQNO_MAX: u64 = 1 << 56;
 /// The ending of files with the bytes of unfinished writes, before the time.
 const TORN: &str = "torn-";
 
-/// What was wrong with one journal.
+/// Damage found in one journal, and how it was repaired.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Repair {
     /// The journal.
@@ -57,7 +57,7 @@ pub struct Repair {
     pub unreadable: Vec<Code>,
     /// Codes of unfinished writes that were left out.
     pub left_out: Vec<Code>,
-    /// Where the bytes that were left out are kept.
+    /// Path of the file that keeps the bytes left out.
     pub kept: Option<PathBuf>,
 }
 
@@ -143,7 +143,7 @@ pub fn repair_all(dir: &Path) -> io::Result<Vec<Repair>> {
     Ok(repairs)
 }
 
-/// What is known of how far a journal was synced.
+/// The known extent of the synced part of a journal.
 struct Synced {
     /// Bytes that were written for certain.
     written: usize,
@@ -188,7 +188,7 @@ impl Synced {
     }
 }
 
-/// What is left of a broken batch, as items.
+/// Items recovered from a broken batch.
 #[derive(Default)]
 pub(super) struct Salvage {
     /// Those whose record says by itself that it is whole.

@@ -76,7 +76,7 @@ impl Links {
     /// So many entries behind that one and up to that instant at most, the earliest first.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// If they cannot be read.
     pub fn due(&self, of: Of, behind: Option<&Due>, until_ms: u64, count: usize) -> Result<Vec<Due>, StoreError> {
         let mut found = Vec::new();
         self.each_due(of, behind, until_ms, count, |due| found.push(due))?;
@@ -86,7 +86,7 @@ impl Links {
     /// How many entries there are behind that one and up to that instant, counting no further than `most`.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// If they cannot be read.
     pub fn count_due(&self, of: Of, behind: Option<&Due>, until_ms: u64, most: usize) -> Result<usize, StoreError> {
         let mut count = 0;
         self.each_due(of, behind, until_ms, most, |_| count += 1)?;

@@ -40,7 +40,7 @@ impl Links {
     /// The code of the link that was created with that key within the window before `now_ms`, in milliseconds since 1970 UTC.
     ///
     /// # Errors
-    /// Where that cannot be read.
+    /// If that cannot be read.
     pub fn created_with(&self, key: &KeyHash, now_ms: u64) -> Result<Option<Code>, StoreError> {
         let window_ms = WINDOW.as_millis() as u64;
         for created_ms in [now_ms, now_ms.saturating_sub(DAY_MS)] {
@@ -58,7 +58,7 @@ impl Links {
     /// Removes so many entries at most that no look-up at `now_ms` finds. Returns how many.
     ///
     /// # Errors
-    /// Where the store fails.
+    /// If the store fails.
     pub fn forget_idempotency(&self, count: usize, now_ms: u64) -> Result<usize, StoreError> {
         let mut batch = self.batch();
         let mut removed = 0;

@@ -66,7 +66,7 @@ impl Links {
     /// Whether every link has its entries in an index.
     ///
     /// # Errors
-    /// Where that cannot be read.
+    /// If that cannot be read.
     pub fn has_index(&self, index: Index) -> Result<bool, StoreError> {
         let stored = self.meta.get(index.mark())?;
         Ok(stored.is_some_and(|stored| complete_index(index.mark().as_bytes(), &stored) == Some(index)))
@@ -88,7 +88,7 @@ impl Links {
     /// Makes the store like one of an earlier version, for tests.
     ///
     /// # Errors
-    /// Where the store fails.
+    /// If the store fails.
     #[doc(hidden)]
     pub fn forget_index(&self, index: Index) -> Result<(), StoreError> {
         let keyspaces = match index {
