@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::clock::unix_ms;
 use crate::limits::ALARMS_KEPT;
-use crate::stats::unix_ms;
 
 /// Something that a person should know of: a state that lasts until it is cleared, or an event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::apps::KeyDomains;
 use crate::apps::registry::{Entry, Grant, Registry};
 use crate::cli::{AppCommand, AppPlace};
+use crate::clock::unix_ms;
 use crate::config::Settings;
 use crate::control::apps::file;
 use crate::dates;
@@ -19,7 +20,6 @@ use crate::mail::{AppsAnswer, AppsRequest};
 use crate::node::{api_keys, domains_of, keys_exit};
 use crate::offline::{print, settings_of};
 use crate::preflight;
-use crate::stats::unix_ms;
 
 /// Does what the command says.
 ///

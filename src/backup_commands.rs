@@ -11,6 +11,7 @@ use crate::backup::frames::{FrameError, FrameReader};
 use crate::backup::manifest::{FileSum, Manifest};
 use crate::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
 use crate::cli::AppPlace;
+use crate::clock::unix_ms;
 use crate::config::{KeySource, Settings};
 use crate::control::apps::file as apps_file;
 use crate::control::backup::{ask, write_store};
@@ -21,10 +22,10 @@ use crate::dates;
 use crate::exit::{Exit, Reason};
 use crate::node::{keys_exit, lock, open_store, store_exit};
 use crate::offline::{print, settings_of};
-use crate::stats::unix_ms;
+use crate::preflight;
+use crate::space_key;
 use crate::store::links::catalog::View;
 use crate::store::links::{Links, StoreError};
-use crate::{preflight, space_key};
 
 /// Bytes that are read and written at once.
 const BUFFER_LEN: usize = 1024 * 1024;

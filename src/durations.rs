@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::stats::Counter;
+use crate::counter::Counter;
 
 /// Buckets, the one without an upper bound left out.
 const BOUNDED: usize = 14;

@@ -12,8 +12,10 @@ use crate::control::export::{self, ExportError};
 use crate::control::import::{self, ImportError, ImportSetup};
 use crate::control::indexes;
 use crate::exit::{Exit, Reason};
+use crate::logging;
 use crate::node::{OpenStore, api_keys, domains_of, lock, mistakes_in_files, open_store, own_authorities, store_exit};
-use crate::{logging, preflight, space_key};
+use crate::preflight;
+use crate::space_key;
 
 /// Reads links into a data directory.
 ///

@@ -1,41 +1,13 @@
 //! Counters that cores and control threads keep and that status reads, without a lock on either side.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use crate::alarms::{Alarm, Alarms};
+use crate::counter::Counter;
 use crate::durations::{DurationStats, Spread};
 use crate::pulse::Pulse;
-
-/// A counter with one writer: a plain load and store, no locked instruction. Readers may see it a moment late.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds to it. Only the one owning thread may call this.
-    #[inline]
-    pub fn add(&self, more: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-    }
-
-    /// Sets it. Only the one owning thread may call this.
-    #[inline]
-    pub fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    /// Adds to it from any thread.
-    pub fn add_shared(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
-    }
-
-    /// Its value.
-    #[inline]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// What one core counts. The core is the one writer of all of it but `refills` and `refill_errors`.
 #[derive(Debug, Default)]
@@ -332,14 +304,4 @@ impl LatencySummary {
         self.steps.iter().for_each(|(nanos, count)| spread.add(Duration::from_nanos(*nanos), *count));
         spread
     }
-}
-
-/// The present instant in nanoseconds since 1970 UTC: a number that is hardly ever given twice.
-pub fn unix_nanos() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
-}
-
-/// The present instant in milliseconds since 1970 UTC.
-pub fn unix_ms() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

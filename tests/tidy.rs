@@ -23,6 +23,8 @@ const RELEASE_ENTRIES_MAX: usize = 25;
 const LEAVES: &[&str] = &[
     "access_log",
     "alarms",
+    "clock",
+    "counter",
     "allowance",
     "apps",
     "backup",

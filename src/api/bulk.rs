@@ -30,6 +30,7 @@ use super::problem::{Invalid, Problem};
 use super::short_urls::{Shown, Wanted, refused};
 use super::streaming::{Outlet, breathe, stream};
 use super::{Answer, Context, answer_with};
+use crate::clock::unix_ms;
 use crate::desk::{Desk, Gathered, LongKind, LongRequest};
 use crate::limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
@@ -37,7 +38,7 @@ use crate::limits::{
 };
 use crate::link::Reuse;
 use crate::mail::{StoreAnswer, StoreRequest};
-use crate::stats::{NodeStats, unix_ms};
+use crate::stats::NodeStats;
 
 /// One JSON object a line.
 pub(super) const NDJSON: &str = "application/x-ndjson";

@@ -17,13 +17,13 @@ use super::shims::form::{Form, read_form};
 use super::short_urls::Made;
 use super::{Answer, Context, accepts_html, answer, with};
 use crate::apps::Role;
+use crate::clock::unix_ms;
 use crate::dates;
 use crate::domains::{DEFAULT_DOMAIN, DomainName, Place};
 use crate::guard::Source;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home, Notice};
-use crate::stats::unix_ms;
 use crate::visits::tally::Counts;
 
 /// How instants are shown to people.

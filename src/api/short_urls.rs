@@ -19,6 +19,7 @@ use super::query::Params;
 use super::{Answer, Context, body_len_max, empty, json as json_answer, with};
 use crate::apps::Scope;
 use crate::apps::usage::Quota;
+use crate::clock::unix_ms;
 use crate::dates::INSTANT_MS_MAX;
 use crate::desk::Desk;
 use crate::domains::DomainName;
@@ -27,7 +28,6 @@ use crate::limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};
 use crate::link::{Link, Origin, Reuse, Version};
 use crate::mail::{JobKind, StoreAnswer, StoreRequest};
 use crate::private_code;
-use crate::stats::unix_ms;
 use crate::visits::tally::Counts;
 
 /// Issued codes that are tried before a create gives up. Each that is taken belongs to a custom slug of that shape, or was

@@ -13,9 +13,10 @@ use std::time::Duration;
 use carom_shards::CoreCount;
 
 use crate::alarms::Alarm;
+use crate::clock::unix_ms;
 use crate::dates;
 use crate::mail::{Post, ToCore};
-use crate::stats::{CertificateStats, NodeStats, unix_ms};
+use crate::stats::{CertificateStats, NodeStats};
 use crate::tls::{Identity, Pair, Tickets, Wrong};
 
 /// How often the files are looked at.

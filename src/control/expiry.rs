@@ -24,13 +24,14 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeLength, GeneratedCode};
 
 use super::fleet::expiry::FleetExpiry;
+use crate::clock::{unix_ms, unix_nanos};
 use crate::limits::{
     EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
     RECYCLE_WHILE_BELOW,
 };
 use crate::link::Due;
 use crate::mail::{Order, Swept, WriterQueue};
-use crate::stats::{NodeStats, unix_ms, unix_nanos};
+use crate::stats::NodeStats;
 use crate::store::links::{Links, Of};
 
 /// Between two looks at the index while nothing is due.

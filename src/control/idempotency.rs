@@ -1,8 +1,9 @@
 //! Creates that repeat an earlier one: which link they are answered with.
 
+use crate::clock::unix_ms;
 use crate::fleet::State;
 use crate::mail::{Order, StoreAnswer, StoreRequest, Ticket};
-use crate::stats::{NodeStats, unix_ms};
+use crate::stats::NodeStats;
 use crate::store::links::Links;
 
 use super::plan::Stored;

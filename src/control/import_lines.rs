@@ -13,12 +13,12 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use super::import::ImportSetup;
 use super::ndjson::{self, Line};
 use crate::apps::AppName;
+use crate::clock::unix_ms;
 use crate::domains::DomainName;
 use crate::labels::Labels;
 use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
 use crate::link::{Link, Origin, Version};
 use crate::record::{self, LinkRef, RecordRef};
-use crate::stats::unix_ms;
 use crate::store::links::{Links, StoreError};
 
 /// Whole lines of the input.

@@ -24,12 +24,13 @@ use super::idempotency;
 use super::plan::{Conflict, Outcome, Plan, Stored, Writes, refused};
 use super::urls;
 use crate::alarms::Alarm;
+use crate::clock::{unix_ms, unix_nanos};
 use crate::fleet::outbox::{Delivery, Outbox};
 use crate::fleet::{Partition, State};
 use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
 use crate::mail::{AllowanceQueue, Order, Post, StoreAnswer, StoreRequest, Swept, ToCore, WriterQueue};
 use crate::record;
-use crate::stats::{NodeStats, unix_ms, unix_nanos};
+use crate::stats::NodeStats;
 use crate::store::links::{Ended, Links, StoreError};
 
 /// How often a writer that waits for room looks whether there is some.

@@ -6,7 +6,7 @@ use carom_shards::Code;
 
 use super::Desk;
 use crate::access_log::{AccessSender, Entry, Noted, Outcome, Request};
-use crate::stats::unix_ms;
+use crate::clock::unix_ms;
 use crate::visits::{Told, Visit, VisitSender, Visitor};
 
 /// To whom a core tells of its requests.

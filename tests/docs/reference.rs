@@ -4,7 +4,8 @@ use carom::alarms::Alarm;
 use carom::api::metrics;
 use carom::cli::Cli;
 use carom::config::keys::SETTINGS;
-use carom::{exit, limits};
+use carom::exit;
+use carom::limits;
 use clap::{Arg, Command, CommandFactory};
 
 use crate::http_api;

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use carom::clock::unix_ms;
 use carom::dates;
-use carom::stats::unix_ms;
 use carom::store::links::{Index, Of};
 use carom_shards::Code;
 use serde_json::{Value, json};

@@ -9,11 +9,11 @@ use super::super::problem::{Invalid, Problem};
 use super::super::query::Params;
 use super::super::short_urls::failed;
 use super::super::{Answer, Context, json as json_answer};
+use crate::clock::unix_ms;
 use crate::limits::DELETION_WAIT_MAX;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::patch::Patch;
-use crate::stats::unix_ms;
 use crate::visits::tally::Counts;
 
 impl Context {

@@ -22,8 +22,9 @@ use crate::alarms::Alarm;
 use crate::apps::AppName;
 use crate::apps::registry::{Entry, Keyring, Registry};
 use crate::apps::usage::App;
+use crate::clock::unix_ms;
 use crate::mail::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Post, StoreAnswer, ToCore};
-use crate::stats::{NodeStats, unix_ms};
+use crate::stats::NodeStats;
 use crate::store::redis::{Redis, Trouble};
 
 /// How often the file is looked at.

@@ -17,6 +17,7 @@ use super::sift::{Sift, Sifted};
 use super::tags;
 use super::visits::Visits;
 use super::walk::Run;
+use crate::clock::unix_ms;
 use crate::control::pool;
 use crate::control::priority::let_cores_go_first;
 use crate::limits::{
@@ -25,7 +26,7 @@ use crate::limits::{
 };
 use crate::listing::{Filter, ListAnswer, ListPage, ListRequest, domain_shelf, with_tag};
 use crate::mail::{ListQueues, Post, StoreAnswer};
-use crate::stats::{NodeStats, unix_ms};
+use crate::stats::NodeStats;
 use crate::store::links::StoreError;
 use crate::store::links::catalog::CRAWLABLE;
 use std::sync::atomic::Ordering;

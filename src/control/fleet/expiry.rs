@@ -12,11 +12,11 @@ use std::time::Duration;
 use carom_shards::Code;
 
 use super::{Shared, note_trouble};
+use crate::clock::unix_ms;
 use crate::control::expiry::Removed;
 use crate::fleet::State;
 use crate::fleet::rules::Verdict;
 use crate::link::{Due, Link};
-use crate::stats::unix_ms;
 use crate::store::redis::{Change, Changed, Redis, Trouble};
 
 /// How long Redis may take: nobody waits for it.

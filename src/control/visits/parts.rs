@@ -12,9 +12,9 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::Visits;
+use crate::clock::unix_ms;
 use crate::listing::PartCounts;
 use crate::record::{self, RecordRef};
-use crate::stats::unix_ms;
 use crate::store::links::{Links, StoreError};
 use crate::visits::tally::{Counts, Part, Tally};
 

@@ -442,7 +442,7 @@ fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Makes a file with a name that nothing has yet: two repairs can fall into one millisecond.
 fn set_aside(path: &Path, ending: &str, link: impl Fn(&Path) -> io::Result<()>) -> io::Result<PathBuf> {
-    let mut stamp = crate::stats::unix_ms();
+    let mut stamp = crate::clock::unix_ms();
     loop {
         let old = path.with_extension(format!("{ending}{stamp}"));
         match link(&old) {
