@@ -18,9 +18,9 @@ use carom::link::{Link, Origin, Reuse, Version};
 use carom::long_url::Authority;
 use carom::mail::{Ground, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
 use carom::record;
-use carom::stats::NodeStats;
 use carom::store::links::Links;
 use carom_shards::{Code, CodeHasher, CodeLength, CodeSpace, CoreCount, CoreId, Counter, Policy, SpaceKey};
+use carom_telemetry::stats::NodeStats;
 
 fn main() {
     if cfg!(debug_assertions) {

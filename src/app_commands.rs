@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use crate::apps::KeyDomains;
 use crate::apps::registry::{Entry, Grant, Registry};
 use crate::cli::{AppCommand, AppPlace};
-use crate::clock::unix_ms;
 use crate::config::Settings;
 use crate::control::apps::file;
 use crate::dates;
@@ -20,6 +19,7 @@ use crate::mail::{AppsAnswer, AppsRequest};
 use crate::node::{api_keys, domains_of, keys_exit};
 use crate::offline::{print, settings_of};
 use crate::preflight;
+use carom_telemetry::clock::unix_ms;
 
 /// Does what the command says.
 ///

@@ -11,7 +11,6 @@ use crate::backup::frames::{FrameError, FrameReader};
 use crate::backup::manifest::{FileSum, Manifest};
 use crate::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
 use crate::cli::AppPlace;
-use crate::clock::unix_ms;
 use crate::config::{KeySource, Settings};
 use crate::control::apps::file as apps_file;
 use crate::control::backup::{ask, write_store};
@@ -26,6 +25,7 @@ use crate::preflight;
 use crate::space_key;
 use crate::store::links::catalog::View;
 use crate::store::links::{Links, StoreError};
+use carom_telemetry::clock::unix_ms;
 
 /// Bytes that are read and written at once.
 const BUFFER_LEN: usize = 1024 * 1024;

@@ -10,10 +10,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::apps::{APP_NAME_LEN_MAX, AppName, Role};
-use crate::clock::unix_ms;
 use crate::config::Flags;
 use crate::dates;
-use crate::limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
+use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
+use carom_telemetry::clock::unix_ms;
 
 mod texts;
 

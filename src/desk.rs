@@ -33,7 +33,6 @@ use crate::domains::Domains;
 use crate::guard::Guard;
 use crate::hosts::{Hosts, host_of};
 use crate::idempotency::{PendingCreate, PendingCreates};
-use crate::limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
 use crate::link::{Link, Origin};
 use crate::listing::{Filter, ListAnswer, ListRequest};
 use crate::mail::{
@@ -41,7 +40,8 @@ use crate::mail::{
     PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
 use crate::pages::Pages;
-use crate::stats::{CoreStats, LatencySummary, NodeStats};
+use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
+use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
 
 /// What a look-up found, owned.
 #[derive(Clone, PartialEq, Eq, Debug)]

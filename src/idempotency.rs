@@ -12,7 +12,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::apps::AppName;
-use crate::limits::IDEMPOTENCY_KEY_LEN_MAX;
+use carom_limits::IDEMPOTENCY_KEY_LEN_MAX;
 
 /// How long a key stands for the link that was created with it.
 pub const WINDOW: Duration = Duration::from_secs(24 * 3_600);

@@ -4,7 +4,7 @@ use carom_shards::{Code, Phase, Policy, RedirectStatus};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::labels::Labels;
-use crate::limits::{PRIVATE_CODE_LEN, TARGET_LEN_MAX};
+use carom_limits::{PRIVATE_CODE_LEN, TARGET_LEN_MAX};
 
 /// How a link came by its code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ pub struct Link {
     pub code: Code,
     /// How it redirects.
     pub policy: Policy,
-    /// Where it leads: the serialised form of the `url` crate, 1 to [`crate::limits::TARGET_LEN_MAX`] bytes.
+    /// Where it leads: the serialised form of the `url` crate, 1 to [`carom_limits::TARGET_LEN_MAX`] bytes.
     pub target: String,
     /// When it was made, in milliseconds since 1970 UTC.
     pub created_ms: u64,

@@ -8,7 +8,7 @@ use std::fmt;
 
 use url::{Host, Url};
 
-use crate::limits::TARGET_LEN_MAX;
+use carom_limits::TARGET_LEN_MAX;
 
 /// A host and port that the service answers to.
 #[derive(Clone, PartialEq, Eq, Debug)]

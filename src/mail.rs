@@ -31,14 +31,14 @@ use crate::fleet::rules::Verdict;
 use crate::fleet::{Echo, Partition, State};
 use crate::history::Author;
 use crate::hosts::Hosts;
-use crate::limits::ALLOWANCE_QUEUE_LEN;
 use crate::link::{Due, Link, Reuse, Version};
 use crate::listing::{Filter, ListRequest};
 use crate::patch::Patch;
 use crate::record::DamagedRange;
-use crate::stats::LatencySummary;
 use crate::tls::Identity;
 use crate::visits::tally::Subject;
+use carom_limits::ALLOWANCE_QUEUE_LEN;
+use carom_telemetry::stats::LatencySummary;
 
 /// Who waits for an answer: a core (the one that serves the admin listener counts as one more) and the number it gave to
 /// the waiting task.

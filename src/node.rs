@@ -23,10 +23,8 @@ use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode
 
 use crate::access_log::AccessReceiver;
 use crate::access_log::terms::{Addresses, LogPlace};
-use crate::alarms::Alarm;
 use crate::api::{self, Site};
 use crate::apps::registry::Registry;
-use crate::clock::unix_ms;
 use crate::config::{self, Residency, Settings};
 use crate::control::access_log::{self, Writing};
 use crate::control::allowances::{self, AllowanceSetup};
@@ -50,17 +48,19 @@ use crate::core::{self, CoreEvent};
 use crate::desk::{Counters, Tellers};
 use crate::exit::{Exit, Reason};
 use crate::idempotency::PendingCreates;
-use crate::limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
 use crate::logging;
 use crate::mail::{Post, ToCore};
 use crate::preflight;
 use crate::receipts::Receipts;
 use crate::space_key;
-use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::IdTable;
 use crate::store::links::{Links, StoreError};
 use crate::store::lock::{DataLock, LockError};
 use crate::visits::VisitReceiver;
+use carom_limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::{CoreStats, NodeStats};
 
 use self::announce::{announce, tell_manager, tell_of_end};
 use self::cores::{CorePlan, core_count, make_post};

@@ -5,7 +5,7 @@ use std::io;
 use carom_shards::Code;
 use carom_shards::code::ALPHABET;
 
-use crate::limits::PRIVATE_CODE_LEN;
+use carom_limits::PRIVATE_CODE_LEN;
 
 /// Characters of issued codes: all but the two that only slugs have.
 const CHARACTERS: u8 = 62;

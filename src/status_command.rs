@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs, TopArgs};
 use crate::config::{Flags, Settings, environment};
 use crate::exit::{Exit, Reason};
-use crate::readable;
 use crate::store::http::HttpText;
+use carom_telemetry::readable;
 
 /// How often the node is asked.
 const EVERY: Duration = Duration::from_secs(1);

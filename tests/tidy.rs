@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use carom::alarms::Alarm;
+use carom_telemetry::alarms::Alarm;
 
 /// The only file with `unsafe`: the ring.
 const UNSAFE_FILES: &[&str] = &["ring/src/lib.rs"];

@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use carom::alarms::Alarm;
 use carom::api::metrics;
 use carom::cli::Cli;
 use carom::config::keys::SETTINGS;
 use carom::exit::Reason;
-use carom::limits;
+use carom_limits;
+use carom_telemetry::alarms::Alarm;
 use clap::CommandFactory;
 
 /// Phrases that come from literal translation, each with a plain equivalent. A phrase matches in any case and across line breaks.

@@ -18,11 +18,11 @@ use super::{Answer, Context, is_read, json as json_answer};
 use crate::apps::registry::{Grant, Refusal};
 use crate::apps::usage::App;
 use crate::apps::{AppName, KeyDomains, Role};
-use crate::clock::unix_ms;
 use crate::dates;
 use crate::domains::Domains;
-use crate::limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use crate::mail::{AppsAnswer, AppsRequest};
+use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
+use carom_telemetry::clock::unix_ms;
 
 /// The methods that a path takes; none where there is no such path.
 pub(super) fn methods_at(segments: &[&str]) -> Option<&'static str> {

@@ -15,10 +15,10 @@ use crate::apps::key::KeyHash;
 use crate::apps::registry::Entry;
 use crate::apps::usage::{App, Quota};
 use crate::apps::{AppName, KeyDomains, Role, Scope, is_app_version};
-use crate::clock::unix_ms;
 use crate::domains::DomainName;
 use crate::guard::Source;
 use crate::history::{Author, Way};
+use carom_telemetry::clock::unix_ms;
 
 /// Where a key is looked for.
 const KEY_FIELD: HeaderName = HeaderName::from_static("x-api-key");

@@ -30,15 +30,15 @@ use super::problem::{Invalid, Problem};
 use super::short_urls::{Shown, Wanted, refused};
 use super::streaming::{Outlet, breathe, stream};
 use super::{Answer, Context, answer_with};
-use crate::clock::unix_ms;
 use crate::desk::{Desk, Gathered, LongKind, LongRequest};
-use crate::limits::{
+use crate::link::Reuse;
+use crate::mail::{StoreAnswer, StoreRequest};
+use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
     BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,
 };
-use crate::link::Reuse;
-use crate::mail::{StoreAnswer, StoreRequest};
-use crate::stats::NodeStats;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
 
 /// One JSON object a line.
 pub(super) const NDJSON: &str = "application/x-ndjson";

@@ -9,7 +9,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, M
 use serde_json::{Map, Number, Value};
 
 use super::problem::{Invalid, Problem};
-use crate::limits::JSON_VALUES_MAX;
+use carom_limits::JSON_VALUES_MAX;
 
 /// Reads the object that the whole text is.
 ///

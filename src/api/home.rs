@@ -17,7 +17,6 @@ use super::shims::form::{Form, read_form};
 use super::short_urls::Made;
 use super::{Answer, Context, accepts_html, answer, with};
 use crate::apps::Role;
-use crate::clock::unix_ms;
 use crate::dates;
 use crate::domains::{DEFAULT_DOMAIN, DomainName, Place};
 use crate::guard::Source;
@@ -25,6 +24,7 @@ use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home, Notice};
 use crate::visits::tally::Counts;
+use carom_telemetry::clock::unix_ms;
 
 /// How instants are shown to people.
 const DAY_AND_TIME: &str = "%-d %b %Y, %H:%M UTC";

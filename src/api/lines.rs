@@ -1,6 +1,6 @@
 //! Cuts a body that comes in pieces into lines, in bounded memory.
 
-use crate::limits::IMPORT_LINE_MAX;
+use carom_limits::IMPORT_LINE_MAX;
 
 /// What some editors put in front of a text in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

@@ -10,14 +10,14 @@ use super::query::Params;
 use super::{Answer, Context, answer, json_text, to_json};
 use crate::apps::{AppName, Scope};
 use crate::labels::Tags;
-use crate::limits::{
-    LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,
-    SEARCH_TERM_MAX, SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
-};
 use crate::listing::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
 use crate::long_url::url_terms;
 use crate::mail::JobKind;
 use crate::pages::Notice;
+use carom_limits::{
+    LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,
+    SEARCH_TERM_MAX, SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
+};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -21,9 +21,9 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use self::auth::Caller;
 use crate::desk::Desk;
-use crate::limits::{BODY_LEN_MAX, ConnectionLimits};
 use crate::long_url::Authority;
 use crate::receipts::Receipts;
+use carom_limits::{BODY_LEN_MAX, ConnectionLimits};
 
 pub mod admin;
 mod apps;

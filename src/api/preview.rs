@@ -9,12 +9,12 @@ use hyper::{Request, StatusCode};
 use super::home::shown;
 use super::page::as_html;
 use super::{Answer, Context, accepts_html, answer, with};
-use crate::clock::unix_ms;
 use crate::dates;
 use crate::hosts::host_of;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::pages::{Notice, Preview};
+use carom_telemetry::clock::unix_ms;
 
 impl Context {
     /// The preview of a code.

@@ -159,7 +159,7 @@ impl Context {
         match looked {
             Some(Looked::Link { policy, target }) => {
                 let status = StatusCode::from_u16(policy.status.number()).expect("a redirect's number is a status");
-                let now_ms = crate::clock::unix_ms();
+                let now_ms = carom_telemetry::clock::unix_ms();
                 let seconds = crate::wire::answer::cache_seconds(&policy, now_ms);
                 // For HEAD hyper would leave the length out, which GET and the fast way have.
                 let answer = with(empty(status), header::CONTENT_LENGTH, "0");

@@ -9,9 +9,9 @@ use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::{Answer, Context, json_text, to_json};
 use crate::apps::Scope;
-use crate::limits::{TAGS_PER_PAGE_MAX, TAGS_WRITTEN_AT_ONCE};
 use crate::listing::{ListAnswer, ListRequest, TagField, TagQuery};
 use crate::mail::JobKind;
+use carom_limits::{TAGS_PER_PAGE_MAX, TAGS_WRITTEN_AT_ONCE};
 
 impl Context {
     /// `GET /rest/v3/tags`

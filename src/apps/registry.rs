@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::key::{Key, KeyHash};
 use super::{AppName, KeyDomains, Role};
 use crate::dates;
-use crate::limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
+use carom_limits::{ENDED_KEY_TIME_MAX_MS, ENDED_KEYS_MAX, VALID_KEYS_MAX};
 
 /// A key that was given out.
 #[derive(Clone, Debug)]

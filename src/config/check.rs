@@ -15,8 +15,8 @@ use crate::domains::{DOMAINS_MAX, UnknownHost};
 use crate::exit::Reason;
 use crate::forwarded::{Field, Trust};
 use crate::hosts::host_of;
-use crate::limits::{APP_CREATES_MAX, CONNECTIONS_PER_ADDRESS, ConnectionLimits};
 use crate::networks::{Network, Networks};
+use carom_limits::{APP_CREATES_MAX, CONNECTIONS_PER_ADDRESS, ConnectionLimits};
 
 /// The least memory for links that one core can work with, bytes.
 const MEMORY_LIMIT_MIN: u64 = 512 << 10;

@@ -9,7 +9,7 @@ use super::keys::{Key, SETTINGS, Setting};
 use super::{Hosts, KeySource, ListSource, Residency, Settings, value};
 use crate::access_log::terms::LogPlace;
 use crate::domains::UnknownHost;
-use crate::limits::ConnectionLimits;
+use carom_limits::ConnectionLimits;
 
 /// A setting as people may see it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

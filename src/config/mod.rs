@@ -234,11 +234,11 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// What an operator may bound; every other bound is fixed, in [`crate::limits`].
+/// What an operator may bound; every other bound is fixed, in [`carom_limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// What one core takes of connections.
-    pub connections: crate::limits::ConnectionLimits,
+    pub connections: carom_limits::ConnectionLimits,
     /// Links that an app may make a second; 0: any number.
     pub creates_per_second: u32,
     /// Links that do not exist that an address may ask a core for a second; 0: any number.

@@ -53,7 +53,7 @@ fn without_any_source_the_defaults_hold() {
     assert_eq!((settings.base_url.as_ref(), settings.open, settings.code_length.get()), (None, false, 7));
     assert_eq!((&settings.space_key, settings.dedupe), (&KeySource::DataDir, None));
     assert!(SETTINGS.iter().all(|setting| *settings.source(setting.key) == Source::Default));
-    assert_eq!(settings.limits.connections, crate::limits::ConnectionLimits::default());
+    assert_eq!(settings.limits.connections, carom_limits::ConnectionLimits::default());
 }
 
 #[test]

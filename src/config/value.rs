@@ -13,9 +13,9 @@ use super::problem::{Source, Wrong, quoted};
 use crate::domains::{Domain, DomainName, Targets, UnknownHost};
 use crate::forwarded::Field;
 use crate::hosts::{HostPattern, host_of};
-use crate::limits::SEARCH_MEMORY_MIN;
 use crate::long_url::LongUrl;
 use crate::networks::Network;
+use carom_limits::SEARCH_MEMORY_MIN;
 
 /// A value as a source wrote it, before anybody asked what it means.
 #[derive(Clone, PartialEq, Debug)]

@@ -20,14 +20,14 @@ use carom_shards::Code;
 
 use super::readers::{self, Read};
 use super::visits::Visits;
-use crate::alarms::Alarm;
 use crate::allowance::{Identity, Share, Stored};
-use crate::limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use crate::link::Link;
 use crate::mail::{AllowanceOrder, AllowanceQueue, LookedUp, Post, ToCore, VisitAsked};
-use crate::stats::NodeStats;
 use crate::store::links::{Links, StoreError};
 use crate::store::redis::{Allowance, Redis};
+use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::NodeStats;
 
 /// After this time without a visit a link's share is put away.
 const IDLE: Duration = Duration::from_secs(10);

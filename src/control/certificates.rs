@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use carom_shards::CoreCount;
 
-use crate::alarms::Alarm;
-use crate::clock::unix_ms;
 use crate::dates;
 use crate::mail::{Post, ToCore};
-use crate::stats::{CertificateStats, NodeStats};
 use crate::tls::{Identity, Pair, Tickets, Wrong};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::{CertificateStats, NodeStats};
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

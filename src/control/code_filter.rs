@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, owner};
 
 use super::priority::let_cores_go_first;
-use crate::alarms::Alarm;
-use crate::limits::{CODES_IN_FLIGHT_MAX, CODES_SENT_TOGETHER};
 use crate::mail::{LoadCredit, Post, StoredCodes, ToCore};
 use crate::record::{self, RecordRef};
-use crate::stats::{CoreStats, NodeStats};
 use crate::store::links::{Links, parts};
+use carom_limits::{CODES_IN_FLIGHT_MAX, CODES_SENT_TOGETHER};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::{CoreStats, NodeStats};
 
 /// How often the thread looks whether a core wants the codes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

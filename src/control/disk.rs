@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::limits::{DISK_FREE_MIN, DISK_FREE_MIN_SHARE};
+use carom_limits::{DISK_FREE_MIN, DISK_FREE_MIN_SHARE};
 
 /// Space of a file system, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

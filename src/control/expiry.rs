@@ -24,15 +24,15 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeLength, GeneratedCode};
 
 use super::fleet::expiry::FleetExpiry;
-use crate::clock::{unix_ms, unix_nanos};
-use crate::limits::{
+use crate::link::Due;
+use crate::mail::{Order, Swept, WriterQueue};
+use crate::store::links::{Links, Of};
+use carom_limits::{
     EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
     RECYCLE_WHILE_BELOW,
 };
-use crate::link::Due;
-use crate::mail::{Order, Swept, WriterQueue};
-use crate::stats::NodeStats;
-use crate::store::links::{Links, Of};
+use carom_telemetry::clock::{unix_ms, unix_nanos};
+use carom_telemetry::stats::NodeStats;
 
 /// Between two looks at the index while nothing is due.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

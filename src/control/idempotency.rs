@@ -1,10 +1,10 @@
 //! Creates that repeat an earlier one: which link they are answered with.
 
-use crate::clock::unix_ms;
 use crate::fleet::State;
 use crate::mail::{Order, StoreAnswer, StoreRequest, Ticket};
-use crate::stats::NodeStats;
 use crate::store::links::Links;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
 
 use super::plan::Stored;
 use super::writer::look_up;

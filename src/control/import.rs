@@ -24,11 +24,11 @@ use super::indexes::Entries;
 use super::progress::{Progress, rate};
 use crate::domains::Domains;
 use crate::fleet::Partition;
-use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use crate::link::Link;
 use crate::long_url::Authority;
 use crate::record;
 use crate::store::links::{Links, StoreError};
+use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 
 /// Chunks that wait between two stages.
 const CHUNKS_WAITING: usize = 4;

@@ -13,13 +13,13 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use super::import::ImportSetup;
 use super::ndjson::{self, Line};
 use crate::apps::AppName;
-use crate::clock::unix_ms;
 use crate::domains::DomainName;
 use crate::labels::Labels;
-use crate::limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
 use crate::link::{Link, Origin, Version};
 use crate::record::{self, LinkRef, RecordRef};
 use crate::store::links::{Links, StoreError};
+use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
+use carom_telemetry::clock::unix_ms;
 
 /// Whole lines of the input.
 pub(super) struct Chunk {

@@ -8,11 +8,11 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::catalog;
 use super::progress::rate;
-use crate::limits::INDEX_BATCH;
 use crate::link::{Due, UrlEntry};
 use crate::record::{self, RecordRef};
 use crate::store::links::catalog::Entry;
 use crate::store::links::{Batch, Index, Links, Of, StoreError, UrlUse, parts};
+use carom_limits::INDEX_BATCH;
 
 /// How often the log is told how far the making of indexes is.
 const TELL_EVERY: Duration = Duration::from_secs(5);

@@ -16,12 +16,12 @@ use carom_shards::map::sealed::PAGE_BYTES;
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
 
 use super::image::{self, Image, Unusable};
-use crate::alarms::Alarm;
-use crate::limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use crate::mail::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Post, ToCore};
 use crate::record::{self, RecordRef};
-use crate::stats::NodeStats;
 use crate::store::links::{DamagedRange, Links, Part, StoreError, parts};
+use carom_limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::NodeStats;
 
 /// How long a loader sleeps while the cores have enough to do: a few batches' time.
 const WAIT: Duration = Duration::from_micros(500);

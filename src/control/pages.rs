@@ -14,12 +14,12 @@ use super::catalog::sift::Sift;
 use super::catalog::visits::Visits;
 use super::priority::let_cores_go_first;
 use super::{export, pool};
-use crate::clock::unix_ms;
-use crate::limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
 use crate::mail::{Page, PageQueue, PageRequest, Post, ToCore};
 use crate::record::LinkRef;
-use crate::stats::NodeStats;
 use crate::store::links::{Links, parts};
+use carom_limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
 
 /// Starts the thread. It ends when all senders are gone.
 ///

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::alarms::Alarm;
-use crate::pulse::{Beat, CoreBeat};
-use crate::stats::{CoreStats, NodeStats};
+use carom_telemetry::activity::{Beat, CoreBeat};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::{CoreStats, NodeStats};
 
 const EVERY: Duration = Duration::from_secs(1);
 

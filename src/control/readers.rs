@@ -10,13 +10,13 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::pool;
 use super::visits::Visits;
-use crate::limits::{READ_QUEUE_LEN, READERS};
 use crate::link::Link;
 use crate::mail::{Post, ReaderQueue, StoreAnswer, StoreRequest};
 use crate::record::{self, RecordRef};
-use crate::stats::NodeStats;
 use crate::store::links::{Links, StoreError};
 use crate::visits::tally::Subject;
+use carom_limits::{READ_QUEUE_LEN, READERS};
+use carom_telemetry::stats::NodeStats;
 
 /// Starts the readers. They end when all senders are gone.
 ///

@@ -17,12 +17,12 @@ use carom_shards::{
 use heapless::spsc::{Consumer, Producer, Queue};
 
 use super::fleet::counter::FleetCounter;
-use crate::alarms::Alarm;
-use crate::limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
 use crate::mail::{Post, ToCore};
-use crate::stats::{CoreStats, NodeStats};
 use crate::store::ids::{IdTable, Row};
 use crate::store::links::Links;
+use carom_limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::{CoreStats, NodeStats};
 
 /// How often the replenisher looks by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -16,8 +16,8 @@ use crate::apps::Scope;
 use crate::history::Author;
 use crate::link::{Link, Reuse};
 use crate::mail::{AllowanceQueue, Ground, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
-use crate::stats::NodeStats;
 use crate::store::links::Links;
+use carom_telemetry::stats::NodeStats;
 
 /// The fingerprint that tests open stores with.
 pub(crate) const KEY: &str = "0123456789abcdef";

@@ -3,10 +3,10 @@
 use carom_shards::Code;
 
 use crate::fleet::State;
-use crate::limits::ALIKE_LOOKED_AT;
 use crate::link::{Link, Origin, UrlKey};
-use crate::stats::NodeStats;
 use crate::store::links::{Links, UrlUse};
+use carom_limits::ALIKE_LOOKED_AT;
+use carom_telemetry::stats::NodeStats;
 
 /// Which of the links that are alike are looked at first, and whether the rest counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 
 use super::pool;
 use super::priority::let_cores_go_first;
-use crate::limits::{DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
 use crate::mail::{Job, JobQueues, Post, ToCore};
+use carom_limits::{DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
 
 /// Starts one thread for pictures and one for documents. They end when all senders are gone.
 ///

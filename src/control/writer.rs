@@ -23,15 +23,15 @@ use super::disk::DiskGuard;
 use super::idempotency;
 use super::plan::{Conflict, Outcome, Plan, Stored, Writes, refused};
 use super::urls;
-use crate::alarms::Alarm;
-use crate::clock::{unix_ms, unix_nanos};
 use crate::fleet::outbox::{Delivery, Outbox};
 use crate::fleet::{Partition, State};
-use crate::limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
 use crate::mail::{AllowanceQueue, Order, Post, StoreAnswer, StoreRequest, Swept, ToCore, WriterQueue};
 use crate::record;
-use crate::stats::NodeStats;
 use crate::store::links::{Ended, Links, StoreError};
+use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::clock::{unix_ms, unix_nanos};
+use carom_telemetry::stats::NodeStats;
 
 /// How often a writer that waits for room looks whether there is some.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);

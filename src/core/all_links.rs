@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use carom_shards::{Code, CodeHash, Entry, LinkMap, MapFull, Put, SealedPage};
 
 use super::residents::{Placed, Resident};
-use crate::limits::UNSERVED_CODES_MAX;
+use carom_limits::UNSERVED_CODES_MAX;
 
 /// The links of a core that keeps all of them.
 #[derive(Debug)]

@@ -13,11 +13,11 @@ use crate::access_log::Noted;
 use crate::desk::Desk;
 use crate::forwarded::Trust;
 use crate::guard::{Place, Source};
-use crate::limits::UNREAD_SMALL;
 use crate::visits::Visitor;
 use crate::wire::connection::Expects;
 use crate::wire::tls::Session;
 use crate::wire::{Ask, Connection, Rejection};
+use carom_limits::UNREAD_SMALL;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,7 +11,7 @@ use carom_ring::Tag;
 use super::conn::{Conn, Stage};
 use super::listen::Begins;
 use super::work::Work;
-use crate::limits::ConnectionLimits;
+use carom_limits::ConnectionLimits;
 
 /// Connections that are closed as they arrive before accepting pauses until the next tick.
 const SHEDS_PER_TICK: u32 = 64;

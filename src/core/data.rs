@@ -117,13 +117,13 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alarms::Alarm;
     use crate::core::mesh::{Question, weave};
     use crate::core::residents::Share;
     use crate::labels::Labels;
     use crate::link::{Link, Origin, Version};
-    use crate::stats::{CoreStats, NodeStats};
     use carom_shards::{CodeHasher, CoreCount, Policy};
+    use carom_telemetry::alarms::Alarm;
+    use carom_telemetry::stats::{CoreStats, NodeStats};
     use proptest::prelude::*;
     use std::collections::{HashMap, VecDeque};
     use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 pub use socket2::Socket;
 use socket2::{Domain, Protocol, SockFilter, Type};
 
-use crate::limits::{SEND_BUFFER_LEN, SEND_TIME_MAX, UNSENT_LEN};
+use carom_limits::{SEND_BUFFER_LEN, SEND_TIME_MAX, UNSENT_LEN};
 
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;

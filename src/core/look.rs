@@ -15,8 +15,8 @@ use carom_shards::{Code, CodeHash, CodeHasher, CoreId, Phase};
 use super::work::TICKS_PER_SECOND;
 use crate::desk::Counters;
 use crate::mail::{AllowanceQueue, LookUp, LookUpQueue, LookedUp, VisitAsked};
-use crate::stats::{CoreStats, NodeStats};
 use crate::wire::answer::Found;
+use carom_telemetry::stats::{CoreStats, NodeStats};
 
 /// Codes that are remembered as unknown, each in the one place that its hash gives it.
 const PLACES: usize = 8_192;

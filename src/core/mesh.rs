@@ -27,7 +27,7 @@ const QUESTIONS_TOGETHER: usize = 16;
 const PART_LEN: usize = super::hot::TARGET_BYTES_MAX;
 
 /// Messages that the longest target takes.
-const PARTS_MAX: usize = crate::limits::TARGET_LEN_MAX.div_ceil(PART_LEN);
+const PARTS_MAX: usize = carom_limits::TARGET_LEN_MAX.div_ceil(PART_LEN);
 
 /// A question for a code that the peer owns.
 #[derive(Clone, Copy, Debug)]
@@ -392,11 +392,9 @@ mod tests {
     fn targets_of_every_length_cross_whole() {
         let mut meshes = weave(CoreCount::new(2).unwrap());
         let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
-        for len in (1..=crate::limits::TARGET_LEN_MAX).step_by(7).chain([
-            PART_LEN,
-            PART_LEN + 1,
-            crate::limits::TARGET_LEN_MAX,
-        ]) {
+        for len in
+            (1..=carom_limits::TARGET_LEN_MAX).step_by(7).chain([PART_LEN, PART_LEN + 1, carom_limits::TARGET_LEN_MAX])
+        {
             let target: Vec<u8> = (0..len).map(|at| b'a' + (at % 26) as u8).collect();
             one.ask(CoreId(1), question(len as u64));
             one.hand_over(|_| ());
@@ -425,7 +423,7 @@ mod tests {
     fn a_full_mesh_makes_askers_wait_and_loses_nothing() {
         let mut meshes = weave(CoreCount::new(2).unwrap());
         let (mut two, mut one) = (meshes.pop().unwrap(), meshes.pop().unwrap());
-        let target = vec![b'x'; crate::limits::TARGET_LEN_MAX];
+        let target = vec![b'x'; carom_limits::TARGET_LEN_MAX];
         let (mut asked, mut answered) = (0u64, 0u64);
         while answered < 5_000 {
             let more = (asked + 700).min(5_000);

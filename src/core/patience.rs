@@ -4,10 +4,10 @@ use super::conn::Stage;
 use super::slow::{Ending, Verdict};
 use super::told::{count, may_step};
 use super::work::{TICKS_PER_SECOND, Work};
-use crate::limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
 use crate::wire::answer::{Found, Told};
 use crate::wire::connection::Expects;
 use crate::wire::{Ask, Rejection};
+use carom_limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
 
 /// How long we wait for a client to read our last answer.
 const LINGER_TICKS: u32 = 2 * TICKS_PER_SECOND;

@@ -23,12 +23,12 @@ use super::secure::Secure;
 use super::shard::Shard;
 use super::slow::Service;
 use super::work::{Now, TICKS_PER_SECOND, Work};
-use crate::clock::unix_ms;
 use crate::desk::{Codes, Counters, Desk, Tellers};
 use crate::forwarded::Trust;
-use crate::limits::ConnectionLimits;
 use crate::mail::ToCore;
 use crate::tls::Identity;
+use carom_limits::ConnectionLimits;
+use carom_telemetry::clock::unix_ms;
 
 /// In a drain: how long connections whose handshake is under way may still come in, and how long kept-alive connections
 /// may still ask, before listeners and idle connections are closed.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, Phase, owner};
 
 use super::residents::{Placed, Resident, Residents, Share};
-use crate::alarms::Alarm;
 use crate::link::Link;
 use crate::mail::{Change, LoadBatch, LoadedPage, StoredCodes};
 use crate::record::{self, DamagedRange, RecordRef};
-use crate::stats::{CoreStats, NodeStats};
 use crate::wire::answer::Found;
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::{CoreStats, NodeStats};
 
 /// Links that are read back together: enough for their cache misses to overlap, few enough to stay in the first cache.
 const LOAD_GROUP: usize = 32;

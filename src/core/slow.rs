@@ -31,7 +31,7 @@ use super::tasks::Tasks;
 use crate::desk::Desk;
 use crate::forwarded::{Field, Trust};
 use crate::guard::Source;
-use crate::limits::{
+use carom_limits::{
     ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX,
     HEADERS_MAX, LONG_BODIES_MAX, SHORT_BODY_LEN, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW,
 };

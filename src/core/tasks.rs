@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::limits::{TASK_SLICE, TASK_TIME_PER_TURN};
+use carom_limits::{TASK_SLICE, TASK_TIME_PER_TURN};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 

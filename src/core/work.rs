@@ -23,13 +23,13 @@ use super::tasks::Tasks;
 use super::told::{confirmed, count, end_or_wait, go_on, looked, may_step, screen, tell_visit, visitor_of};
 use crate::desk::{Desk, Looked};
 use crate::forwarded::{Field, Trust};
-use crate::limits::ConnectionLimits;
 use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
-use crate::stats::{CoreStats, LatencySummary};
 use crate::wire::answer::{Answers, Found, Told};
 use crate::wire::connection::Expects;
 use crate::wire::head::all_of;
 use crate::wire::{Action, Bounds, Connection};
+use carom_limits::ConnectionLimits;
+use carom_telemetry::stats::{CoreStats, LatencySummary};
 
 /// Ticks a second: the grain of every time limit.
 pub(super) const TICKS_PER_SECOND: u32 = 4;

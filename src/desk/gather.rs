@@ -10,8 +10,8 @@ use std::time::Instant;
 use carom_shards::Code;
 
 use super::{Desk, fresh_code_of, late};
-use crate::limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
 use crate::mail::{Ground, Order, StoreAnswer, StoreRequest, Ticket};
+use carom_limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
 
 /// Set in tokens of requests that are one of many. Those of look-ups have the bit above.
 const GATHER_TOKEN: u64 = 1 << 62;

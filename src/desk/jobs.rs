@@ -1,8 +1,8 @@
 //! Work that tasks hand to threads because it would keep the core from its redirects for too long.
 
 use super::{Desk, Reply, refusal};
-use crate::limits::ANSWER_TIME_MAX;
 use crate::mail::{Job, JobKind, Made, Ticket};
+use carom_limits::ANSWER_TIME_MAX;
 
 impl Desk {
     /// Lets a thread do this, and waits for the result.

@@ -5,8 +5,8 @@ use std::time::Instant;
 use carom_shards::{Code, CoreId};
 
 use super::{Desk, Reply};
-use crate::limits::{CODE_LOAN_REST, CODES_LENT};
 use crate::mail::{Ticket, ToCore};
+use carom_limits::{CODE_LOAN_REST, CODES_LENT};
 
 impl Desk {
     /// Asks a core for some of its codes. Rests when it has none to lend: the next core is asked then, or this one again.

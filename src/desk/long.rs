@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Desk;
 use crate::apps::AppName;
-use crate::limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX};
+use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX};
 
 /// A kind of long request. Each kind has slots of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

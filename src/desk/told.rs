@@ -6,8 +6,8 @@ use carom_shards::Code;
 
 use super::Desk;
 use crate::access_log::{AccessSender, Entry, Noted, Outcome, Request};
-use crate::clock::unix_ms;
 use crate::visits::{Told, Visit, VisitSender, Visitor};
+use carom_telemetry::clock::unix_ms;
 
 /// To whom a core tells of its requests.
 #[derive(Debug, Default)]

@@ -17,9 +17,9 @@ use crate::core::{self, CoreParts, Seeds, Share};
 use crate::desk::{Codes, Counters, Tellers};
 use crate::exit::Exit;
 use crate::forwarded::Trust;
-use crate::limits::ConnectionLimits;
 use crate::mail::{Mailbox, Post, ToCore};
 use crate::tls::Identity;
+use carom_limits::ConnectionLimits;
 
 /// What all cores are made from.
 pub(super) struct CorePlan<'a> {

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use super::announce::url_at;
-use crate::alarms::Alarm;
 use crate::config::Settings;
 use crate::domains::Domains;
 use crate::listing::domain_shelf;
 use crate::long_url::Authority;
-use crate::stats::NodeStats;
 use crate::store::links::catalog::{Shelf, tag_key};
 use crate::store::links::{Links, StoreError};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::NodeStats;
 
 /// The domains of a node whose first listener has that address. The default one is that of the base URL.
 pub fn domains_of(settings: &Settings, first: SocketAddr) -> Domains {

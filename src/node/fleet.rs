@@ -22,9 +22,9 @@ use crate::fleet::members::Lease;
 use crate::fleet::outbox::Delivery;
 use crate::mail::{LookUpQueue, Post, WriterQueue};
 use crate::space_key;
-use crate::stats::NodeStats;
 use crate::store::links::Links;
 use crate::store::redis::{Address, Redis, RedisSettings};
+use carom_telemetry::stats::NodeStats;
 
 /// Name of the file in a data directory that keeps the name of the node.
 const NAME_FILE: &str = "node.id";

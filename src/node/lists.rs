@@ -8,7 +8,7 @@ use crate::control::host_lists::source::{Named, Source};
 use crate::control::host_lists::{self, HostList, HostListSetup, Kind};
 use crate::exit::Exit;
 use crate::mail::Post;
-use crate::stats::NodeStats;
+use carom_telemetry::stats::NodeStats;
 
 /// Starts what keeps a list.
 ///

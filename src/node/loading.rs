@@ -9,8 +9,8 @@ use crate::control::image::{self, ImageMaker, ImageSetup};
 use crate::control::loader;
 use crate::exit::Exit;
 use crate::mail::Post;
-use crate::stats::NodeStats;
 use crate::store::links::Links;
+use carom_telemetry::stats::NodeStats;
 
 /// Loads all links and starts what makes the next image of the map.
 pub(super) fn load(

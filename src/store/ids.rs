@@ -96,7 +96,7 @@ impl IdTable {
             Ok(table) => return Ok((table, None)),
             Err(reason) => reason,
         };
-        let path = dir.with_extension(format!("damaged-{}", crate::clock::unix_ms()));
+        let path = dir.with_extension(format!("damaged-{}", carom_telemetry::clock::unix_ms()));
         std::fs::rename(dir, &path).map_err(|error: io::Error| IdError(format!("{}; {error}", reason.0)))?;
         Ok((IdTable::open_existing(dir)?, Some(MovedAside { path, reason })))
     }

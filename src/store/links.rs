@@ -44,8 +44,8 @@ pub use super::error::StoreError;
 use super::journal::mark::SyncedMark;
 use super::journal::{self, Repair};
 use super::search::{bisect, from_position, gallop, position};
-use crate::limits::store_files;
 pub use crate::record::DamagedRange;
+use carom_limits::store_files;
 
 /// The form of this directory.
 const FORMAT: u64 = 1;

@@ -10,7 +10,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, DomainId, GeneratedCode};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::limits::{ALL_HOSTS_HELD, LINK_HOSTS_HELD};
+use carom_limits::{ALL_HOSTS_HELD, LINK_HOSTS_HELD};
 
 /// Referring hosts that are kept of one link; the least frequent go first.
 pub const HOSTS_MAX: usize = 100;

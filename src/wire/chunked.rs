@@ -2,7 +2,7 @@
 //! the same to both.
 
 use super::head::Rejection;
-use crate::limits::HEAD_LEN_MAX;
+use carom_limits::HEAD_LEN_MAX;
 
 /// Most digits of a chunk's size that are read: 16^8 is far above any body that is taken.
 const SIZE_DIGITS_MAX: u8 = 8;

@@ -14,7 +14,7 @@ use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
 use super::proxy;
 use crate::domains::Place;
-use crate::limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
+use carom_limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
 
 /// Where many links are made at once: the one path that takes a body of any length, for as long as it makes progress.
 pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";

@@ -5,7 +5,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::limits::HEADERS_MAX;
+use carom_limits::HEADERS_MAX;
 
 /// Why a request is refused before anybody looks at what it asks for. The connection is closed after the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -439,7 +439,7 @@ pub fn accepts_html(value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::HEAD_LEN_MAX;
+    use carom_limits::HEAD_LEN_MAX;
 
     fn rejected(head: &str) -> Rejection {
         let mut scan = HeadScan::default();

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use carom::alarms::Alarm;
+use carom_telemetry::alarms::Alarm;
 
 use super::markdown::anchors;
 use super::root;

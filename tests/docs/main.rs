@@ -11,7 +11,7 @@ mod reference;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use carom::alarms::Alarm;
+use carom_telemetry::alarms::Alarm;
 
 use markdown::{anchors, links};
 

@@ -1,11 +1,10 @@
 //! Reference pages, generated from the registries of the code.
 
-use carom::alarms::Alarm;
 use carom::api::metrics;
 use carom::cli::Cli;
 use carom::config::keys::SETTINGS;
 use carom::exit;
-use carom::limits;
+use carom_telemetry::alarms::Alarm;
 use clap::{Arg, Command, CommandFactory};
 
 use crate::http_api;
@@ -194,90 +193,90 @@ fn limit_tables() -> Vec<(&'static str, Rows)> {
 
 fn link_limits() -> Rows {
     vec![
-        ("Long URL, in serialised form", bytes(limits::TARGET_LEN_MAX as u64)),
-        ("Private short code", format!("{} characters", limits::PRIVATE_CODE_LEN)),
+        ("Long URL, in serialised form", bytes(carom_limits::TARGET_LEN_MAX as u64)),
+        ("Private short code", format!("{} characters", carom_limits::PRIVATE_CODE_LEN)),
         ("Link data of one core", "32 GiB".to_owned()),
-        ("Changes kept in the history of a link", number(limits::EDITS_KEPT as u64)),
-        ("Time for which changes are kept", time(limits::EDITS_KEPT_FOR)),
-        ("Codes in robots.txt", bytes(limits::ROBOTS_LEN_MAX as u64)),
+        ("Changes kept in the history of a link", number(carom_limits::EDITS_KEPT as u64)),
+        ("Time for which changes are kept", time(carom_limits::EDITS_KEPT_FOR)),
+        ("Codes in robots.txt", bytes(carom_limits::ROBOTS_LEN_MAX as u64)),
     ]
 }
 
 fn request_limits() -> Rows {
     vec![
-        ("Header fields of a request", number(limits::HEADERS_MAX as u64)),
-        ("HTML form or YOURLS form", bytes(limits::FORM_LEN_MAX as u64)),
-        ("Fields of a form", number(limits::FORM_FIELDS_MAX as u64)),
-        ("Field errors named in one response", number(limits::PROBLEM_FIELDS_MAX as u64)),
-        ("Time to produce an API response; then 503", time(limits::ANSWER_TIME_MAX)),
-        ("Time a client may leave a response unread", time(limits::SEND_TIME_MAX)),
-        ("Concurrent HTTP/2 streams of a connection", number(u64::from(limits::STREAMS_MAX))),
-        ("HTTP/2 requests of a connection being processed", number(limits::ANSWERS_WAITING_MAX as u64)),
-        ("HTTP/2 requests of a connection with a body above 16 KiB", number(limits::LONG_BODIES_MAX as u64)),
+        ("Header fields of a request", number(carom_limits::HEADERS_MAX as u64)),
+        ("HTML form or YOURLS form", bytes(carom_limits::FORM_LEN_MAX as u64)),
+        ("Fields of a form", number(carom_limits::FORM_FIELDS_MAX as u64)),
+        ("Field errors named in one response", number(carom_limits::PROBLEM_FIELDS_MAX as u64)),
+        ("Time to produce an API response; then 503", time(carom_limits::ANSWER_TIME_MAX)),
+        ("Time a client may leave a response unread", time(carom_limits::SEND_TIME_MAX)),
+        ("Concurrent HTTP/2 streams of a connection", number(u64::from(carom_limits::STREAMS_MAX))),
+        ("HTTP/2 requests of a connection being processed", number(carom_limits::ANSWERS_WAITING_MAX as u64)),
+        ("HTTP/2 requests of a connection with a body above 16 KiB", number(carom_limits::LONG_BODIES_MAX as u64)),
     ]
 }
 
 fn list_limits() -> Rows {
     vec![
-        ("Links on a page", number(limits::LIST_PER_PAGE_MAX as u64)),
-        ("Links on a page by default", number(limits::LIST_PER_PAGE as u64)),
-        ("Tags on a page", number(limits::TAGS_PER_PAGE_MAX as u64)),
-        ("Tags with exact counts", number(limits::TAGS_COUNTED_MAX as u64)),
-        ("Tags of one app with exact counts", number(limits::TAGS_OF_APP_COUNTED_MAX as u64)),
-        ("Search term", format!("{} characters", limits::SEARCH_TERM_MAX)),
-        ("Links examined for one page", number(limits::LIST_LOOKED_MAX)),
+        ("Links on a page", number(carom_limits::LIST_PER_PAGE_MAX as u64)),
+        ("Links on a page by default", number(carom_limits::LIST_PER_PAGE as u64)),
+        ("Tags on a page", number(carom_limits::TAGS_PER_PAGE_MAX as u64)),
+        ("Tags with exact counts", number(carom_limits::TAGS_COUNTED_MAX as u64)),
+        ("Tags of one app with exact counts", number(carom_limits::TAGS_OF_APP_COUNTED_MAX as u64)),
+        ("Search term", format!("{} characters", carom_limits::SEARCH_TERM_MAX)),
+        ("Links examined for one page", number(carom_limits::LIST_LOOKED_MAX)),
         (
             "Time for one page with a search term, a state, or an order other than by date",
-            time(limits::SEARCH_TIME_MAX),
+            time(carom_limits::SEARCH_TIME_MAX),
         ),
-        ("Time for one page otherwise", time(limits::LIST_TIME_MAX)),
-        ("Links that can be sorted by long URL, title or visits", number(limits::LIST_SORTED_MAX as u64)),
+        ("Time for one page otherwise", time(carom_limits::LIST_TIME_MAX)),
+        ("Links that can be sorted by long URL, title or visits", number(carom_limits::LIST_SORTED_MAX as u64)),
     ]
 }
 
 fn key_limits() -> Rows {
     vec![
-        ("Valid API keys", number(limits::VALID_KEYS_MAX as u64)),
-        ("Expired and revoked keys that are kept", number(limits::ENDED_KEYS_MAX as u64)),
+        ("Valid API keys", number(carom_limits::VALID_KEYS_MAX as u64)),
+        ("Expired and revoked keys that are kept", number(carom_limits::ENDED_KEYS_MAX as u64)),
         (
             "Time for which expired and revoked keys are kept",
-            time(std::time::Duration::from_millis(limits::ENDED_KEY_TIME_MAX_MS)),
+            time(std::time::Duration::from_millis(carom_limits::ENDED_KEY_TIME_MAX_MS)),
         ),
-        ("Grace period of a rotated key", time(limits::KEY_GRACE_MAX)),
-        ("Links an app may create per second, highest setting", number(u64::from(limits::APP_CREATES_MAX))),
-        ("Console sessions", number(limits::SESSIONS_MAX as u64)),
-        ("Console session without activity", time(limits::SESSION_IDLE_MAX)),
-        ("Console session in total", time(limits::SESSION_TIME_MAX)),
-        ("Console pages with live updates", number(limits::WATCHERS_MAX as u64)),
+        ("Grace period of a rotated key", time(carom_limits::KEY_GRACE_MAX)),
+        ("Links an app may create per second, highest setting", number(u64::from(carom_limits::APP_CREATES_MAX))),
+        ("Console sessions", number(carom_limits::SESSIONS_MAX as u64)),
+        ("Console session without activity", time(carom_limits::SESSION_IDLE_MAX)),
+        ("Console session in total", time(carom_limits::SESSION_TIME_MAX)),
+        ("Console pages with live updates", number(carom_limits::WATCHERS_MAX as u64)),
     ]
 }
 
 fn bulk_limits() -> Rows {
     vec![
-        ("Concurrent bulk requests, and exports, per core; then 503", number(limits::LONG_REQUESTS_MAX as u64)),
+        ("Concurrent bulk requests, and exports, per core; then 503", number(carom_limits::LONG_REQUESTS_MAX as u64)),
         (
             "Concurrent bulk requests, and exports, of one app per core; then 503",
-            number(limits::LONG_REQUESTS_OF_APP_MAX as u64),
+            number(carom_limits::LONG_REQUESTS_OF_APP_MAX as u64),
         ),
-        ("Line of a bulk request or import", bytes(limits::IMPORT_LINE_MAX as u64)),
-        ("Rejected lines that `carom import` lists", number(limits::IMPORT_REPORTS_MAX)),
-        ("Damaged records that an export lists", number(limits::EXPORT_REPORTS_MAX as u64)),
-        ("Slugs that a dry run checks for repetition", number(limits::BULK_SLUGS_TRIED as u64)),
+        ("Line of a bulk request or import", bytes(carom_limits::IMPORT_LINE_MAX as u64)),
+        ("Rejected lines that `carom import` lists", number(carom_limits::IMPORT_REPORTS_MAX)),
+        ("Damaged records that an export lists", number(carom_limits::EXPORT_REPORTS_MAX as u64)),
+        ("Slugs that a dry run checks for repetition", number(carom_limits::BULK_SLUGS_TRIED as u64)),
     ]
 }
 
 fn node_limits() -> Rows {
     vec![
-        ("Writes that wait for the disk; then 503", number(limits::WRITE_QUEUE_LEN as u64)),
-        ("Time a create waits for a fresh short code; then 503", time(limits::CODE_WAIT_MAX)),
-        ("Time a redirect waits for the disk or Redis; then 503", time(limits::FETCH_TIME_MAX)),
-        ("Time a redirect with an unknown code waits for Redis", time(limits::LOOK_UP_TIME)),
+        ("Writes that wait for the disk; then 503", number(carom_limits::WRITE_QUEUE_LEN as u64)),
+        ("Time a create waits for a fresh short code; then 503", time(carom_limits::CODE_WAIT_MAX)),
+        ("Time a redirect waits for the disk or Redis; then 503", time(carom_limits::FETCH_TIME_MAX)),
+        ("Time a redirect with an unknown code waits for Redis", time(carom_limits::LOOK_UP_TIME)),
         (
             "Free disk space below which writes are refused",
-            format!("{}, or 1/{} of a small disk", bytes(limits::DISK_FREE_MIN), limits::DISK_FREE_MIN_SHARE),
+            format!("{}, or 1/{} of a small disk", bytes(carom_limits::DISK_FREE_MIN), carom_limits::DISK_FREE_MIN_SHARE),
         ),
-        ("Time to finish open requests in a drain", time(limits::DRAIN_TIME_MAX)),
-        ("Alarms kept on the status page", number(limits::ALARMS_KEPT as u64)),
+        ("Time to finish open requests in a drain", time(carom_limits::DRAIN_TIME_MAX)),
+        ("Alarms kept on the status page", number(carom_limits::ALARMS_KEPT as u64)),
     ]
 }
 

@@ -231,12 +231,12 @@ fn a_key_ends_when_it_was_to_end() {
     with_one_and_three_cores(|setup| {
         key(&setup, "other", "read");
         let node = setup.start();
-        let end_ms = carom::clock::unix_ms() + 8_000;
+        let end_ms = carom_telemetry::clock::unix_ms() + 8_000;
         let ending = done(&setup, &["add", "shop", "--expires", &carom::dates::format(end_ms)]);
         let mut caller = Caller::new(&node, &ending);
         wait_until("the key", || caller.is_known(&node));
         wait_until("the end of the key", || !caller.is_known(&node));
-        assert!(carom::clock::unix_ms() >= end_ms / 1_000 * 1_000, "it ended too early");
+        assert!(carom_telemetry::clock::unix_ms() >= end_ms / 1_000 * 1_000, "it ended too early");
         node.terminate();
     });
 }

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use carom::clock::unix_ms;
 use carom::dates;
 use carom::store::links::{Index, Of};
 use carom_shards::Code;
+use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
 use crate::changes::change;

@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use carom::clock::unix_ms;
 use carom::dates;
+use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
 use crate::http::{SHORT_URLS, Wire};

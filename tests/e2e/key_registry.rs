@@ -12,7 +12,7 @@ pub(crate) fn with_key_of_long_ago(setup: &Setup) -> String {
     done(setup, &["revoke", "gone"]);
     let file = setup.data_dir().join("apps.json");
     let mut apps: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    let long_ago_ms = carom::clock::unix_ms() - 401 * 86_400_000;
+    let long_ago_ms = carom_telemetry::clock::unix_ms() - 401 * 86_400_000;
     for field in ["createdMs", "revokedMs"] {
         apps["keys"][0][field] = json!(long_ago_ms);
     }

@@ -448,7 +448,7 @@ impl Dice {
     /// A generator with a new seed, or that of `CAROM_TEST_SEED`; the seed is printed.
     pub(crate) fn new() -> Dice {
         let given = std::env::var("CAROM_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = given.unwrap_or_else(carom::clock::unix_ms);
+        let seed = given.unwrap_or_else(carom_telemetry::clock::unix_ms);
         println!("repeat with CAROM_TEST_SEED={seed}");
         Dice(seed)
     }

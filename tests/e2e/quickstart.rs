@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use carom::clock::unix_ms;
 use carom::dates;
+use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
 use crate::http::{SHORT_URLS, Wire, agent, curl, received, replies};

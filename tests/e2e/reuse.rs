@@ -45,7 +45,7 @@ fn a_link_that_exists_is_found_when_it_is_asked_for() {
     assert_eq!((again.status, again.json()), (first.status, first.json()), "the very same answer");
     assert_eq!(again.lasting_fields(), first.lasting_fields());
     // When a link was made is known by the second.
-    let second_of = || carom::clock::unix_ms() / 1_000;
+    let second_of = || carom_telemetry::clock::unix_ms() / 1_000;
     let made = second_of();
     wait_until("another second", || second_of() > made);
     // Whoever does not ask for it gets a new one, and so does whoever asks for another kind of link.

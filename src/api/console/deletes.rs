@@ -9,12 +9,12 @@ use super::super::problem::{Invalid, Problem};
 use super::super::query::Params;
 use super::super::short_urls::failed;
 use super::super::{Answer, Context, json as json_answer};
-use crate::clock::unix_ms;
-use crate::limits::DELETION_WAIT_MAX;
 use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::patch::Patch;
 use crate::visits::tally::Counts;
+use carom_limits::DELETION_WAIT_MAX;
+use carom_telemetry::clock::unix_ms;
 
 impl Context {
     /// `DELETE /admin/api/links/{shortCode}?after=SECONDS`: archives a link now, and has it deleted later. A change of

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::super::streaming::stream;
 use super::super::{Answer, answer_with, status};
 use super::{Admitted, Console};
-use crate::limits::WATCHERS_MAX;
-use crate::stats::LatencySummary;
+use carom_limits::WATCHERS_MAX;
+use carom_telemetry::stats::LatencySummary;
 
 /// From one event to the next.
 const EVERY: Duration = Duration::from_millis(900);

@@ -29,8 +29,8 @@ use super::query::percent_decoded;
 use super::{Answer, Context, empty, is_read, json as json_answer, with};
 use crate::apps::Role;
 use crate::apps::key::KeyHash;
-use crate::clock::unix_ms;
 use crate::dates;
+use carom_telemetry::clock::unix_ms;
 
 /// Where requests that change something show that a page of ours has sent them.
 const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::apps::key::KeyHash;
-use crate::limits::{SESSION_IDLE_MAX, SESSION_TIME_MAX, SESSIONS_MAX};
+use carom_limits::{SESSION_IDLE_MAX, SESSION_TIME_MAX, SESSIONS_MAX};
 
 /// Random bytes of a token: nobody guesses 256 bits.
 const TOKEN_BYTES: usize = 32;

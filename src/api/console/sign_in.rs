@@ -16,7 +16,7 @@ use super::super::{Answer, Context, empty, with};
 use super::session::Client;
 use super::{Admitted, Console, page};
 use crate::apps::Role;
-use crate::clock::unix_ms;
+use carom_telemetry::clock::unix_ms;
 
 /// Where everybody begins.
 const HOME: &str = "/admin/";

@@ -10,12 +10,12 @@ use super::super::query::Params;
 use super::super::visits::{self, HOUR_MS, Span};
 use super::super::{Answer, Context, json as json_answer};
 use crate::apps::{AppName, Scope};
-use crate::clock::unix_ms;
 use crate::dates::{self, INSTANT_MS_MAX};
 use crate::domains::DomainName;
 use crate::listing::{Filter, ListAnswer, ListRequest, PartCounts};
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, HOSTS_MAX, Part, Subject};
+use carom_telemetry::clock::unix_ms;
 
 const DAY_MS: u64 = 24 * HOUR_MS;
 

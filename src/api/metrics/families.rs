@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::exposition::Kind;
 use crate::apps::usage::App;
-use crate::stats::{CoreStats, FleetStats, NodeStats};
+use carom_telemetry::exposition::Kind;
+use carom_telemetry::stats::{CoreStats, FleetStats, NodeStats};
 
 /// A metric, and where its value comes from.
 pub(super) struct Family<T: 'static> {

@@ -4,7 +4,6 @@
 //! that somebody else chooses, and none has many. Counters begin at zero with the process. `families` is the list of what
 //! there is, `exposition` the format, `process` what the operating system knows.
 
-mod exposition;
 mod families;
 mod process;
 
@@ -14,13 +13,13 @@ use std::time::Duration;
 
 use super::Answer;
 use super::status::uptime;
-use crate::alarms::Alarm;
 use crate::api::answer;
 use crate::apps::AppName;
 use crate::apps::usage::App;
 use crate::desk::Desk;
-use crate::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats};
-use exposition::{Exposition, Kind, Labels};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::exposition::{Exposition, Kind, Labels};
+use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats};
 use hyper::StatusCode;
 
 /// What the text is (version 0.0.4 of the format).

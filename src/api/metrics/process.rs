@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::exposition::{Exposition, Kind, Labels};
+use carom_telemetry::exposition::{Exposition, Kind, Labels};
 
 /// Adds what could be learnt; nothing of it is worth an error.
 pub(super) fn write(out: &mut Exposition) {

@@ -11,7 +11,7 @@ use super::super::body_len_max;
 use super::super::problem::Problem;
 use super::super::query::pairs;
 use crate::guard::Source;
-use crate::limits::{FORM_FIELDS_MAX, FORM_LEN_MAX};
+use carom_limits::{FORM_FIELDS_MAX, FORM_LEN_MAX};
 
 /// The fields of a form; of several of one name the last counts. Files are no fields.
 #[derive(Default, Debug)]

@@ -24,10 +24,10 @@ use crate::apps::{Role, Scope};
 use crate::dates;
 use crate::domains::DomainName;
 use crate::guard::Source;
-use crate::limits::LIST_PER_PAGE_MAX;
 use crate::link::Link;
 use crate::listing::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
 use crate::visits::tally::Counts;
+use carom_limits::LIST_PER_PAGE_MAX;
 
 /// The version whose API this is.
 const VERSION: &str = "1.9.2";

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use crate::apps::usage::App;
 use crate::dates;
 use crate::desk::Desk;
-use crate::durations::Spread;
-use crate::pulse::CoreBeat;
-use crate::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats};
+use carom_telemetry::activity::CoreBeat;
+use carom_telemetry::durations::Spread;
+use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats};
 
 /// How long a core may take to report its latencies; one that does not is shown without.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);

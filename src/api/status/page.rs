@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::plot::sparkline;
 use crate::api::{Answer, answer, page as pages, with};
 use crate::dates;
-use crate::readable;
+use carom_telemetry::readable;
 
 /// The style of the page.
 pub(in crate::api) const STYLE: &str = include_str!("status.css");

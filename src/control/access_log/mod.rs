@@ -16,8 +16,8 @@ use self::target::Target;
 use crate::access_log::AccessReceiver;
 use crate::access_log::line::Lines;
 use crate::access_log::terms::{AccessLog, LogPlace};
-use crate::alarms::Alarm;
-use crate::stats::NodeStats;
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::NodeStats;
 
 /// How often the rings are emptied while there is little in them.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
 
 use crate::apps::registry::{Malformed, Registry};
-use crate::clock::unix_ms;
+use carom_telemetry::clock::unix_ms;
 
 /// Its name in the data directory.
 pub const FILE_NAME: &str = "apps.json";

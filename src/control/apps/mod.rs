@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::file::{FileError, Stamp};
-use crate::alarms::Alarm;
 use crate::apps::AppName;
 use crate::apps::registry::{Entry, Keyring, Registry};
 use crate::apps::usage::App;
-use crate::clock::unix_ms;
 use crate::mail::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Post, StoreAnswer, ToCore};
-use crate::stats::NodeStats;
 use crate::store::redis::{Redis, Trouble};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
 
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -15,12 +15,12 @@ use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::section_file;
 use super::text_file::TextFile;
 use super::texts::Texts;
-use crate::limits::{SEARCH_KEPT_AFTER, SEARCH_REPLAYED_MAX};
 use crate::listing::Place;
 use crate::record::{self, RecordRef};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::View;
 use crate::store::links::{ChangesSince, LogPosition};
+use carom_limits::{SEARCH_KEPT_AFTER, SEARCH_REPLAYED_MAX};
 
 /// Attempts to take over sections while links change faster than is noted.
 const RESTORES_MAX: usize = 3;

@@ -17,18 +17,18 @@ use super::sift::{Sift, Sifted};
 use super::tags;
 use super::visits::Visits;
 use super::walk::Run;
-use crate::clock::unix_ms;
 use crate::control::pool;
 use crate::control::priority::let_cores_go_first;
-use crate::limits::{
+use crate::listing::{Filter, ListAnswer, ListPage, ListRequest, domain_shelf, with_tag};
+use crate::mail::{ListQueues, Post, StoreAnswer};
+use crate::store::links::StoreError;
+use crate::store::links::catalog::CRAWLABLE;
+use carom_limits::{
     LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
     SEARCHERS,
 };
-use crate::listing::{Filter, ListAnswer, ListPage, ListRequest, domain_shelf, with_tag};
-use crate::mail::{ListQueues, Post, StoreAnswer};
-use crate::stats::NodeStats;
-use crate::store::links::StoreError;
-use crate::store::links::catalog::CRAWLABLE;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
 use std::sync::atomic::Ordering;
 
 /// What the threads work with.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::held::Held;
 use super::part::{Part, key_of, texts_of};
 use super::text_file::Extent;
-use crate::limits::SEARCH_SECTION_BYTES;
+use carom_limits::SEARCH_SECTION_BYTES;
 
 /// Bytes of a text that are hashed together.
 const GRAM_LEN: usize = 4;

@@ -8,15 +8,15 @@ use carom_shards::{Code, DomainId};
 use super::visits::Visits;
 use super::walk::Run;
 use crate::apps::{AppName, Scope};
-use crate::limits::{
-    LIST_LOOKED_MAX, LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX,
-};
 use crate::listing::{
     Filter, TagField, TagPage, TagQuery, app_shelf, domain_shelf, is_domain_shelf, owner_and_tag, with_tag,
 };
 use crate::store::links::catalog::{Shelf, View, place_of, shelf_of};
 use crate::store::links::{StoreError, Value};
 use crate::visits::tally::Counts;
+use carom_limits::{
+    LIST_LOOKED_MAX, LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX,
+};
 
 /// Tags, and how many links each has.
 type Counted = Vec<(Arc<str>, u64)>;

@@ -24,13 +24,13 @@ use crate::control::plan::tests::link;
 use crate::control::testing::KEY;
 use crate::domains::DomainName;
 use crate::labels::Tags;
-use crate::limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use crate::link::{Link, Origin};
 use crate::listing::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
 use crate::record;
 use crate::store::links::catalog::{Entry, Marks, Shelf};
 use crate::store::links::{Links, StoreError};
 use crate::visits::tally::Counts;
+use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 
 /// A link is visited as often as its code says.
 struct ByCode;

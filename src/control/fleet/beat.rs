@@ -12,11 +12,11 @@ use carom_shards::{CodeLength, Counter, Run};
 use serde_json::json;
 
 use super::{Shared, note_trouble};
-use crate::alarms::Alarm;
 use crate::fleet::members::Members;
-use crate::stats::MemberStats;
 use crate::store::links::StoreError;
 use crate::store::redis::{Beat, Heard, Redis};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::MemberStats;
 
 /// Between two heartbeats.
 const EVERY: Duration = Duration::from_secs(1);

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, Counter, Run};
 
 use super::Shared;
-use crate::alarms::Alarm;
 use crate::fleet::lease::{is_replicated, margin};
 use crate::store::redis::{Redis, Trouble};
+use carom_telemetry::alarms::Alarm;
 
 /// How long a lease may take: nobody waits for it but the replenisher, and replicas have to confirm it.
 const LEASE_TIME: Duration = Duration::from_secs(1);

@@ -12,12 +12,12 @@ use std::time::Duration;
 use carom_shards::Code;
 
 use super::{Shared, note_trouble};
-use crate::clock::unix_ms;
 use crate::control::expiry::Removed;
 use crate::fleet::State;
 use crate::fleet::rules::Verdict;
 use crate::link::{Due, Link};
 use crate::store::redis::{Change, Changed, Redis, Trouble};
+use carom_telemetry::clock::unix_ms;
 
 /// How long Redis may take: nobody waits for it.
 const ANSWER_TIME: Duration = Duration::from_secs(1);

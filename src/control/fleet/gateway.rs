@@ -17,13 +17,13 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Shared, note_trouble, reuse};
-use crate::clock::unix_ms;
 use crate::fleet::State;
 use crate::fleet::rules::{self, Verdict};
-use crate::limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use crate::link::{Link, Origin, Version};
 use crate::mail::{Ground, Order, StoreRequest, WriterQueue};
 use crate::store::redis::{Answer, Change, Changed, Redis, Ticket, Trouble};
+use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
+use carom_telemetry::clock::unix_ms;
 
 /// How long a new request waits at most while others wait for Redis.
 const LOOK_EVERY: Duration = Duration::from_millis(1);

@@ -30,13 +30,13 @@ use carom_shards::{CodeLength, Run};
 
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
-use crate::alarms::Alarm;
 use crate::fleet::members::Lease;
 use crate::fleet::outbox::Delivery;
 use crate::mail::{LookUpQueue, Order, Post, WriterQueue};
-use crate::stats::NodeStats;
 use crate::store::links::Links;
 use crate::store::redis::{Redis, RedisSettings, Trouble};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::NodeStats;
 
 /// What a node of a fleet is told by its operator.
 #[derive(Clone, Debug)]

@@ -18,11 +18,11 @@ use std::{io, path::PathBuf};
 use serde_json::Value;
 
 use self::source::{Named, Source};
-use crate::alarms::Alarm;
-use crate::clock::unix_ms;
 use crate::hosts::{HostPattern, Hosts};
 use crate::mail::{Post, ToCore};
-use crate::stats::{HostListStats, NodeStats};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::{HostListStats, NodeStats};
 
 /// How often the dynamic part is read. With the time that reading may take a change holds within five seconds.
 const READ_EVERY: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::limits::{IMAGE_BUFFER_BYTES, IMAGE_PART_BYTES, IMAGE_PARTS_MAX};
+use carom_limits::{IMAGE_BUFFER_BYTES, IMAGE_PART_BYTES, IMAGE_PARTS_MAX};
 
 /// The records of an image, before and while they are sorted.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use super::*;
 use crate::control::loader::{self, LoadReport};
 use crate::control::plan::tests::link;
 use crate::control::testing::TestNode;
-use crate::limits::IMAGE_PART_BYTES;
 use crate::link::{Link, Origin};
 use crate::mail::{LoadedPage, ToCore};
 use crate::store::journal::{journals, mark, written_len};
+use carom_limits::IMAGE_PART_BYTES;
 
 type Targets = BTreeMap<String, String>;
 

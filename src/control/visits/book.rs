@@ -26,13 +26,13 @@ use super::intake::Intake;
 use super::leaders::Leaders;
 use super::log::{self, Log};
 use super::parts::{Apps, Unstored};
-use crate::alarms::Alarm;
-use crate::limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
-use crate::stats::NodeStats;
 use crate::store::links::{Ended, Links, StoreError, TOGETHER, VisitRow};
 use crate::visits::VisitReceiver;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Row, Subject, Tally, name_of_day};
+use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::NodeStats;
 
 /// Rows of one subject that are put together.
 const ROWS_MANY: usize = 32;

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use super::book::of_hour;
-use crate::limits::VISITS_TALLIED_BYTES;
-use crate::stats::NodeStats;
 use crate::visits::tally::{Subject, Tally};
 use crate::visits::{Visit, VisitReceiver};
+use carom_limits::VISITS_TALLIED_BYTES;
+use carom_telemetry::stats::NodeStats;
 
 /// What was taken out of the rings and is not in the book yet.
 pub(super) struct Intake {

@@ -14,7 +14,7 @@ use crate::visits::history::History;
 use crate::visits::tally::{Counts, Row, Subject};
 
 /// Candidates of each kind: as many as a list by visits may have.
-const KEPT: usize = crate::limits::LIST_SORTED_MAX;
+const KEPT: usize = carom_limits::LIST_SORTED_MAX;
 
 /// The largest of many.
 #[derive(Debug, Default)]

@@ -36,12 +36,12 @@ use carom_shards::Code;
 use self::book::{Book, locked};
 use self::intake::Intake;
 use self::parts::Apps;
-use crate::clock::unix_ms;
-use crate::stats::NodeStats;
 use crate::store::links::{Ended, Links, StoreError};
 use crate::visits::VisitReceiver;
 use crate::visits::history::History;
 use crate::visits::tally::{Counts, Subject};
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
 
 /// Where the logs are in a data directory.
 const FOLDER: &str = "visits";

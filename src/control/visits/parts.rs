@@ -12,11 +12,11 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::Visits;
-use crate::clock::unix_ms;
 use crate::listing::PartCounts;
 use crate::record::{self, RecordRef};
 use crate::store::links::{Links, StoreError};
 use crate::visits::tally::{Counts, Part, Tally};
+use carom_telemetry::clock::unix_ms;
 
 /// Links that are looked up for one answer, and for how long.
 const LOOKED_UP_MAX: usize = 50_000;

@@ -21,8 +21,8 @@ use super::{
     Batch, Item, KIND_VALUE, SEQNO_STEP_MAX, START_LEN, TAG_END, TAG_ITEM, TAG_START, TRAILER, UNCOMPRESSED, Walk,
     item, number, numbered, path_of, walk, whole_batch,
 };
-use crate::limits::{CORRECTION_WORK_MAX, TORN_WRITES_KEPT};
 use crate::record;
+use carom_limits::{CORRECTION_WORK_MAX, TORN_WRITES_KEPT};
 
 /// The keyspace of records, where no whole batch shows it: the first that a new store creates.
 pub(super) const LINKS_KEYSPACE: u64 = 1;
@@ -442,7 +442,7 @@ fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Makes a file with a name that nothing has yet: two repairs can fall into one millisecond.
 fn set_aside(path: &Path, ending: &str, link: impl Fn(&Path) -> io::Result<()>) -> io::Result<PathBuf> {
-    let mut stamp = crate::clock::unix_ms();
+    let mut stamp = carom_telemetry::clock::unix_ms();
     loop {
         let old = path.with_extension(format!("{ending}{stamp}"));
         match link(&old) {

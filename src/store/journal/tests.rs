@@ -3,8 +3,8 @@
 use super::mark::{Position, SyncedMark};
 use super::repair::{LINKS_KEYSPACE, links_keyspace, push_batch, salvage};
 use super::*;
-use crate::limits::TORN_WRITES_KEPT;
 use crate::record;
+use carom_limits::TORN_WRITES_KEPT;
 use carom_shards::Code;
 use proptest::prelude::*;
 

@@ -18,8 +18,8 @@ use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPoli
 use fjall::{AbstractTree, CompressionType, Keyspace, KeyspaceCreateOptions};
 
 use super::{Batch, Links, StoreError};
-use crate::clock::unix_ms;
-use crate::limits::CHANGE_LOG_BYTES;
+use carom_limits::CHANGE_LOG_BYTES;
+use carom_telemetry::clock::unix_ms;
 
 /// A memtable, bytes. An entry takes about nine bytes for each changed code.
 const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;

@@ -10,7 +10,7 @@ use fjall::Slice;
 
 use super::{Batch, Links, StoreError};
 use crate::history::Edit;
-use crate::limits::EDITS_KEPT;
+use carom_limits::EDITS_KEPT;
 
 /// Stands between a code and the rest of a key.
 const END: u8 = 0;

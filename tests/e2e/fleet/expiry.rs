@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use carom::clock::unix_ms;
 use carom::dates;
+use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 
 use super::redis::Server;

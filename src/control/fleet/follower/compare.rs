@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{ANSWER_TIME, Follower, Stopped};
-use crate::alarms::Alarm;
 use crate::fleet::follow::{Entry, Position};
 use crate::fleet::rules::Verdict;
 use crate::fleet::{Partition, State};
 use crate::mail::Order;
 use crate::store::redis::{Change, Scan, Trouble};
+use carom_telemetry::alarms::Alarm;
 
 /// Codes of one piece.
 const PIECE: usize = 512;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::clock::unix_ms;
-use crate::limits::ALARMS_KEPT;
+use carom_limits::ALARMS_KEPT;
 
 /// Something that a person should know of: a state that lasts until it is cleared, or an event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
+use crate::activity::Pulse;
 use crate::alarms::{Alarm, Alarms};
 use crate::counter::Counter;
 use crate::durations::{DurationStats, Spread};
-use crate::pulse::Pulse;
 
 /// What one core counts. The core is the one writer of all of it but `refills` and `refill_errors`.
 #[derive(Debug, Default)]

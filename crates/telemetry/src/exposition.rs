@@ -6,7 +6,7 @@ use crate::durations::{BOUNDS, Spread};
 
 /// What a family of samples is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     /// It only grows, until the process ends.
     Counter,
     /// It goes up and down.
@@ -17,32 +17,35 @@ pub(super) enum Kind {
 
 /// The labels of a sample, as they are written.
 #[derive(Clone, Debug)]
-pub(super) struct Labels(String);
+pub struct Labels(String);
 
 impl Labels {
-    pub(super) fn none() -> Labels {
+    /// No labels.
+    pub fn none() -> Labels {
         Labels(String::new())
     }
 
-    pub(super) fn one(name: &str, value: impl Display) -> Labels {
+    /// One label. Its value is escaped.
+    pub fn one(name: &str, value: impl Display) -> Labels {
         Labels(format!("{name}=\"{}\"", escaped(&value.to_string())))
     }
 
-    pub(super) fn two(first: (&str, &str), second: (&str, &str)) -> Labels {
+    /// Two labels, as names and values. Values are escaped.
+    pub fn two(first: (&str, &str), second: (&str, &str)) -> Labels {
         Labels(format!("{},{}", Labels::one(first.0, first.1).0, Labels::one(second.0, second.1).0))
     }
 }
 
 /// A text in the making.
 #[derive(Debug, Default)]
-pub(super) struct Exposition {
+pub struct Exposition {
     text: String,
     family: &'static str,
 }
 
 impl Exposition {
     /// Begins a family.
-    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
+    pub fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -54,12 +57,12 @@ impl Exposition {
     }
 
     /// Adds a sample to the family.
-    pub(super) fn sample(&mut self, labels: &Labels, value: impl Display) {
+    pub fn sample(&mut self, labels: &Labels, value: impl Display) {
         self.line("", &labels.0, value);
     }
 
     /// Adds a histogram of seconds to the family.
-    pub(super) fn histogram(&mut self, labels: &Labels, spread: &Spread) {
+    pub fn histogram(&mut self, labels: &Labels, spread: &Spread) {
         let comma = if labels.0.is_empty() { "" } else { "," };
         for (bound, count) in BOUNDS.iter().zip(spread.up_to()) {
             self.line("_bucket", &format!("{}{comma}le=\"{}\"", labels.0, bound.as_secs_f64()), count);
@@ -69,7 +72,8 @@ impl Exposition {
         self.line("_count", &labels.0, spread.count());
     }
 
-    pub(super) fn into_text(self) -> String {
+    /// Returns the text that `/metrics` sends.
+    pub fn into_text(self) -> String {
         self.text
     }
 
