@@ -6,12 +6,12 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use carom::record::{self, RecordRef};
 use carom::tls::{Identity, Pair, Tickets};
 use carom::wire::head::{self, HeadScan, Rejection};
 use carom::wire::tls::{Heard, Session};
 use carom::wire::{Action, Ask, Connection};
 use carom_limits::HEAD_LEN_MAX;
+use carom_model::link::record::{self, RecordRef};
 use carom_shards::{Code, GeneratedCode};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};

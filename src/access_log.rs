@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-use crate::visits::host_of;
+use carom_model::visits::host_of;
 
 /// Bytes that a core can tell of between two looks of the thread that writes, which come up to fifty times a second: some ten
 /// thousand requests.

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::apps::KeyDomains;
-use crate::apps::registry::{Entry, Grant, Registry};
 use crate::cli::{AppCommand, AppPlace};
 use crate::config::Settings;
 use crate::control::apps::file;
-use crate::dates;
 use crate::exit::{Exit, Reason};
 use crate::mail::{AppsAnswer, AppsRequest};
 use crate::node::{api_keys, domains_of, keys_exit};
 use crate::offline::{print, settings_of};
 use crate::preflight;
+use carom_model::access::KeyDomains;
+use carom_model::access::registry::{Entry, Grant, Registry};
+use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 
 /// Does what the command says.
@@ -149,7 +149,7 @@ fn table(registry: &Registry, now_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::{AppName, Role};
+    use carom_model::access::{AppName, Role};
 
     #[test]
     fn the_table_says_what_holds() {

@@ -6,7 +6,6 @@ use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::apps::registry::Registry;
 use crate::backup::frames::{FrameError, FrameReader};
 use crate::backup::manifest::{FileSum, Manifest};
 use crate::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
@@ -17,7 +16,6 @@ use crate::control::backup::{ask, write_store};
 use crate::control::inspect::{Each, Records, Report, inspect};
 use crate::control::progress::{Progress, rate};
 use crate::control::restore::{RestoreError, pass_over_codes, restore as restore_store};
-use crate::dates;
 use crate::exit::{Exit, Reason};
 use crate::node::{keys_exit, lock, open_store, store_exit};
 use crate::offline::{print, settings_of};
@@ -25,6 +23,8 @@ use crate::preflight;
 use crate::space_key;
 use crate::store::links::catalog::View;
 use crate::store::links::{Links, StoreError};
+use carom_model::access::registry::Registry;
+use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 
 /// Bytes that are read and written at once.

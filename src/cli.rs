@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::apps::{APP_NAME_LEN_MAX, AppName, Role};
 use crate::config::Flags;
-use crate::dates;
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
+use carom_model::access::{APP_NAME_LEN_MAX, AppName, Role};
+use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 
 mod texts;

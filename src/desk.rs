@@ -27,20 +27,20 @@ use self::gather::Gathers;
 use self::long::LongRequests;
 pub use self::long::{LongKind, LongRequest, TooMany};
 pub use self::told::Tellers;
-use crate::apps::registry::Keyring;
-use crate::apps::usage::App;
-use crate::domains::Domains;
-use crate::guard::Guard;
-use crate::hosts::{Hosts, host_of};
-use crate::idempotency::{PendingCreate, PendingCreates};
-use crate::link::{Link, Origin};
-use crate::listing::{Filter, ListAnswer, ListRequest};
 use crate::mail::{
     AllowanceQueue, AppsAnswer, AppsOrder, AppsQueue, AppsRequest, JobQueues, ListQueues, LookUpQueue, Made, Page,
     PageQueue, PageRequest, Post, ReaderQueue, StoreAnswer, StoreRequest, Ticket, ToCore, WriterQueue,
 };
 use crate::pages::Pages;
 use carom_limits::{ANSWER_TIME_MAX, CODE_WAIT_MAX, FETCH_TIME_MAX};
+use carom_model::access::idempotency::{PendingCreate, PendingCreates};
+use carom_model::access::miss_limiter::Guard;
+use carom_model::access::registry::Keyring;
+use carom_model::access::usage::App;
+use carom_model::destination::hosts::{Hosts, host_of};
+use carom_model::domains::Domains;
+use carom_model::link::{Link, Origin};
+use carom_model::query::{Filter, ListAnswer, ListRequest};
 use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
 
 /// What a look-up found, owned.

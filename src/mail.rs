@@ -22,22 +22,22 @@ pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
 pub use self::jobs::{Job, JobKind, JobQueues, Made};
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
 
-use crate::apps::Scope;
-use crate::apps::registry::Keyring;
-use crate::apps::usage::App;
-use crate::fleet::follow::Position;
-use crate::fleet::outbox::Delivery;
-use crate::fleet::rules::Verdict;
-use crate::fleet::{Echo, Partition, State};
-use crate::history::Author;
-use crate::hosts::Hosts;
-use crate::link::{Due, Link, Reuse, Version};
-use crate::listing::{Filter, ListRequest};
-use crate::patch::Patch;
-use crate::record::DamagedRange;
 use crate::tls::Identity;
-use crate::visits::tally::Subject;
 use carom_limits::ALLOWANCE_QUEUE_LEN;
+use carom_model::access::Scope;
+use carom_model::access::registry::Keyring;
+use carom_model::access::usage::App;
+use carom_model::destination::hosts::Hosts;
+use carom_model::link::history::Author;
+use carom_model::link::patch::Patch;
+use carom_model::link::record::DamagedRange;
+use carom_model::link::{Due, Link, Reuse, Version};
+use carom_model::query::{Filter, ListRequest};
+use carom_model::replication::follow::Position;
+use carom_model::replication::outbox::Delivery;
+use carom_model::replication::rules::Verdict;
+use carom_model::replication::{Echo, Partition, State};
+use carom_model::visits::tally::Subject;
 use carom_telemetry::stats::LatencySummary;
 
 /// Who waits for an answer: a core (the one that serves the admin listener counts as one more) and the number it gave to

@@ -24,7 +24,6 @@ use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode
 use crate::access_log::AccessReceiver;
 use crate::access_log::terms::{Addresses, LogPlace};
 use crate::api::{self, Site};
-use crate::apps::registry::Registry;
 use crate::config::{self, Residency, Settings};
 use crate::control::access_log::{self, Writing};
 use crate::control::allowances::{self, AllowanceSetup};
@@ -47,17 +46,18 @@ use crate::control::{self, indexes, pages, priority, readers, workers, writer};
 use crate::core::{self, CoreEvent};
 use crate::desk::{Counters, Tellers};
 use crate::exit::{Exit, Reason};
-use crate::idempotency::PendingCreates;
 use crate::logging;
 use crate::mail::{Post, ToCore};
 use crate::preflight;
-use crate::receipts::Receipts;
 use crate::space_key;
 use crate::store::ids::IdTable;
 use crate::store::links::{Links, StoreError};
 use crate::store::lock::{DataLock, LockError};
-use crate::visits::VisitReceiver;
 use carom_limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
+use carom_model::access::idempotency::PendingCreates;
+use carom_model::access::registry::Registry;
+use carom_model::link::creator_links::Receipts;
+use carom_model::visits::VisitReceiver;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{CoreStats, NodeStats};
@@ -626,7 +626,7 @@ impl Tellings {
         for core in 0..=cores.get() {
             let mut told = Tellers::default();
             if core < cores.get() {
-                let (sender, receiver) = crate::visits::ring();
+                let (sender, receiver) = carom_model::visits::ring();
                 told.visits = Some(sender);
                 tellings.visits.push(receiver);
             }

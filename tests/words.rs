@@ -10,7 +10,6 @@ use carom::api::metrics;
 use carom::cli::Cli;
 use carom::config::keys::SETTINGS;
 use carom::exit::Reason;
-use carom_limits;
 use carom_telemetry::alarms::Alarm;
 use clap::CommandFactory;
 
@@ -87,11 +86,11 @@ fn the_description_of_searches_states_their_index_and_limits() {
     let api: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     let list = api["paths"]["/rest/v3/short-urls"]["get"]["description"].as_str().expect("lists are described");
     let millis = |time: std::time::Duration| format!("{} ms", time.as_millis());
-    let times = [limits::SEARCH_TIME_MAX, limits::LIST_TIME_MAX].map(millis);
+    let times = [carom_limits::SEARCH_TIME_MAX, carom_limits::LIST_TIME_MAX].map(millis);
     for part in ["index", "`links.search_memory`", &times[0], &times[1]] {
         assert!(list.contains(part), "{part} is missing: {list}");
     }
-    assert!(list.replace(',', "").contains(&limits::LIST_LOOKED_MAX.to_string()), "{list}");
+    assert!(list.replace(',', "").contains(&carom_limits::LIST_LOOKED_MAX.to_string()), "{list}");
 }
 
 #[test]

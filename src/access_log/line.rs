@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use super::Entry;
 use super::terms::{AccessFormat, Addresses};
-use crate::apps::key;
-use crate::dates;
+use carom_model::access::key;
+use carom_model::dates;
 
 /// What stands where there is nothing, in combined lines.
 const NOTHING: &str = "-";

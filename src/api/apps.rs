@@ -15,13 +15,13 @@ use super::problem::{Invalid, Problem};
 use super::query::percent_decoded;
 use super::short_urls::read_object;
 use super::{Answer, Context, is_read, json as json_answer};
-use crate::apps::registry::{Grant, Refusal};
-use crate::apps::usage::App;
-use crate::apps::{AppName, KeyDomains, Role};
-use crate::dates;
-use crate::domains::Domains;
 use crate::mail::{AppsAnswer, AppsRequest};
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
+use carom_model::access::registry::{Grant, Refusal};
+use carom_model::access::usage::App;
+use carom_model::access::{AppName, KeyDomains, Role};
+use carom_model::dates;
+use carom_model::domains::Domains;
 use carom_telemetry::clock::unix_ms;
 
 /// The methods that a path takes; none where there is no such path.
@@ -213,10 +213,10 @@ fn read_rotation(fields: &Map<String, Value>) -> Result<(Option<String>, Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domains::tests::some_domains;
+    use carom_model::testing::three_domains;
 
     fn grant(value: &Value) -> Result<Grant, Vec<String>> {
-        read_grant(value.as_object().unwrap(), &some_domains())
+        read_grant(value.as_object().unwrap(), &three_domains())
             .map_err(|all| all.into_iter().map(|one| one.field).collect())
     }
 

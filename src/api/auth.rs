@@ -11,13 +11,13 @@ use hyper::{HeaderMap, Request};
 use super::console::SessionLife;
 use super::problem::Problem;
 use super::{Answer, Context, status, with};
-use crate::apps::key::KeyHash;
-use crate::apps::registry::Entry;
-use crate::apps::usage::{App, Quota};
-use crate::apps::{AppName, KeyDomains, Role, Scope, is_app_version};
-use crate::domains::DomainName;
-use crate::guard::Source;
-use crate::history::{Author, Way};
+use carom_model::access::key::KeyHash;
+use carom_model::access::miss_limiter::Source;
+use carom_model::access::registry::Entry;
+use carom_model::access::usage::{App, Quota};
+use carom_model::access::{AppName, KeyDomains, Role, Scope, is_app_version};
+use carom_model::domains::DomainName;
+use carom_model::link::history::{Author, Way};
 use carom_telemetry::clock::unix_ms;
 
 /// Where a key is looked for.

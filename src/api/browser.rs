@@ -8,7 +8,7 @@ use hyper::header::{self, HeaderValue};
 use super::domains::host_of;
 use super::problem::Problem;
 use super::{Context, is_read};
-use crate::hosts::without_port;
+use carom_model::destination::hosts::without_port;
 
 /// What a page cannot keep its browser from sending, whichever it is (Fetch, section 2.2.2: a page may say another language, but
 /// not none). Without TLS browsers leave `Sec-Fetch-Site` out, and `Origin` where they read.

@@ -31,12 +31,12 @@ use super::short_urls::{Shown, Wanted, refused};
 use super::streaming::{Outlet, breathe, stream};
 use super::{Answer, Context, answer_with};
 use crate::desk::{Desk, Gathered, LongKind, LongRequest};
-use crate::link::Reuse;
 use crate::mail::{StoreAnswer, StoreRequest};
 use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
     BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,
 };
+use carom_model::link::Reuse;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 

@@ -6,13 +6,13 @@ use carom_shards::{Code, Policy, RedirectStatus};
 use serde_json::{Map, Value};
 
 use super::problem::Invalid;
-use crate::apps::{APP_VERSION_LEN_MAX, KeyDomains, is_app_version};
-use crate::dates;
-use crate::domains::{DomainName, Domains};
-use crate::hosts::Hosts;
-use crate::labels::{self, Labels, Tags};
-use crate::long_url::{Authority, LongUrl};
-use crate::patch::is_contrary;
+use carom_model::access::{APP_VERSION_LEN_MAX, KeyDomains, is_app_version};
+use carom_model::dates;
+use carom_model::destination::hosts::Hosts;
+use carom_model::destination::long_url::{Authority, LongUrl};
+use carom_model::domains::{DomainName, Domains};
+use carom_model::link::labels::{self, Labels, Tags};
+use carom_model::link::patch::is_contrary;
 
 /// Longest time that a client may be told to keep a redirect: what HTTP caches understand (RFC 9111, section 1.2.2).
 const CACHE_SECONDS_MAX: u64 = 2_147_483_647;

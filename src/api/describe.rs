@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Context;
-use crate::apps::AppName;
-use crate::dates;
-use crate::domains::{DomainName, Domains};
-use crate::hosts::{Hosts, host_of};
-use crate::link::Link;
-use crate::visits::tally::Counts;
+use carom_model::access::AppName;
+use carom_model::dates;
+use carom_model::destination::hosts::{Hosts, host_of};
+use carom_model::domains::{DomainName, Domains};
+use carom_model::link::Link;
+use carom_model::visits::tally::Counts;
 
 /// The JSON of a link.
 #[derive(Serialize)]

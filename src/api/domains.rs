@@ -4,9 +4,9 @@ use hyper::{Method, Request, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::{Answer, Context, empty, json as json_answer, with};
-use crate::domains::{Domain, Domains, Place, Targets, UnknownHost};
-use crate::hosts::authority_of;
 use crate::pages::Notice;
+use carom_model::destination::hosts::authority_of;
+use carom_model::domains::{Domain, Domains, Place, Targets, UnknownHost};
 
 impl Context {
     /// The domains of the service.

@@ -15,9 +15,9 @@ use super::query::Params;
 use super::streaming::{Outlet, stream};
 use super::{Answer, Context, answer, answer_with};
 use crate::desk::{LongKind, LongRequest};
-use crate::listing::Filter;
 use crate::mail::Page;
 use carom_limits::EXPORT_REPORTS_MAX;
+use carom_model::query::Filter;
 
 /// What is missing from an export.
 #[derive(Default)]

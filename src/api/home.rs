@@ -16,14 +16,14 @@ use super::query::Params;
 use super::shims::form::{Form, read_form};
 use super::short_urls::Made;
 use super::{Answer, Context, accepts_html, answer, with};
-use crate::apps::Role;
-use crate::dates;
-use crate::domains::{DEFAULT_DOMAIN, DomainName, Place};
-use crate::guard::Source;
-use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home, Notice};
-use crate::visits::tally::Counts;
+use carom_model::access::Role;
+use carom_model::access::miss_limiter::Source;
+use carom_model::dates;
+use carom_model::domains::{DEFAULT_DOMAIN, DomainName, Place};
+use carom_model::link::Link;
+use carom_model::visits::tally::Counts;
 use carom_telemetry::clock::unix_ms;
 
 /// How instants are shown to people.

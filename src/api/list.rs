@@ -8,16 +8,16 @@ use super::describe::{Describer, ShortUrl};
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::{Answer, Context, answer, json_text, to_json};
-use crate::apps::{AppName, Scope};
-use crate::labels::Tags;
-use crate::listing::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
-use crate::long_url::url_terms;
 use crate::mail::JobKind;
 use crate::pages::Notice;
 use carom_limits::{
     LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,
     SEARCH_TERM_MAX, SEARCH_TIME_MAX, TAGS_COUNTED_MAX,
 };
+use carom_model::access::{AppName, Scope};
+use carom_model::destination::long_url::url_terms;
+use carom_model::link::labels::Tags;
+use carom_model::query::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -298,10 +298,10 @@ fn order(text: &str) -> Result<Order, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domains::tests::some_domains;
+    use carom_model::testing::three_domains;
 
     fn asked(query: &str) -> Result<Asked, Vec<String>> {
-        let domains = some_domains();
+        let domains = three_domains();
         let named = |name: &str| domains.named(name).map(|place| domains.id_at(place));
         let called = |term: &str| Code::parse(term.as_bytes()).into_iter().collect();
         read(Some(query), &Scope::ALL, |name, scope| scope.within(named(name)), called)
@@ -322,7 +322,7 @@ mod tests {
              &startDate=2026-01-02T03:04:05+00:00&endDate=2026-01-02&excludeMaxVisitsReached=true&excludePastValidUntil=true\
              &unknown=1&domain=GO.test",
         );
-        let go = crate::domains::DomainName::parse("go.test").unwrap();
+        let go = carom_model::domains::DomainName::parse("go.test").unwrap();
         let filter = Filter {
             scope: Scope::ALL.within([Some(go.id())]),
             term: Some("fü x".to_owned()),
@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn a_cursor_belongs_to_its_list() {
         let (a, b) = (list("searchTerm=a"), list("searchTerm=b"));
-        let cursor = Cursor { behind: crate::listing::Behind::Place(place()), page: 2, seen: 10 };
+        let cursor = Cursor { behind: carom_model::query::Behind::Place(place()), page: 2, seen: 10 };
         let text = cursor.to_text(a.key());
         assert_eq!(list(&format!("searchTerm=a&cursor={text}")).cursor, Some(cursor));
         assert_ne!(a.key(), b.key());
@@ -391,7 +391,7 @@ mod tests {
         assert!(asked(&format!("searchTerm=a&page=7&itemsPerPage=3&cursor={text}")).is_ok());
     }
 
-    fn place() -> crate::listing::Place {
-        crate::listing::Place::new(5, carom_shards::Code::parse(b"abc").unwrap())
+    fn place() -> carom_model::query::Place {
+        carom_model::query::Place::new(5, carom_shards::Code::parse(b"abc").unwrap())
     }
 }

@@ -21,9 +21,9 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use self::auth::Caller;
 use crate::desk::Desk;
-use crate::long_url::Authority;
-use crate::receipts::Receipts;
 use carom_limits::{BODY_LEN_MAX, ConnectionLimits};
+use carom_model::destination::long_url::Authority;
+use carom_model::link::creator_links::Receipts;
 
 pub mod admin;
 mod apps;

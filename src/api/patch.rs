@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::create::{self, Bounds, cache_seconds, flag, instant, long_url, max_visits, redirect_status, tags, title};
 use super::problem::Invalid;
-use crate::labels::Tags;
-use crate::patch::Patch;
+use carom_model::link::labels::Tags;
+use carom_model::link::patch::Patch;
 
 /// Fields that are decided when a link is made.
 const LASTING: &[&str] = &["customSlug", "shortCode", "private", "findIfExists", "dateCreated", "domain"];

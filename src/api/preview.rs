@@ -9,11 +9,11 @@ use hyper::{Request, StatusCode};
 use super::home::shown;
 use super::page::as_html;
 use super::{Answer, Context, accepts_html, answer, with};
-use crate::dates;
-use crate::hosts::host_of;
-use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
 use crate::pages::{Notice, Preview};
+use carom_model::dates;
+use carom_model::destination::hosts::host_of;
+use carom_model::link::Link;
 use carom_telemetry::clock::unix_ms;
 
 impl Context {

@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 
 use super::auth::{seconds, with_quota};
 use super::{Answer, answer, with};
-use crate::apps::APP_VERSION_LEN_MAX;
-use crate::apps::usage::Quota;
 use crate::desk::TooMany;
 use crate::wire::head::TUNNEL;
 use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX, PROBLEM_FIELDS_MAX, PROBLEM_NAME_CHARS_MAX};
+use carom_model::access::APP_VERSION_LEN_MAX;
+use carom_model::access::usage::Quota;
 
 /// An error answer in the making.
 #[derive(Clone, Debug)]

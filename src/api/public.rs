@@ -14,13 +14,13 @@ use super::auth::with_quota;
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, with};
-use crate::apps::Role;
-use crate::apps::usage::Quota;
 use crate::desk::{Desk, Looked};
-use crate::guard::{Place, Source};
 use crate::pages::Notice;
 use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::forward;
+use carom_model::access::Role;
+use carom_model::access::miss_limiter::{Place, Source};
+use carom_model::access::usage::Quota;
 
 /// What answers the slow requests of a core.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {
@@ -116,7 +116,7 @@ impl Context {
     }
 
     /// What there is of a code at a domain, and of which code that is: another one may stand in.
-    async fn look_up_at(&self, code: Code, domain: Option<crate::domains::Place>) -> (Code, Option<Looked>) {
+    async fn look_up_at(&self, code: Code, domain: Option<carom_model::domains::Place>) -> (Code, Option<Looked>) {
         let Some(domain) = domain else { return (code, Some(Looked::Missing)) };
         let code = code.within(self.domains().id_at(domain));
         let looked = self.desk.look_up(code).await;

@@ -8,11 +8,11 @@ use hyper::{Request, StatusCode, header};
 use super::problem::{Invalid, Problem};
 use super::query::{Params, percent_decoded};
 use super::{Answer, Context, answer, with};
-use crate::link::Link;
 use crate::mail::JobKind;
 use crate::pages::Notice;
 use crate::qr::{self, Correction, Drawing};
 use carom_limits::PICTURES_KEPT_BYTES;
+use carom_model::link::Link;
 
 /// Sides that a code may have, in pixels, as in Shlink.
 const SIZE_MIN: u64 = 50;

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::problem::Invalid;
-use crate::dates::{self, DateError, INSTANT_MS_MAX};
+use carom_model::dates::{self, DateError, INSTANT_MS_MAX};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 86_400_000;

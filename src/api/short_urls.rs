@@ -17,17 +17,17 @@ use super::patch;
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::{Answer, Context, body_len_max, empty, json as json_answer, with};
-use crate::apps::Scope;
-use crate::apps::usage::Quota;
-use crate::dates::INSTANT_MS_MAX;
 use crate::desk::Desk;
-use crate::domains::DomainName;
-use crate::idempotency::{Idempotency, IdempotencyKey, PendingCreate};
-use crate::link::{Link, Origin, Reuse, Version};
 use crate::mail::{JobKind, StoreAnswer, StoreRequest};
-use crate::private_code;
-use crate::visits::tally::Counts;
 use carom_limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};
+use carom_model::access::Scope;
+use carom_model::access::idempotency::{Idempotency, IdempotencyKey, PendingCreate};
+use carom_model::access::usage::Quota;
+use carom_model::dates::INSTANT_MS_MAX;
+use carom_model::domains::DomainName;
+use carom_model::link::private_code;
+use carom_model::link::{Link, Origin, Reuse, Version};
+use carom_model::visits::tally::Counts;
 use carom_telemetry::clock::unix_ms;
 
 /// Issued codes that are tried before a create gives up. Each that is taken belongs to a custom slug of that shape, or was

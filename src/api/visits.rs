@@ -10,11 +10,11 @@ use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::short_urls::failed;
 use super::{Answer, Context, json as json_answer};
-use crate::apps::Role;
-use crate::dates;
 use crate::mail::{StoreAnswer, StoreRequest};
-use crate::visits::history::History;
-use crate::visits::tally::{Counts, HOSTS_MAX, Subject};
+use carom_model::access::Role;
+use carom_model::dates;
+use carom_model::visits::history::History;
+use carom_model::visits::tally::{Counts, HOSTS_MAX, Subject};
 
 pub(super) const HOUR_MS: u64 = 3_600_000;
 

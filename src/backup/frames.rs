@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Counts, Section};
-use crate::visits::tally::{push_number, take_bytes};
+use carom_model::visits::tally::{push_number, take_bytes};
 
 /// What a stream begins with: its form.
 const TITLE: &[u8; 16] = b"carom store 1\n\n\n";

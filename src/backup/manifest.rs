@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Counts, Section};
-use crate::dates;
+use carom_model::dates;
 
 /// The form of a backup that this version writes, and the only one that it reads.
 const FORMAT: u64 = 1;

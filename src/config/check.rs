@@ -11,12 +11,12 @@ use super::raw::Raw;
 use super::redis_url;
 use super::value::{self, Chosen, Written};
 use super::{BaseUrl, Domains, Expiry, Fleet, Hosts, KeySource, Limits, ListSource, Residency, Settings, Tls};
-use crate::domains::{DOMAINS_MAX, UnknownHost};
 use crate::exit::Reason;
-use crate::forwarded::{Field, Trust};
-use crate::hosts::host_of;
-use crate::networks::{Network, Networks};
 use carom_limits::{APP_CREATES_MAX, CONNECTIONS_PER_ADDRESS, ConnectionLimits};
+use carom_model::clients::forwarded::{Field, Trust};
+use carom_model::clients::networks::{Network, Networks};
+use carom_model::destination::hosts::host_of;
+use carom_model::domains::{DOMAINS_MAX, UnknownHost};
 
 /// The least memory for links that one core can work with, bytes.
 const MEMORY_LIMIT_MIN: u64 = 512 << 10;

@@ -8,8 +8,8 @@ use super::file::table_of;
 use super::keys::{Key, SETTINGS, Setting};
 use super::{Hosts, KeySource, ListSource, Residency, Settings, value};
 use crate::access_log::terms::LogPlace;
-use crate::domains::UnknownHost;
 use carom_limits::ConnectionLimits;
+use carom_model::domains::UnknownHost;
 
 /// A setting as people may see it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -43,9 +43,9 @@ use keys::{Key, SETTINGS};
 use raw::Raw;
 
 use crate::access_log::terms::AccessLog;
-use crate::domains::{Domain, UnknownHost};
-use crate::forwarded::Trust;
-use crate::hosts::HostPattern;
+use carom_model::clients::forwarded::Trust;
+use carom_model::destination::hosts::HostPattern;
+use carom_model::domains::{Domain, UnknownHost};
 
 /// The settings of a node, each value checked, and all fitting together.
 #[derive(Clone, PartialEq, Debug)]

@@ -10,12 +10,12 @@ use carom_shards::{CodeLength, SpaceKey};
 
 use super::ListSource;
 use super::problem::{Source, Wrong, quoted};
-use crate::domains::{Domain, DomainName, Targets, UnknownHost};
-use crate::forwarded::Field;
-use crate::hosts::{HostPattern, host_of};
-use crate::long_url::LongUrl;
-use crate::networks::Network;
 use carom_limits::SEARCH_MEMORY_MIN;
+use carom_model::clients::forwarded::Field;
+use carom_model::clients::networks::Network;
+use carom_model::destination::hosts::{HostPattern, host_of};
+use carom_model::destination::long_url::LongUrl;
+use carom_model::domains::{Domain, DomainName, Targets, UnknownHost};
 
 /// A value as a source wrote it, before anybody asked what it means.
 #[derive(Clone, PartialEq, Debug)]

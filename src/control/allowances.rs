@@ -1,7 +1,7 @@
 //! The one thread that says whether a link with `maxVisits` may be followed once more.
 //!
 //! Every redirect of such a link, whichever core it comes to, asks here and waits, so one thread sees them all and none too
-//! many gets through. Visits are given out in shares ([`crate::allowance`]), each stored and synced before the first of it is used. In
+//! many gets through. Visits are given out in shares ([`carom_model::visits::allowance`]), each stored and synced before the first of it is used. In
 //! a fleet Redis gives the shares out, with one script for each link, and a share that Redis did not confirm is not used:
 //! without Redis, and while the disk takes nothing, such links are unavailable when their share is used up. That is the
 //! price of exactness; all other links go on.
@@ -20,12 +20,12 @@ use carom_shards::Code;
 
 use super::readers::{self, Read};
 use super::visits::Visits;
-use crate::allowance::{Identity, Share, Stored};
-use crate::link::Link;
 use crate::mail::{AllowanceOrder, AllowanceQueue, LookedUp, Post, ToCore, VisitAsked};
 use crate::store::links::{Links, StoreError};
 use crate::store::redis::{Allowance, Redis};
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
+use carom_model::link::Link;
+use carom_model::visits::allowance::{Identity, Share, Stored};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 

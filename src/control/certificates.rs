@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use carom_shards::CoreCount;
 
-use crate::dates;
 use crate::mail::{Post, ToCore};
 use crate::tls::{Identity, Pair, Tickets, Wrong};
+use carom_model::dates;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{CertificateStats, NodeStats};

@@ -14,9 +14,9 @@ use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, owner};
 
 use super::priority::let_cores_go_first;
 use crate::mail::{LoadCredit, Post, StoredCodes, ToCore};
-use crate::record::{self, RecordRef};
 use crate::store::links::{Links, parts};
 use carom_limits::{CODES_IN_FLIGHT_MAX, CODES_SENT_TOGETHER};
+use carom_model::link::record::{self, RecordRef};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
@@ -174,9 +174,9 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::control::plan::tests::link;
     use crate::control::testing::TestNode;
-    use crate::link::Origin;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
 
     #[test]
     fn every_code_of_a_link_comes_to_its_owner_and_those_of_tombstones_do_not() {
@@ -192,7 +192,7 @@ mod tests {
             expected.insert(node.hasher.hash(&link.code));
         }
         record.clear();
-        record::encode_tombstone(b"gone", &record::tests::a_tombstone(), &mut record);
+        record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record);
         batch.put(&Code::parse(b"gone").unwrap(), &record);
         node.links.commit(batch).unwrap();
 

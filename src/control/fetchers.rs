@@ -111,10 +111,10 @@ impl FetcherSetup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::link;
     use crate::control::testing::TestNode;
-    use crate::link::Origin;
-    use crate::record;
+    use carom_model::link::Origin;
+    use carom_model::link::record;
+    use carom_model::testing::link;
     use carom_shards::CoreId;
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         batch.put(&stored.code, &record);
         batch.put(&Code::parse(b"moved").unwrap(), &record);
         record.clear();
-        record::encode_tombstone(b"gone", &record::tests::a_tombstone(), &mut record);
+        record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record);
         batch.put(&Code::parse(b"gone").unwrap(), &record);
         node.links.commit(batch).unwrap();
         let commits = node.links.commits();

@@ -22,13 +22,13 @@ use super::disk::DiskGuard;
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
 use super::indexes::Entries;
 use super::progress::{Progress, rate};
-use crate::domains::Domains;
-use crate::fleet::Partition;
-use crate::link::Link;
-use crate::long_url::Authority;
-use crate::record;
 use crate::store::links::{Links, StoreError};
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
+use carom_model::destination::long_url::Authority;
+use carom_model::domains::Domains;
+use carom_model::link::Link;
+use carom_model::link::record;
+use carom_model::replication::Partition;
 
 /// Chunks that wait between two stages.
 const CHUNKS_WAITING: usize = 4;
@@ -411,7 +411,7 @@ mod tests {
     use super::*;
     use crate::control::export::export;
     use crate::control::testing::KEY;
-    use crate::domains::UnknownHost;
+    use carom_model::domains::UnknownHost;
     use carom_shards::SpaceKey;
     use std::path::Path;
 

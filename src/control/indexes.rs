@@ -8,11 +8,11 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::catalog;
 use super::progress::rate;
-use crate::link::{Due, UrlEntry};
-use crate::record::{self, RecordRef};
 use crate::store::links::catalog::Entry;
 use crate::store::links::{Batch, Index, Links, Of, StoreError, UrlUse, parts};
 use carom_limits::INDEX_BATCH;
+use carom_model::link::record::{self, RecordRef};
+use carom_model::link::{Due, UrlEntry};
 
 /// How often the log is told how far the making of indexes is.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -143,10 +143,10 @@ pub fn mend(links: &Links, codes: &[Code]) -> Result<(), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::link;
     use crate::control::testing::TestNode;
-    use crate::link::Origin;
     use crate::store::links::catalog::Shelf;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
 
     /// A store with some links that are in no index.
     fn without_entries(node: &TestNode) -> Vec<Code> {
@@ -157,7 +157,7 @@ mod tests {
             link.policy.valid_until_ms = (at == 0).then_some(9);
             let mut record = Vec::new();
             match *name {
-                "gone" => record::encode_tombstone(b"gone", &record::tests::a_tombstone(), &mut record),
+                "gone" => record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record),
                 name => record::encode_link(name.as_bytes(), &link, &mut record),
             }
             batch.put(&link.code, &record);

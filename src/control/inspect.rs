@@ -13,11 +13,11 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
 use super::catalog;
 use crate::backup::{Counts, Section};
-use crate::link::Link;
-use crate::record::{self, RecordRef};
 use crate::store::links::catalog::Shelf;
 use crate::store::links::dump::is_sound;
 use crate::store::links::{Index, Of, complete_index, is_grave, stored_end, stored_url};
+use carom_model::link::Link;
+use carom_model::link::record::{self, RecordRef};
 
 /// What is wrong is named so many times; the rest is counted.
 const NAMED: usize = 100;
@@ -253,8 +253,8 @@ fn compare<R: Records>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::link;
-    use crate::link::Origin;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
 
     type Stored = (Section, Vec<u8>, Vec<u8>);
 

@@ -17,9 +17,9 @@ use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
 
 use super::image::{self, Image, Unusable};
 use crate::mail::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Post, ToCore};
-use crate::record::{self, RecordRef};
 use crate::store::links::{DamagedRange, Links, Part, StoreError, parts};
 use carom_limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
+use carom_model::link::record::{self, RecordRef};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
@@ -374,9 +374,9 @@ const LONGEST_RECORD: usize = 4 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::link;
     use crate::control::testing::TestNode;
-    use crate::link::Origin;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
     use std::collections::HashSet;
 
     #[test]
@@ -392,7 +392,7 @@ mod tests {
             batch.put(&link.code, &record);
         }
         record.clear();
-        record::encode_tombstone(b"gone", &record::tests::a_tombstone(), &mut record);
+        record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record);
         batch.put(&Code::parse(b"gone").unwrap(), &record);
         batch.put(&Code::parse(b"broken").unwrap(), b"no record at all");
         node.links.commit(batch).unwrap();

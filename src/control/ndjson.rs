@@ -11,13 +11,13 @@ use carom_shards::code::CODE_LEN_MAX;
 use carom_shards::{Code, CodeError, Policy, RedirectStatus};
 use serde::{Deserialize, Serialize};
 
-use crate::apps::{APP_VERSION_LEN_MAX, AppName, NameError, is_app_version};
-use crate::dates::{self, DateError};
-use crate::domains::{DomainName, DomainNameError, Domains};
-use crate::labels::{self, LabelError, Labels, Tags};
-use crate::link::Origin;
-use crate::long_url::{Authority, LongUrl, LongUrlError};
-use crate::record::LinkRef;
+use carom_model::access::{APP_VERSION_LEN_MAX, AppName, NameError, is_app_version};
+use carom_model::dates::{self, DateError};
+use carom_model::destination::long_url::{Authority, LongUrl, LongUrlError};
+use carom_model::domains::{DomainName, DomainNameError, Domains};
+use carom_model::link::Origin;
+use carom_model::link::labels::{self, LabelError, Labels, Tags};
+use carom_model::link::record::LinkRef;
 
 /// What a line says, checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -301,9 +301,9 @@ fn push_number(number: u64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domains::UnknownHost;
-    use crate::link::{Link, Version};
-    use crate::record::tests::any_link;
+    use carom_model::domains::UnknownHost;
+    use carom_model::link::{Link, Version};
+    use carom_model::testing::any_link;
     use proptest::prelude::*;
 
     fn text(line: &str) -> Result<Line, LineError> {

@@ -15,9 +15,9 @@ use super::catalog::visits::Visits;
 use super::priority::let_cores_go_first;
 use super::{export, pool};
 use crate::mail::{Page, PageQueue, PageRequest, Post, ToCore};
-use crate::record::LinkRef;
 use crate::store::links::{Links, parts};
 use carom_limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
+use carom_model::link::record::LinkRef;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
@@ -93,13 +93,13 @@ fn page(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::link;
     use crate::control::testing::TestNode;
-    use crate::link::Origin;
-    use crate::listing::Filter;
-    use crate::record;
     use crate::store::links::StoreError;
-    use crate::visits::tally::Counts;
+    use carom_model::link::Origin;
+    use carom_model::link::record;
+    use carom_model::query::Filter;
+    use carom_model::testing::link;
+    use carom_model::visits::tally::Counts;
 
     struct Nobody;
 
@@ -136,7 +136,7 @@ mod tests {
             let code = Code::parse(name.as_bytes()).unwrap();
             record.clear();
             match at % 4 {
-                3 => record::encode_tombstone(name.as_bytes(), &record::tests::a_tombstone(), &mut record),
+                3 => record::encode_tombstone(name.as_bytes(), &carom_model::testing::tombstone(), &mut record),
                 _ => record::encode_link(name.as_bytes(), &link(name, Origin::Custom), &mut record),
             }
             if at == 5 {

@@ -3,7 +3,7 @@
 //! Orders are decided as they arrive, each against what is stored and what those before it in the same commit will have
 //! changed. A code that was issued once is never given again: a tombstone stays of it. A slug that somebody chose is free
 //! again after a delete; in a fleet a tombstone stays of it, too, to keep the order of its states. In a fleet, Redis was asked before ([`Ground`]), or what
-//! others did comes in through the streams, and [`crate::fleet`] says who is right. Nothing here writes or answers; see
+//! others did comes in through the streams, and [`carom_model::replication`] says who is right. Nothing here writes or answers; see
 //! [`super::writer`].
 
 mod ends;
@@ -18,18 +18,18 @@ use carom_shards::Code;
 pub use self::writes::{Conflict, Outcome, Stored, Writes};
 use super::catalog::Relisted;
 use super::urls::Alike;
-use crate::apps::Scope;
-use crate::fleet::follow::Position;
-use crate::fleet::outbox::Outbox;
-use crate::fleet::rules::{self, Verdict};
-use crate::fleet::{Echo, Partition, State};
-use crate::history::{Author, Edit};
-use crate::idempotency::{KeyHash, WINDOW};
-use crate::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
 use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket, Told};
-use crate::patch::{Contrary, Patch};
-use crate::record::Tombstone;
 use crate::store::links::UrlUse;
+use carom_model::access::Scope;
+use carom_model::access::idempotency::{KeyHash, WINDOW};
+use carom_model::link::history::{Author, Edit};
+use carom_model::link::patch::{Contrary, Patch};
+use carom_model::link::record::Tombstone;
+use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
+use carom_model::replication::follow::Position;
+use carom_model::replication::outbox::Outbox;
+use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::{Echo, Partition, State};
 
 /// A code that a commit has looked at.
 #[derive(Debug)]

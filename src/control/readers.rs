@@ -10,12 +10,12 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::pool;
 use super::visits::Visits;
-use crate::link::Link;
 use crate::mail::{Post, ReaderQueue, StoreAnswer, StoreRequest};
-use crate::record::{self, RecordRef};
 use crate::store::links::{Links, StoreError};
-use crate::visits::tally::Subject;
 use carom_limits::{READ_QUEUE_LEN, READERS};
+use carom_model::link::Link;
+use carom_model::link::record::{self, RecordRef};
+use carom_model::visits::tally::Subject;
 use carom_telemetry::stats::NodeStats;
 
 /// Starts the readers. They end when all senders are gone.
@@ -123,11 +123,11 @@ fn unreadable(stats: &NodeStats, error: &StoreError) -> StoreAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::link;
     use crate::control::testing::TestNode;
-    use crate::link::Origin;
     use crate::mail::Ticket;
-    use crate::visits::tally::Counts;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
+    use carom_model::visits::tally::Counts;
     use carom_shards::CoreId;
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         // The same record under another key is not that key's.
         batch.put(&Code::parse(b"moved").unwrap(), &record);
         record.clear();
-        record::encode_tombstone(b"gone", &record::tests::a_tombstone(), &mut record);
+        record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record);
         batch.put(&Code::parse(b"gone").unwrap(), &record);
         node.links.commit(batch).unwrap();
 

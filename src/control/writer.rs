@@ -23,12 +23,12 @@ use super::disk::DiskGuard;
 use super::idempotency;
 use super::plan::{Conflict, Outcome, Plan, Stored, Writes, refused};
 use super::urls;
-use crate::fleet::outbox::{Delivery, Outbox};
-use crate::fleet::{Partition, State};
 use crate::mail::{AllowanceQueue, Order, Post, StoreAnswer, StoreRequest, Swept, ToCore, WriterQueue};
-use crate::record;
 use crate::store::links::{Ended, Links, StoreError};
 use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
+use carom_model::link::record;
+use carom_model::replication::outbox::{Delivery, Outbox};
+use carom_model::replication::{Partition, State};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::{unix_ms, unix_nanos};
 use carom_telemetry::stats::NodeStats;
@@ -462,9 +462,9 @@ fn is_of_fleet(order: &Order) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::link;
     use crate::control::testing::{KEY, TestNode, create, delete};
-    use crate::link::Origin;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
 
     #[test]
     fn answers_come_and_links_stay() {
@@ -553,9 +553,9 @@ mod tests {
 mod fault_tests {
     use super::*;
     use crate::control::faults::{Faults, power_loss};
-    use crate::control::plan::tests::link;
     use crate::control::testing::{KEY, TestNode, create};
-    use crate::link::Origin;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
     use std::fs;
     use std::path::Path;
 

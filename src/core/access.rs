@@ -8,10 +8,10 @@ use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
 use super::conn::Conn;
 use crate::access_log::{Noted, Protocol, Request};
 use crate::desk::Desk;
-use crate::guard::Source;
-use crate::visits::host_of;
 use crate::wire::answer::Told;
 use crate::wire::{Ask, Rejection};
+use carom_model::access::miss_limiter::Source;
+use carom_model::visits::host_of;
 
 /// What is known of a request that hyper has read, if it is one that the access log is to have.
 pub(super) fn note_read<B>(desk: &Desk, request: &hyper::Request<B>, is_secure: bool) -> Option<Noted> {

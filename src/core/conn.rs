@@ -11,13 +11,13 @@ use super::access;
 use super::slow::{Ending, Stream};
 use crate::access_log::Noted;
 use crate::desk::Desk;
-use crate::forwarded::Trust;
-use crate::guard::{Place, Source};
-use crate::visits::Visitor;
 use crate::wire::connection::Expects;
 use crate::wire::tls::Session;
 use crate::wire::{Ask, Connection, Rejection};
 use carom_limits::UNREAD_SMALL;
+use carom_model::access::miss_limiter::{Place, Source};
+use carom_model::clients::forwarded::Trust;
+use carom_model::visits::Visitor;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -119,8 +119,8 @@ mod tests {
     use super::*;
     use crate::core::mesh::{Question, weave};
     use crate::core::residents::Share;
-    use crate::labels::Labels;
-    use crate::link::{Link, Origin, Version};
+    use carom_model::link::labels::Labels;
+    use carom_model::link::{Link, Origin, Version};
     use carom_shards::{CodeHasher, CoreCount, Policy};
     use carom_telemetry::alarms::Alarm;
     use carom_telemetry::stats::{CoreStats, NodeStats};

@@ -7,9 +7,9 @@ use carom_shards::Code;
 use super::data;
 use super::mesh::Question;
 use super::work::Work;
-use crate::domains::{Domains, Place, UnknownHost};
 use crate::wire::Ask;
 use crate::wire::answer::{Found, Told};
+use carom_model::domains::{Domains, Place, UnknownHost};
 
 /// The domains of a service; none where there is only the default one, which any host means.
 #[derive(Clone, Debug)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, Phase, owner};
 
 use super::residents::{Placed, Resident, Residents, Share};
-use crate::link::Link;
 use crate::mail::{Change, LoadBatch, LoadedPage, StoredCodes};
-use crate::record::{self, DamagedRange, RecordRef};
 use crate::wire::answer::Found;
+use carom_model::link::Link;
+use carom_model::link::record::{self, DamagedRange, RecordRef};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
@@ -271,9 +271,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::labels::Labels;
-    use crate::link::{Origin, Version};
     use crate::mail::{ChangedCodes, LoadCredit};
+    use carom_model::link::labels::Labels;
+    use carom_model::link::{Origin, Version};
 
     const CODES: usize = 12;
 

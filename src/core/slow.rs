@@ -29,12 +29,12 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use super::access;
 use super::tasks::Tasks;
 use crate::desk::Desk;
-use crate::forwarded::{Field, Trust};
-use crate::guard::Source;
 use carom_limits::{
     ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX,
     HEADERS_MAX, LONG_BODIES_MAX, SHORT_BODY_LEN, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW,
 };
+use carom_model::access::miss_limiter::Source;
+use carom_model::clients::forwarded::{Field, Trust};
 
 /// The body of an answer: whole, or made while it is sent.
 type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;

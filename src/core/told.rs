@@ -6,9 +6,9 @@ use carom_shards::Code;
 use super::conn::{Conn, Stage};
 use super::look::{Looks, Next};
 use crate::desk::{Desk, Looked};
-use crate::visits::Visitor;
 use crate::wire::Ask;
 use crate::wire::answer::{Found, Told};
+use carom_model::visits::Visitor;
 use carom_telemetry::stats::CoreStats;
 
 /// Whether a connection may go on with its input: it waits for no other core and is not congested.

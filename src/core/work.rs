@@ -22,13 +22,13 @@ use super::slow::{Ending, Manner, Service, Stream};
 use super::tasks::Tasks;
 use super::told::{confirmed, count, end_or_wait, go_on, looked, may_step, screen, tell_visit, visitor_of};
 use crate::desk::{Desk, Looked};
-use crate::forwarded::{Field, Trust};
 use crate::mail::{LookedUp, StoreAnswer, Ticket, ToCore};
 use crate::wire::answer::{Answers, Found, Told};
 use crate::wire::connection::Expects;
 use crate::wire::head::all_of;
 use crate::wire::{Action, Bounds, Connection};
 use carom_limits::ConnectionLimits;
+use carom_model::clients::forwarded::{Field, Trust};
 use carom_telemetry::stats::{CoreStats, LatencySummary};
 
 /// Ticks a second: the grain of every time limit.

@@ -195,12 +195,12 @@ impl Desk {
 pub(super) mod tests {
     use super::*;
     use crate::desk::{Codes, Counters, Tellers};
-    use crate::domains::{Domains, UnknownHost};
-    use crate::idempotency::PendingCreates;
-    use crate::labels::Labels;
-    use crate::link::{Link, Origin, Reuse, Version};
     use crate::mail::{AllowanceQueue, JobQueues, ListQueues, Post};
     use crate::pages::Pages;
+    use carom_model::access::idempotency::PendingCreates;
+    use carom_model::domains::{Domains, UnknownHost};
+    use carom_model::link::labels::Labels;
+    use carom_model::link::{Link, Origin, Reuse, Version};
     use carom_shards::{CoreId, Policy};
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, sync_channel};

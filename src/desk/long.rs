@@ -6,8 +6,8 @@ use std::task::Context;
 use std::time::Duration;
 
 use super::Desk;
-use crate::apps::AppName;
 use carom_limits::{LONG_REQUESTS_MAX, LONG_REQUESTS_OF_APP_MAX};
+use carom_model::access::AppName;
 
 /// A kind of long request. Each kind has slots of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

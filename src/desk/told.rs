@@ -6,7 +6,7 @@ use carom_shards::Code;
 
 use super::Desk;
 use crate::access_log::{AccessSender, Entry, Noted, Outcome, Request};
-use crate::visits::{Told, Visit, VisitSender, Visitor};
+use carom_model::visits::{Told, Visit, VisitSender, Visitor};
 use carom_telemetry::clock::unix_ms;
 
 /// To whom a core tells of its requests.
@@ -76,7 +76,7 @@ fn outcome(status: u16, took: Duration) -> Outcome {
 mod tests {
     use super::*;
     use crate::desk::gather::tests::desk;
-    use crate::visits::ring;
+    use carom_model::visits::ring;
 
     #[test]
     fn referrers_and_visits_that_find_no_room_are_counted_as_dropped() {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::AppsAnswer;
-use crate::history::Edit;
-use crate::link::Link;
-use crate::listing::ListAnswer;
-use crate::visits::history::History;
-use crate::visits::tally::Counts;
+use carom_model::link::Link;
+use carom_model::link::history::Edit;
+use carom_model::query::ListAnswer;
+use carom_model::visits::history::History;
+use carom_model::visits::tally::Counts;
 
 /// What became of a [`super::StoreRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]

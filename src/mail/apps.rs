@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Ticket;
-use crate::apps::AppName;
-use crate::apps::key::Key;
-use crate::apps::registry::{Grant, Refusal, Registry};
+use carom_model::access::AppName;
+use carom_model::access::key::Key;
+use carom_model::access::registry::{Grant, Refusal, Registry};
 
 /// A change of apps or keys that is asked for.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 
 use crate::config::Settings;
-use crate::domains::Domains;
+use carom_model::domains::Domains;
 
 /// Most domains that are named when clients are let in.
 const ANNOUNCED_MAX: usize = 5;

@@ -16,10 +16,10 @@ use crate::core::listen::Listener;
 use crate::core::{self, CoreParts, Seeds, Share};
 use crate::desk::{Codes, Counters, Tellers};
 use crate::exit::Exit;
-use crate::forwarded::Trust;
 use crate::mail::{Mailbox, Post, ToCore};
 use crate::tls::Identity;
 use carom_limits::ConnectionLimits;
+use carom_model::clients::forwarded::Trust;
 
 /// What all cores are made from.
 pub(super) struct CorePlan<'a> {

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use super::announce::url_at;
 use crate::config::Settings;
-use crate::domains::Domains;
-use crate::listing::domain_shelf;
-use crate::long_url::Authority;
 use crate::store::links::catalog::{Shelf, tag_key};
 use crate::store::links::{Links, StoreError};
+use carom_model::destination::long_url::Authority;
+use carom_model::domains::Domains;
+use carom_model::query::domain_shelf;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 

@@ -5,7 +5,7 @@
 //! still be followed, `visits` how often links were, `history` who changed what of them, `idempotency` which link was created with which key of a client, `meta` holds the format, the fingerprint of the secret key and, for
 //! each length of code, the mark that no counter may fall below; `fleet` what a node of several must remember of the
 //! others: the outbox, and its place in each stream; `changes` which codes each commit changed. A commit is visible to readers at once and durable after
-//! [`Links::sync`]. What a record means is not known here (see [`crate::record`]); who may write is the caller's business:
+//! [`Links::sync`]. What a record means is not known here (see [`carom_model::link::record`]); who may write is the caller's business:
 //! there is one writer.
 
 mod allowances;
@@ -44,8 +44,8 @@ pub use super::error::StoreError;
 use super::journal::mark::SyncedMark;
 use super::journal::{self, Repair};
 use super::search::{bisect, from_position, gallop, position};
-pub use crate::record::DamagedRange;
 use carom_limits::store_files;
+pub use carom_model::link::record::DamagedRange;
 
 /// The form of this directory.
 const FORMAT: u64 = 1;

@@ -2,7 +2,7 @@
 //! directory. And what is kept elsewhere: by Redis in `redis`, behind an HTTP address in `http`.
 //!
 //! Each storage library has one door here and is named in no other file. Nothing here knows of cores, HTTP or mail.
-//! What a record means is known in [`crate::record`]; read that first, then [`links`].
+//! What a record means is known in [`carom_model::link::record`]; read that first, then [`links`].
 
 mod error;
 pub mod http;

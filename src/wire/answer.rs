@@ -316,8 +316,8 @@ fn write_number(out: &mut Vec<u8>, mut number: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domains::Place;
     use crate::wire::connection::Span;
+    use carom_model::domains::Place;
     use carom_shards::Code;
 
     fn ask() -> Ask {

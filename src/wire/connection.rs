@@ -13,8 +13,8 @@ use carom_shards::{CODE_LEN_MAX, Code};
 use super::chunked::Chunked;
 use super::head::{self, Body, Head, HeadScan, Method, Rejection};
 use super::proxy;
-use crate::domains::Place;
 use carom_limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
+use carom_model::domains::Place;
 
 /// Where many links are made at once: the one path that takes a body of any length, for as long as it makes progress.
 pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";

@@ -273,7 +273,11 @@ fn node_limits() -> Rows {
         ("Time a redirect with an unknown code waits for Redis", time(carom_limits::LOOK_UP_TIME)),
         (
             "Free disk space below which writes are refused",
-            format!("{}, or 1/{} of a small disk", bytes(carom_limits::DISK_FREE_MIN), carom_limits::DISK_FREE_MIN_SHARE),
+            format!(
+                "{}, or 1/{} of a small disk",
+                bytes(carom_limits::DISK_FREE_MIN),
+                carom_limits::DISK_FREE_MIN_SHARE
+            ),
         ),
         ("Time to finish open requests in a drain", time(carom_limits::DRAIN_TIME_MAX)),
         ("Alarms kept on the status page", number(carom_limits::ALARMS_KEPT as u64)),

@@ -232,7 +232,7 @@ fn a_key_ends_when_it_was_to_end() {
         key(&setup, "other", "read");
         let node = setup.start();
         let end_ms = carom_telemetry::clock::unix_ms() + 8_000;
-        let ending = done(&setup, &["add", "shop", "--expires", &carom::dates::format(end_ms)]);
+        let ending = done(&setup, &["add", "shop", "--expires", &carom_model::dates::format(end_ms)]);
         let mut caller = Caller::new(&node, &ending);
         wait_until("the key", || caller.is_known(&node));
         wait_until("the end of the key", || !caller.is_known(&node));

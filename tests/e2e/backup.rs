@@ -258,7 +258,7 @@ fn a_restore_tells_of_keys_that_are_valid_again() {
     backup(&setup, &copy);
     let manifest = fs::read_to_string(copy.join("backup.json")).unwrap();
     let manifest: Value = serde_json::from_str(manifest.lines().next().unwrap()).unwrap();
-    let taken = carom::dates::format(manifest["takenMillis"].as_u64().expect("the time of the backup"));
+    let taken = carom_model::dates::format(manifest["takenMillis"].as_u64().expect("the time of the backup"));
     apps::done(&setup, &["revoke", "shop"]);
     // The keys of the backup are valid, and the command says so.
     let new = dir.path().join("new");

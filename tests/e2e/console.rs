@@ -427,7 +427,7 @@ fn the_console_is_told_what_goes_on_and_how_links_are_used() {
     let before = browser.get("/admin/api/usage?startDate=2020-01-01&endDate=2020-01-31").json();
     assert_eq!((&before["visits"]["summary"]["total"], &before["links"]["created"]), (&json!(0), &json!(0)));
     // Of a day that is not whole its part counts.
-    let ago = |ms: u64| carom::dates::format(carom_telemetry::clock::unix_ms() - ms).replace('+', "%2B");
+    let ago = |ms: u64| carom_model::dates::format(carom_telemetry::clock::unix_ms() - ms).replace('+', "%2B");
     let (hours, minutes) = (ago(7_200_000), ago(3_600_000));
     let part = browser.get(&format!("/admin/api/usage?startDate={hours}&endDate={minutes}")).json();
     let sum: u64 = part["links"]["perDay"].as_array().unwrap().iter().map(|day| day["links"].as_u64().unwrap()).sum();

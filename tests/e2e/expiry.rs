@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use carom::dates;
 use carom::store::links::{Index, Of};
+use carom_model::dates;
 use carom_shards::Code;
 use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};

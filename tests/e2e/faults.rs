@@ -6,9 +6,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use carom::labels::Labels;
-use carom::link::{Link, Origin, Version};
 use carom::store::links::Links;
+use carom_model::link::labels::Labels;
+use carom_model::link::{Link, Origin, Version};
 use carom_shards::{Code, Policy, SpaceKey};
 use serde_json::{Value, json};
 
@@ -278,7 +278,7 @@ pub(crate) fn fill_tables(setup: &Setup, count: usize) -> BTreeMap<String, Strin
                 labels: Labels::default(),
             };
             record.clear();
-            carom::record::encode_link(code.as_bytes(), &link, &mut record);
+            carom_model::link::record::encode_link(code.as_bytes(), &link, &mut record);
             batch.put(&link.code, &record);
             links.insert(code, target);
         }

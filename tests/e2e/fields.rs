@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use carom::dates;
+use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 

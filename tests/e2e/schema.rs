@@ -1,7 +1,7 @@
 //! As much of JSON Schema (2020-12) as the description of the API uses. A keyword or pattern that is not known here fails the
 //! test, so that nothing is thought to be checked that is not.
 
-use carom::dates;
+use carom_model::dates;
 use serde_json::{Map, Value};
 
 /// Keywords that say something to people only.

@@ -1,11 +1,11 @@
 //! The calls into the code under test whose form may change while it is worked on, so that the rest of the simulator need
 //! not.
 
-use carom::fleet::follow::Position;
-use carom::fleet::outbox::{Delivery, Outbox};
-use carom::fleet::rules::{self, Verdict};
-use carom::fleet::{Echo, Partition, State};
 use carom::mail::{Followed, Order, Told};
+use carom_model::replication::follow::Position;
+use carom_model::replication::outbox::{Delivery, Outbox};
+use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::{Echo, Partition, State};
 use carom_shards::Code;
 
 /// Where a change comes by.

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use carom::fleet::{Partition, State};
+use carom_model::replication::{Partition, State};
 use carom_shards::{Code, DomainId};
 
 /// Partitions in which there are codes, from 0 on.

@@ -1,7 +1,7 @@
 //! What may go wrong. Each schedule draws some kinds of faults; with all of them in every schedule, few would ever have
 //! their whole effect.
 
-use carom::fleet::lease::Counter;
+use carom_model::replication::lease::Counter;
 
 use crate::codes::PARTS;
 use crate::node::Cut;

@@ -2,10 +2,10 @@
 //!
 //! Both are steps of one thread of a node in production, and send their orders in one queue.
 
-use carom::fleet::follow::{Entry, Position, Read, judge};
-use carom::fleet::rules::Verdict;
-use carom::fleet::{EntryId, Partition, State};
 use carom::mail::{Order, Told};
+use carom_model::replication::follow::{Entry, Position, Read, judge};
+use carom_model::replication::rules::Verdict;
+use carom_model::replication::{EntryId, Partition, State};
 
 use crate::adapter;
 use crate::codes::{Index, code_at};

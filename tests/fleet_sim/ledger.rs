@@ -1,7 +1,7 @@
 //! What clients asked for and were told, and what follows from it: the promises.
 
-use carom::fleet::State;
-use carom::link::Version;
+use carom_model::link::Version;
+use carom_model::replication::State;
 
 use crate::codes::{Index, PARTS, is_slug, part_of};
 use crate::redis::Redis;

@@ -24,10 +24,10 @@ mod links;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use carom::fleet::State;
-use carom::fleet::lease::Counter;
-use carom::fleet::members::{Lease, Members, NodeId};
-use carom::fleet::rules::{self, Verdict};
+use carom_model::replication::State;
+use carom_model::replication::lease::Counter;
+use carom_model::replication::members::{Lease, Members, NodeId};
+use carom_model::replication::rules::{self, Verdict};
 
 use crate::codes::{Index, States};
 use crate::rng::Rng;

@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 
 use carom::control::plan::{Outcome, Plan, Stored};
-use carom::fleet::outbox::{Delivery, Outbox};
-use carom::fleet::{Echo, State, rules};
 use carom::mail::{Change, Ground, Order, StoreAnswer, StoreRequest, Told};
+use carom_model::replication::outbox::{Delivery, Outbox};
+use carom_model::replication::{Echo, State, rules};
 
 use crate::adapter;
 use crate::codes::{Index, PARTS, States, index_of};

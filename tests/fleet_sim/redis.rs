@@ -7,11 +7,11 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use carom::fleet::follow::{Entry, Position};
-use carom::fleet::lease::{self, Counter, Granted};
-use carom::fleet::rules::{self, Verdict};
-use carom::fleet::{EntryId, State};
-use carom::link::Version;
+use carom_model::link::Version;
+use carom_model::replication::follow::{Entry, Position};
+use carom_model::replication::lease::{self, Counter, Granted};
+use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::{EntryId, State};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::adapter;

@@ -1,6 +1,6 @@
 //! The end of a schedule: nothing fails any more, everything comes to rest, and all agree.
 
-use carom::fleet::State;
+use carom_model::replication::State;
 
 use crate::codes::{Index, PARTS};
 use crate::faults::Faults;

@@ -1,8 +1,8 @@
 //! The store of a node: batches that are atomic and ordered, and of which a power loss may take the last ones.
 
 use carom::control::plan::Writes;
-use carom::fleet::follow::Position;
-use carom::fleet::outbox::Delivery;
+use carom_model::replication::follow::Position;
+use carom_model::replication::outbox::Delivery;
 
 use crate::codes::{PARTS, States, index_of};
 

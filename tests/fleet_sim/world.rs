@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use carom::apps::Scope;
 use carom::control::plan::Writes;
-use carom::fleet::follow::Position;
-use carom::fleet::outbox::Delivery;
-use carom::fleet::rules::Verdict;
-use carom::fleet::{Partition, State, lease, rules};
-use carom::history::Author;
-use carom::labels::Labels;
-use carom::link::{Link, Origin, Reuse, Version};
 use carom::mail::{Delivered, Ground, Order, StoreRequest, Ticket};
-use carom::patch::Patch;
+use carom_model::access::Scope;
+use carom_model::link::history::Author;
+use carom_model::link::labels::Labels;
+use carom_model::link::patch::Patch;
+use carom_model::link::{Link, Origin, Reuse, Version};
+use carom_model::replication::follow::Position;
+use carom_model::replication::outbox::Delivery;
+use carom_model::replication::rules::Verdict;
+use carom_model::replication::{Partition, State, lease, rules};
 use carom_shards::{CoreId, Policy};
 
 use crate::adapter;

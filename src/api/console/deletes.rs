@@ -9,11 +9,11 @@ use super::super::problem::{Invalid, Problem};
 use super::super::query::Params;
 use super::super::short_urls::failed;
 use super::super::{Answer, Context, json as json_answer};
-use crate::link::Link;
 use crate::mail::{StoreAnswer, StoreRequest};
-use crate::patch::Patch;
-use crate::visits::tally::Counts;
 use carom_limits::DELETION_WAIT_MAX;
+use carom_model::link::Link;
+use carom_model::link::patch::Patch;
+use carom_model::visits::tally::Counts;
 use carom_telemetry::clock::unix_ms;
 
 impl Context {

@@ -8,8 +8,8 @@ use super::super::create::Create;
 use super::super::problem::{Invalid, Problem};
 use super::super::short_urls::read_object;
 use super::super::{Answer, Context, json as json_answer};
-use crate::hosts::{Hosts, host_of};
-use crate::long_url::LongUrl;
+use carom_model::destination::hosts::{Hosts, host_of};
+use carom_model::destination::long_url::LongUrl;
 
 impl Context {
     /// `GET /admin/api/settings`

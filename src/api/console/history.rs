@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::super::problem::Problem;
 use super::super::short_urls::failed;
 use super::super::{Answer, Context, json as json_answer};
-use crate::history::Edit;
 use crate::mail::{StoreAnswer, StoreRequest};
+use carom_model::link::history::Edit;
 
 /// By how much the clocks of the nodes of a fleet may differ.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);

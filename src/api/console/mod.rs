@@ -27,9 +27,9 @@ use super::auth::shows_key;
 use super::problem::Problem;
 use super::query::percent_decoded;
 use super::{Answer, Context, empty, is_read, json as json_answer, with};
-use crate::apps::Role;
-use crate::apps::key::KeyHash;
-use crate::dates;
+use carom_model::access::Role;
+use carom_model::access::key::KeyHash;
+use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 
 /// Where requests that change something show that a page of ours has sent them.
@@ -168,7 +168,7 @@ impl Admitted {
         json_answer(
             StatusCode::OK,
             &json!({
-                "app": self.context.caller.name().map(crate::apps::AppName::as_str),
+                "app": self.context.caller.name().map(carom_model::access::AppName::as_str),
                 "keyId": self.context.caller.key().map(KeyHash::id),
                 "since": own.map(|session| dates::format(session.life.since_ms())),
                 "ends": own.map(|session| dates::format(session.life.ends_ms())),

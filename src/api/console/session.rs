@@ -8,8 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use crate::apps::key::KeyHash;
 use carom_limits::{SESSION_IDLE_MAX, SESSION_TIME_MAX, SESSIONS_MAX};
+use carom_model::access::key::KeyHash;
 
 /// Random bytes of a token: nobody guesses 256 bits.
 const TOKEN_BYTES: usize = 32;

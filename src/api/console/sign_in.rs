@@ -15,7 +15,7 @@ use super::super::shims::form::read_form;
 use super::super::{Answer, Context, empty, with};
 use super::session::Client;
 use super::{Admitted, Console, page};
-use crate::apps::Role;
+use carom_model::access::Role;
 use carom_telemetry::clock::unix_ms;
 
 /// Where everybody begins.

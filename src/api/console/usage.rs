@@ -9,12 +9,12 @@ use super::super::problem::Problem;
 use super::super::query::Params;
 use super::super::visits::{self, HOUR_MS, Span};
 use super::super::{Answer, Context, json as json_answer};
-use crate::apps::{AppName, Scope};
-use crate::dates::{self, INSTANT_MS_MAX};
-use crate::domains::DomainName;
-use crate::listing::{Filter, ListAnswer, ListRequest, PartCounts};
-use crate::visits::history::History;
-use crate::visits::tally::{Counts, HOSTS_MAX, Part, Subject};
+use carom_model::access::{AppName, Scope};
+use carom_model::dates::{self, INSTANT_MS_MAX};
+use carom_model::domains::DomainName;
+use carom_model::query::{Filter, ListAnswer, ListRequest, PartCounts};
+use carom_model::visits::history::History;
+use carom_model::visits::tally::{Counts, HOSTS_MAX, Part, Subject};
 use carom_telemetry::clock::unix_ms;
 
 const DAY_MS: u64 = 24 * HOUR_MS;

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::apps::usage::App;
+use carom_model::access::usage::App;
 use carom_telemetry::exposition::Kind;
 use carom_telemetry::stats::{CoreStats, FleetStats, NodeStats};
 

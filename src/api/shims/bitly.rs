@@ -11,9 +11,9 @@ use super::super::auth::with_quota;
 use super::super::problem::Problem;
 use super::super::short_urls::{Made, read_object};
 use super::super::{Answer, Context, json as json_answer};
-use crate::apps::Role;
-use crate::dates;
-use crate::link::Link;
+use carom_model::access::Role;
+use carom_model::dates;
+use carom_model::link::Link;
 
 impl Context {
     /// `POST /v4/shorten`

@@ -10,8 +10,8 @@ use hyper::{Request, header};
 use super::super::body_len_max;
 use super::super::problem::Problem;
 use super::super::query::pairs;
-use crate::guard::Source;
 use carom_limits::{FORM_FIELDS_MAX, FORM_LEN_MAX};
+use carom_model::access::miss_limiter::Source;
 
 /// The fields of a form; of several of one name the last counts. Files are no fields.
 #[derive(Default, Debug)]

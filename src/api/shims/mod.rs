@@ -14,9 +14,9 @@ use super::Context;
 use super::create::Create;
 use super::problem::Problem;
 use super::short_urls::Made;
-use crate::domains::DomainName;
-use crate::link::Link;
-use crate::visits::tally::Counts;
+use carom_model::domains::DomainName;
+use carom_model::link::Link;
+use carom_model::visits::tally::Counts;
 
 impl Context {
     /// Makes a link of fields of our own, or finds one like it.

@@ -19,15 +19,15 @@ use super::super::problem::Problem;
 use super::super::short_urls::Made;
 use super::super::{Answer, Context, answer, with};
 use super::form::{Form, read_form};
-use crate::apps::usage::Quota;
-use crate::apps::{Role, Scope};
-use crate::dates;
-use crate::domains::DomainName;
-use crate::guard::Source;
-use crate::link::Link;
-use crate::listing::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
-use crate::visits::tally::Counts;
 use carom_limits::LIST_PER_PAGE_MAX;
+use carom_model::access::miss_limiter::Source;
+use carom_model::access::usage::Quota;
+use carom_model::access::{Role, Scope};
+use carom_model::dates;
+use carom_model::domains::DomainName;
+use carom_model::link::Link;
+use carom_model::query::{Filter, ListAnswer, ListPage, ListQuery, ListRequest, Order, OrderField};
+use carom_model::visits::tally::Counts;
 
 /// The version whose API this is.
 const VERSION: &str = "1.9.2";

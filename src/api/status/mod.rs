@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::apps::usage::App;
-use crate::dates;
 use crate::desk::Desk;
+use carom_model::access::usage::App;
+use carom_model::dates;
 use carom_telemetry::activity::CoreBeat;
 use carom_telemetry::durations::Spread;
 use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, LatencySummary, NodeStats, TlsStats};

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::plot::sparkline;
 use crate::api::{Answer, answer, page as pages, with};
-use crate::dates;
+use carom_model::dates;
 use carom_telemetry::readable;
 
 /// The style of the page.

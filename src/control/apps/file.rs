@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
 
-use crate::apps::registry::{Malformed, Registry};
+use carom_model::access::registry::{Malformed, Registry};
 use carom_telemetry::clock::unix_ms;
 
 /// Its name in the data directory.
@@ -116,8 +116,8 @@ fn open(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::registry::Grant;
-    use crate::apps::{AppName, Role};
+    use carom_model::access::registry::Grant;
+    use carom_model::access::{AppName, Role};
 
     fn add(registry: &mut Registry) {
         let app = AppName::parse("shop").unwrap();

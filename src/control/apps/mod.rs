@@ -1,7 +1,7 @@
 //! Who may do what, as all cores know it: one thread brings together what stands in the data directory ([`file`]), what
 //! the admin listener is asked for, and what the other nodes of a fleet know, and tells each core of the keys as a whole.
 //!
-//! Accounts of keys only grow (see [`crate::apps::registry`]), so bringing them together is adding what each lacks. Redis
+//! Accounts of keys only grow (see [`carom_model::access::registry`]), so bringing them together is adding what each lacks. Redis
 //! is one more account: a node that was away, or a Redis that has lost its memory, catches up within two seconds.
 
 pub mod file;
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::file::{FileError, Stamp};
-use crate::apps::AppName;
-use crate::apps::registry::{Entry, Keyring, Registry};
-use crate::apps::usage::App;
 use crate::mail::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Post, StoreAnswer, ToCore};
 use crate::store::redis::{Redis, Trouble};
+use carom_model::access::AppName;
+use carom_model::access::registry::{Entry, Keyring, Registry};
+use carom_model::access::usage::App;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
@@ -281,9 +281,9 @@ fn read_held(held: &[Vec<u8>]) -> (Registry, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::Role;
-    use crate::apps::registry::Grant;
     use crate::control::testing::TestNode;
+    use carom_model::access::Role;
+    use carom_model::access::registry::Grant;
 
     fn keeper(dir: &std::path::Path) -> (Keeper, TestNode) {
         let node = TestNode::new(dir, 1);

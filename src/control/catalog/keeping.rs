@@ -15,12 +15,12 @@ use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::section_file;
 use super::text_file::TextFile;
 use super::texts::Texts;
-use crate::listing::Place;
-use crate::record::{self, RecordRef};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::View;
 use crate::store::links::{ChangesSince, LogPosition};
 use carom_limits::{SEARCH_KEPT_AFTER, SEARCH_REPLAYED_MAX};
+use carom_model::link::record::{self, RecordRef};
+use carom_model::query::Place;
 
 /// Attempts to take over sections while links change faster than is noted.
 const RESTORES_MAX: usize = 3;
@@ -181,9 +181,9 @@ mod tests {
     use super::super::signing::work_once;
     use super::super::tests::{Shelves, any_change};
     use super::*;
-    use crate::control::plan::tests::link;
-    use crate::link::{Link, Origin};
-    use crate::listing::{Filter, Order, OrderField};
+    use carom_model::link::{Link, Origin};
+    use carom_model::query::{Filter, Order, OrderField};
+    use carom_model::testing::link;
 
     /// The files, and where a flipped bit or a cut is.
     #[derive(Clone, Debug)]

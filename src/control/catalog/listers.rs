@@ -19,7 +19,6 @@ use super::visits::Visits;
 use super::walk::Run;
 use crate::control::pool;
 use crate::control::priority::let_cores_go_first;
-use crate::listing::{Filter, ListAnswer, ListPage, ListRequest, domain_shelf, with_tag};
 use crate::mail::{ListQueues, Post, StoreAnswer};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::CRAWLABLE;
@@ -27,6 +26,7 @@ use carom_limits::{
     LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
     SEARCHERS,
 };
+use carom_model::query::{Filter, ListAnswer, ListPage, ListRequest, domain_shelf, with_tag};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 use std::sync::atomic::Ordering;

@@ -124,9 +124,9 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::link;
-    use crate::labels::Tags;
-    use crate::link::{Link, Origin};
+    use carom_model::link::labels::Tags;
+    use carom_model::link::{Link, Origin};
+    use carom_model::testing::link;
 
     fn part() -> Part {
         let mut part = Part::default();

@@ -9,12 +9,12 @@ use memchr::memmem::Finder;
 use super::texts::Texts;
 use super::visits::Visits;
 use super::walk::Listed;
-use crate::labels::in_joined;
-use crate::link::Link;
-use crate::listing::{Condition, Filter, Place};
-use crate::record::{self, LinkRef, RecordRef};
 use crate::store::links::StoreError;
 use crate::store::links::catalog::View;
+use carom_model::link::Link;
+use carom_model::link::labels::in_joined;
+use carom_model::link::record::{self, LinkRef, RecordRef};
+use carom_model::query::{Condition, Filter, Place};
 
 /// What a look at a link has come to.
 #[derive(Debug)]
@@ -145,10 +145,10 @@ impl<'q> Sift<'q> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::link;
-    use crate::labels::Tags;
-    use crate::link::Origin;
-    use crate::visits::tally::Counts;
+    use carom_model::link::Origin;
+    use carom_model::link::labels::Tags;
+    use carom_model::testing::link;
+    use carom_model::visits::tally::Counts;
     use std::num::NonZeroU32;
 
     struct Two;

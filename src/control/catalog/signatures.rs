@@ -18,8 +18,8 @@ use super::part::{Part, key_of};
 use super::section::{Needle, SIGNATURE_BYTES, Section, Source, ToRead};
 use super::section_file::Image;
 use super::text_file::Extent;
-use crate::listing::PLACE_MS_LEN;
 use carom_limits::SEARCH_HELD_BYTES;
+use carom_model::query::PLACE_MS_LEN;
 
 /// Most of the memory for searches that is for texts of links that were created or changed lately, and not for signatures.
 const HELD_SHARE: usize = 4;

@@ -19,18 +19,18 @@ use super::section::SIGNATURE_BYTES;
 use super::signing::work_once;
 use super::visits::Visits;
 use super::{Catalog, Relisted, start_signing};
-use crate::apps::{AppName, Scope};
-use crate::control::plan::tests::link;
 use crate::control::testing::KEY;
-use crate::domains::DomainName;
-use crate::labels::Tags;
-use crate::link::{Link, Origin};
-use crate::listing::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
-use crate::record;
 use crate::store::links::catalog::{Entry, Marks, Shelf};
 use crate::store::links::{Links, StoreError};
-use crate::visits::tally::Counts;
 use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
+use carom_model::access::{AppName, Scope};
+use carom_model::domains::DomainName;
+use carom_model::link::labels::Tags;
+use carom_model::link::record;
+use carom_model::link::{Link, Origin};
+use carom_model::query::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
+use carom_model::testing::link;
+use carom_model::visits::tally::Counts;
 
 /// A link is visited as often as its code says.
 struct ByCode;
@@ -115,7 +115,7 @@ impl Shelves {
                 None => {
                     record::encode_tombstone(
                         code.key(&mut [0; CODE_KEY_LEN_MAX]),
-                        &record::tests::a_tombstone(),
+                        &carom_model::testing::tombstone(),
                         &mut record,
                     );
                     batch.put(&code, &record);

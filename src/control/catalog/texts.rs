@@ -3,16 +3,16 @@
 use carom_shards::Code;
 use carom_shards::code::CODE_LEN_MAX;
 
-use crate::labels::in_joined;
-use crate::link::Link;
-use crate::record::LinkRef;
+use carom_model::link::Link;
+use carom_model::link::labels::in_joined;
+use carom_model::link::record::LinkRef;
 
 /// What of a link is searched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Texts<'l> {
     code: &'l Code,
     target: &'l str,
-    /// As [`crate::labels::Tags::joined`] gives them.
+    /// As [`carom_model::link::labels::Tags::joined`] gives them.
     tags: &'l str,
     title: Option<&'l str>,
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, Counter, Run};
 
 use super::Shared;
-use crate::fleet::lease::{is_replicated, margin};
 use crate::store::redis::{Redis, Trouble};
+use carom_model::replication::lease::{is_replicated, margin};
 use carom_telemetry::alarms::Alarm;
 
 /// How long a lease may take: nobody waits for it but the replenisher, and replicas have to confirm it.

@@ -13,10 +13,10 @@ use carom_shards::Code;
 
 use super::{Shared, note_trouble};
 use crate::control::expiry::Removed;
-use crate::fleet::State;
-use crate::fleet::rules::Verdict;
-use crate::link::{Due, Link};
 use crate::store::redis::{Change, Changed, Redis, Trouble};
+use carom_model::link::{Due, Link};
+use carom_model::replication::State;
+use carom_model::replication::rules::Verdict;
 use carom_telemetry::clock::unix_ms;
 
 /// How long Redis may take: nobody waits for it.

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{Shared, note_trouble};
-use crate::fleet::follow::{self, Entry, Position, Read};
-use crate::fleet::outbox::Delivery;
-use crate::fleet::{EntryId, PARTITIONS, Partition, State};
 use crate::mail::{Delivered, Followed, Order, Told};
 use crate::store::links::StoreError;
 use crate::store::redis::{Change, Redis, Trouble};
+use carom_model::replication::follow::{self, Entry, Position, Read};
+use carom_model::replication::outbox::Delivery;
+use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 

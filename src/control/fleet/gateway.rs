@@ -17,12 +17,12 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Shared, note_trouble, reuse};
-use crate::fleet::State;
-use crate::fleet::rules::{self, Verdict};
-use crate::link::{Link, Origin, Version};
 use crate::mail::{Ground, Order, StoreRequest, WriterQueue};
 use crate::store::redis::{Answer, Change, Changed, Redis, Ticket, Trouble};
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
+use carom_model::link::{Link, Origin, Version};
+use carom_model::replication::State;
+use carom_model::replication::rules::{self, Verdict};
 use carom_telemetry::clock::unix_ms;
 
 /// How long a new request waits at most while others wait for Redis.
@@ -318,7 +318,7 @@ mod tests {
     fn a_delete_names_the_link_that_redis_has_yet_to_hear_of() {
         let state = |claim| {
             let version = Version { rev: 1, claim, edit: 0 };
-            State::Link(Arc::new(Link { version, ..crate::control::plan::tests::link("abc", Origin::Issued) }))
+            State::Link(Arc::new(Link { version, ..carom_model::testing::link("abc", Origin::Issued) }))
         };
         assert_eq!(claim_to_remove(Some(state(7)), || panic!("the store is not asked")), 7);
         assert_eq!(claim_to_remove(None, || Some(state(9))), 9);

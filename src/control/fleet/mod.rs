@@ -1,5 +1,5 @@
 //! The threads that speak to Redis, for a node that shares its code space with others. What they do is decided in
-//! [`crate::fleet`] and in [`super::plan`]; here it is carried out, with bounds on time and memory.
+//! [`carom_model::replication`] and in [`super::plan`]; here it is carried out, with bounds on time and memory.
 //!
 //! * [`gateway`] asks Redis about every change that a client wants, before the writer decides it; `reuse` finds out whether
 //!   a link that is there already will do;
@@ -30,11 +30,11 @@ use carom_shards::{CodeLength, Run};
 
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
-use crate::fleet::members::Lease;
-use crate::fleet::outbox::Delivery;
 use crate::mail::{LookUpQueue, Order, Post, WriterQueue};
 use crate::store::links::Links;
 use crate::store::redis::{Redis, RedisSettings, Trouble};
+use carom_model::replication::members::Lease;
+use carom_model::replication::outbox::Delivery;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 

@@ -19,11 +19,11 @@ use carom_shards::Code;
 use super::gateway::ground;
 use super::{Shared, note_trouble};
 use crate::control::urls::{self, Alike, is_live_like};
-use crate::fleet::{State, rules};
-use crate::link::{Link, Origin, Reuse, UrlKey};
 use crate::mail::{Ground, Order, StoreRequest};
 use crate::store::redis::{Change, Recent, Redis, Trouble};
 use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
+use carom_model::link::{Link, Origin, Reuse, UrlKey};
+use carom_model::replication::{State, rules};
 use carom_telemetry::clock::unix_ms;
 
 /// Times that Redis is asked which code it is. The second time an entry that was wrong is replaced; the third, somebody

@@ -18,8 +18,8 @@ use std::{io, path::PathBuf};
 use serde_json::Value;
 
 use self::source::{Named, Source};
-use crate::hosts::{HostPattern, Hosts};
 use crate::mail::{Post, ToCore};
+use carom_model::destination::hosts::{HostPattern, Hosts};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{HostListStats, NodeStats};

@@ -10,12 +10,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::control::loader::{self, LoadReport};
-use crate::control::plan::tests::link;
 use crate::control::testing::TestNode;
-use crate::link::{Link, Origin};
 use crate::mail::{LoadedPage, ToCore};
 use crate::store::journal::{journals, mark, written_len};
 use carom_limits::IMAGE_PART_BYTES;
+use carom_model::link::{Link, Origin};
+use carom_model::testing::link;
 
 type Targets = BTreeMap<String, String>;
 
@@ -39,7 +39,7 @@ fn remove(node: &TestNode, slug: &str, leaves_tombstone: bool) {
     let (mut batch, code) = (node.links.batch(), Code::parse(slug.as_bytes()).unwrap());
     if leaves_tombstone {
         let mut record = Vec::new();
-        record::encode_tombstone(slug.as_bytes(), &record::tests::a_tombstone(), &mut record);
+        record::encode_tombstone(slug.as_bytes(), &carom_model::testing::tombstone(), &mut record);
         batch.put(&code, &record);
     } else {
         batch.remove(&code);

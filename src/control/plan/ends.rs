@@ -9,11 +9,11 @@ use std::sync::Arc;
 use carom_shards::{Code, GeneratedCode};
 
 use super::{Looked, Outcome, Plan, Stored};
-use crate::fleet::State;
-use crate::history::Author;
-use crate::link::{Due, Link, Origin};
 use crate::mail::{Change, Swept};
 use crate::store::links::Of;
+use carom_model::link::history::Author;
+use carom_model::link::{Due, Link, Origin};
+use carom_model::replication::State;
 
 /// What a commit does to the index of ends beyond what follows from its links.
 #[derive(Debug, Default)]
@@ -163,13 +163,13 @@ fn deletion_of(stored: &Stored) -> Option<Due> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::Scope;
     use crate::control::plan::Writes;
-    use crate::control::plan::tests::link;
-    use crate::fleet::outbox::Outbox;
-    use crate::link::Reuse;
     use crate::mail::{Ground, Order, StoreAnswer, StoreRequest, Ticket};
-    use crate::patch::Patch;
+    use carom_model::access::Scope;
+    use carom_model::link::Reuse;
+    use carom_model::link::patch::Patch;
+    use carom_model::replication::outbox::Outbox;
+    use carom_model::testing::link;
     use carom_shards::{CoreId, Policy};
     use proptest::prelude::*;
     use std::collections::{BTreeSet, HashMap};

@@ -6,10 +6,10 @@ use carom_shards::Code;
 
 use super::{Looked, Outcome, Plan, Stored};
 use crate::control::urls::{Alike, is_live_like};
-use crate::fleet::State;
-use crate::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
 use crate::mail::{Change, Ground, StoreAnswer, Ticket};
 use crate::store::links::UrlUse;
+use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
+use carom_model::replication::State;
 
 impl Plan<'_> {
     /// Answers a create with a link that is there already, if there is one that the request allows.
@@ -125,12 +125,12 @@ pub(super) fn entry_of(stored: &Stored) -> Option<UrlEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::Scope;
-    use crate::control::plan::tests::link;
-    use crate::fleet::outbox::Outbox;
-    use crate::history::Author;
-    use crate::link::Version;
     use crate::mail::{Order, StoreRequest};
+    use carom_model::access::Scope;
+    use carom_model::link::Version;
+    use carom_model::link::history::Author;
+    use carom_model::replication::outbox::Outbox;
+    use carom_model::testing::link;
     use carom_shards::{CoreId, Policy};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, HashMap};

@@ -1,26 +1,14 @@
 //! What every kind of order leads to.
 
 use super::*;
-use crate::apps::Scope;
-use crate::fleet::EntryId;
-use crate::fleet::outbox::Delivery;
-use crate::history::Author;
-use crate::labels::Labels;
-use crate::link::Reuse;
+use carom_model::access::Scope;
+use carom_model::link::Reuse;
+use carom_model::link::history::Author;
+use carom_model::replication::EntryId;
+use carom_model::replication::outbox::Delivery;
+use carom_model::testing::link;
 use carom_shards::{CoreId, Policy};
 use proptest::prelude::*;
-
-pub(crate) fn link(code: &str, origin: Origin) -> Link {
-    Link {
-        code: Code::parse(code.as_bytes()).unwrap(),
-        policy: Policy::default(),
-        target: format!("https://example.org/{code}"),
-        created_ms: 1_700_000_000_000,
-        origin,
-        version: Version::default(),
-        labels: Labels::default(),
-    }
-}
 
 const NOW: u64 = 1_700_000_000_000;
 const HERE: Partition = Partition(1);

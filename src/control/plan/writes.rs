@@ -3,14 +3,14 @@
 use carom_shards::Code;
 
 use crate::control::catalog::Relisted;
-use crate::fleet::follow::Position;
-use crate::fleet::outbox::OutboxWrites;
-use crate::fleet::{Partition, State};
-use crate::history::Edit;
-use crate::idempotency::KeyHash;
-use crate::link::{Due, UrlEntry, Version};
 use crate::mail::{Change, StoreAnswer, Ticket};
 use crate::store::links::Of;
+use carom_model::access::idempotency::KeyHash;
+use carom_model::link::history::Edit;
+use carom_model::link::{Due, UrlEntry, Version};
+use carom_model::replication::follow::Position;
+use carom_model::replication::outbox::OutboxWrites;
+use carom_model::replication::{Partition, State};
 
 /// What is under a code.
 #[derive(Clone, PartialEq, Eq, Debug)]

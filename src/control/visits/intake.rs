@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use super::book::of_hour;
-use crate::visits::tally::{Subject, Tally};
-use crate::visits::{Visit, VisitReceiver};
 use carom_limits::VISITS_TALLIED_BYTES;
+use carom_model::visits::tally::{Subject, Tally};
+use carom_model::visits::{Visit, VisitReceiver};
 use carom_telemetry::stats::NodeStats;
 
 /// What was taken out of the rings and is not in the book yet.

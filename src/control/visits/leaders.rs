@@ -10,8 +10,8 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use carom_shards::Code;
 
-use crate::visits::history::History;
-use crate::visits::tally::{Counts, Row, Subject};
+use carom_model::visits::history::History;
+use carom_model::visits::tally::{Counts, Row, Subject};
 
 /// Candidates of each kind: as many as a list by visits may have.
 const KEPT: usize = carom_limits::LIST_SORTED_MAX;

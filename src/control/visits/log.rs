@@ -11,7 +11,7 @@ use std::sync::Arc;
 use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::visits::tally::{Row, Subject, Tally, push_number, take_bytes, take_number};
+use carom_model::visits::tally::{Row, Subject, Tally, push_number, take_bytes, take_number};
 
 const ROW: u8 = 1;
 const FORGET: u8 = 2;

@@ -1,8 +1,8 @@
 //! Visits are counted here: what cores tell of is added up in memory, written to a log twice a second, and folded into the
 //! store from time to time.
 //!
-//! * [`crate::visits::tally`]: counts in memory, and the stored form of a row;
-//! * [`crate::visits::history`]: what is known of one link, by day and hour;
+//! * [`carom_model::visits::tally`]: counts in memory, and the stored form of a row;
+//! * [`carom_model::visits::history`]: what is known of one link, by day and hour;
 //! * `log`: what a crash would take otherwise;
 //! * `fold`: the way from the log to the store;
 //! * `parts`: what of it is of which app and domain;
@@ -37,9 +37,9 @@ use self::book::{Book, locked};
 use self::intake::Intake;
 use self::parts::Apps;
 use crate::store::links::{Ended, Links, StoreError};
-use crate::visits::VisitReceiver;
-use crate::visits::history::History;
-use crate::visits::tally::{Counts, Subject};
+use carom_model::visits::VisitReceiver;
+use carom_model::visits::history::History;
+use carom_model::visits::tally::{Counts, Subject};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 

@@ -12,10 +12,10 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::Visits;
-use crate::listing::PartCounts;
-use crate::record::{self, RecordRef};
 use crate::store::links::{Links, StoreError};
-use crate::visits::tally::{Counts, Part, Tally};
+use carom_model::link::record::{self, RecordRef};
+use carom_model::query::PartCounts;
+use carom_model::visits::tally::{Counts, Part, Tally};
 use carom_telemetry::clock::unix_ms;
 
 /// Links that are looked up for one answer, and for how long.
@@ -124,12 +124,12 @@ mod tests {
 
     use super::super::book::Book;
     use super::*;
-    use crate::apps::AppName;
     use crate::control::testing::KEY;
-    use crate::domains::DomainName;
-    use crate::labels::Labels;
-    use crate::link::{Link, Origin, Version};
-    use crate::visits::{Told, Visit, VisitSender, ring};
+    use carom_model::access::AppName;
+    use carom_model::domains::DomainName;
+    use carom_model::link::labels::Labels;
+    use carom_model::link::{Link, Origin, Version};
+    use carom_model::visits::{Told, Visit, VisitSender, ring};
 
     const HOUR_MS: u64 = 3_600_000;
 

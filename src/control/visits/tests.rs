@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::control::testing::KEY;
-use crate::visits::{Told, Visit, ring};
+use carom_model::visits::{Told, Visit, ring};
 
 /// Longer than anything here takes, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -21,8 +21,8 @@ use super::{
     Batch, Item, KIND_VALUE, SEQNO_STEP_MAX, START_LEN, TAG_END, TAG_ITEM, TAG_START, TRAILER, UNCOMPRESSED, Walk,
     item, number, numbered, path_of, walk, whole_batch,
 };
-use crate::record;
 use carom_limits::{CORRECTION_WORK_MAX, TORN_WRITES_KEPT};
+use carom_model::link::record;
 
 /// The keyspace of records, where no whole batch shows it: the first that a new store creates.
 pub(super) const LINKS_KEYSPACE: u64 = 1;

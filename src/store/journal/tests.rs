@@ -3,14 +3,14 @@
 use super::mark::{Position, SyncedMark};
 use super::repair::{LINKS_KEYSPACE, links_keyspace, push_batch, salvage};
 use super::*;
-use crate::record;
 use carom_limits::TORN_WRITES_KEPT;
+use carom_model::link::record;
 use carom_shards::Code;
 use proptest::prelude::*;
 
 fn an_item(key: &[u8]) -> Vec<u8> {
     let mut value = Vec::new();
-    record::encode_tombstone(key, &record::tests::a_tombstone(), &mut value);
+    record::encode_tombstone(key, &carom_model::testing::tombstone(), &mut value);
     let mut out = vec![TAG_ITEM, KIND_VALUE, UNCOMPRESSED];
     out.extend_from_slice(&LINKS_KEYSPACE.to_le_bytes());
     out.extend_from_slice(&(key.len() as u16).to_le_bytes());
@@ -300,7 +300,7 @@ fn the_keyspace_of_records_is_the_first() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = crate::store::links::Links::open(dir.path(), "key").unwrap();
     let mut record = Vec::new();
-    record::encode_tombstone(b"gone", &record::tests::a_tombstone(), &mut record);
+    record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record);
     let mut batch = store.batch();
     batch.put(&Code::parse(b"gone").unwrap(), &record);
     store.commit(batch).unwrap();

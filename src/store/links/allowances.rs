@@ -6,7 +6,7 @@ use fjall::Slice;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Batch, Links, StoreError};
-use crate::allowance::{Identity, Stored};
+use carom_model::visits::allowance::{Identity, Stored};
 
 /// Keeps the checksum of these entries apart from others.
 const SEED: u64 = 0x616c_6c6f_7761_6e63;

@@ -14,8 +14,8 @@ use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPoli
 use fjall::{CompressionType, Keyspace, KeyspaceCreateOptions, Readable, Slice, Snapshot};
 
 use super::{Batch, Links, StoreError, Value};
-use crate::labels::in_joined;
-use crate::listing::{PLACE_MS_LEN, Place, app_shelf, domain_shelf, is_of_owner, owner_and_tag, with_tag};
+use carom_model::link::labels::in_joined;
+use carom_model::query::{PLACE_MS_LEN, Place, app_shelf, domain_shelf, is_of_owner, owner_and_tag, with_tag};
 
 /// A memtable, bytes. An entry takes a tenth of what a link does.
 const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
@@ -89,7 +89,7 @@ pub struct Entry {
 pub struct Listing<'a> {
     /// When it was made, and its code.
     pub place: Place,
-    /// Its tags as [`crate::labels::Tags::joined`] gives them.
+    /// Its tags as [`carom_model::link::labels::Tags::joined`] gives them.
     pub tags: &'a str,
     /// Whether crawlers may follow it.
     pub crawlable: bool,
@@ -322,7 +322,7 @@ mod tests {
     fn what_entries_say_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let (links, _) = Links::open(dir.path(), "key").unwrap();
-        for end_ms in [None, Some(1), Some(crate::dates::INSTANT_MS_MAX)] {
+        for end_ms in [None, Some(1), Some(carom_model::dates::INSTANT_MS_MAX)] {
             for limited in [false, true] {
                 let marks = Marks { end_ms, limited };
                 put(&links, &[Listing { marks, ..listing("a", 1, "x") }]);

@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering;
 
 use super::{Batch, Links, StoreError, deep_compression};
-use crate::link::Due;
+use carom_model::link::Due;
 
 /// What an entry is about, and the instant, before the code.
 const HEAD_LEN: usize = 9;

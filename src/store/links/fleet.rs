@@ -9,9 +9,9 @@ use fjall::Slice;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Batch, Links, StoreError, sealed, unsealed};
-use crate::fleet::follow::Position;
-use crate::fleet::outbox::Delivery;
-use crate::fleet::{EntryId, Partition};
+use carom_model::replication::follow::Position;
+use carom_model::replication::outbox::Delivery;
+use carom_model::replication::{EntryId, Partition};
 
 /// Where it is noted when the fleet was last heard of. It is there as soon as the node has joined one.
 const HEARD: &str = "heard";

@@ -9,8 +9,8 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
 
 use super::{Batch, Links, StoreError};
-use crate::history::Edit;
 use carom_limits::EDITS_KEPT;
+use carom_model::link::history::Edit;
 
 /// Stands between a code and the rest of a key.
 const END: u8 = 0;
@@ -99,9 +99,9 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::link;
-    use crate::history::Author;
-    use crate::link::Origin;
+    use carom_model::link::Origin;
+    use carom_model::link::history::Author;
+    use carom_model::testing::link;
 
     #[test]
     fn edits_are_kept_in_order_and_not_for_good() {

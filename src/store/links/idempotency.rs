@@ -9,7 +9,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use fjall::Slice;
 
 use super::{Batch, Links, StoreError};
-use crate::idempotency::{KeyHash, WINDOW};
+use carom_model::access::idempotency::{KeyHash, WINDOW};
 
 /// A day, in milliseconds.
 const DAY_MS: u64 = 86_400_000;

@@ -1,7 +1,7 @@
 //! Tests of the store: what is read back, and scans around damage.
 
 use super::*;
-use crate::record;
+use carom_model::link::record;
 use std::fs;
 use std::path::PathBuf;
 
@@ -139,7 +139,7 @@ fn a_damaged_journal_costs_its_own_records_only() {
     for number in 0..50 {
         let mut batch = store.batch();
         let mut record = Vec::new();
-        record::encode_tombstone(code(number).to_string().as_bytes(), &record::tests::a_tombstone(), &mut record);
+        record::encode_tombstone(code(number).to_string().as_bytes(), &carom_model::testing::tombstone(), &mut record);
         batch.put(&code(number), &record);
         store.commit(batch).unwrap();
     }

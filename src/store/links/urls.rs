@@ -9,7 +9,7 @@ use fjall::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy, FilterPoli
 use fjall::{CompressionType, KeyspaceCreateOptions, Slice};
 
 use super::{Batch, Links, StoreError};
-use crate::link::{UrlEntry, UrlKey};
+use carom_model::link::{UrlEntry, UrlKey};
 
 /// Key and time of creation, before the code.
 const HEAD_LEN: usize = 16;

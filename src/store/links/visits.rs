@@ -13,8 +13,8 @@ use fjall::{CompressionType, KeyspaceCreateOptions, Readable, Slice};
 
 use super::catalog::View;
 use super::{Batch, Links, StoreError, sealed, unsealed};
-use crate::visits::history::History;
-use crate::visits::tally::Row;
+use carom_model::visits::history::History;
+use carom_model::visits::tally::Row;
 
 /// Which log was the last whose rows are all stored.
 const FOLDED: &str = "visits_folded";

@@ -9,8 +9,8 @@ use super::ask::nonsense;
 use super::script::Script;
 use super::topology::tag;
 use super::{Place, Question, Redis, Trouble};
-use crate::allowance::SHARE_MAX;
-use crate::fleet::Partition;
+use carom_model::replication::Partition;
+use carom_model::visits::allowance::SHARE_MAX;
 
 /// For how long Redis remembers a link that nobody follows. Nodes remember it, too.
 const KEPT: Duration = Duration::from_secs(400 * 86_400);

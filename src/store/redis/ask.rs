@@ -8,19 +8,19 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::topology::{tag, text};
 use super::{Address, Place, Question, Redis, Script, Ticket, Trouble};
-use crate::fleet::follow::{Entry, Position};
-use crate::fleet::lease::Granted;
-use crate::fleet::members::NodeId;
-use crate::fleet::rules::Verdict;
-use crate::fleet::state::COMPARED_LEN;
-use crate::fleet::{Echo, PARTITIONS, Partition, State};
-use crate::link::{Origin, UrlKey, Version};
-use crate::record::Tombstone;
+use carom_model::link::record::Tombstone;
+use carom_model::link::{Origin, UrlKey, Version};
+use carom_model::replication::follow::{Entry, Position};
+use carom_model::replication::lease::Granted;
+use carom_model::replication::members::NodeId;
+use carom_model::replication::rules::Verdict;
+use carom_model::replication::state::COMPARED_LEN;
+use carom_model::replication::{Echo, PARTITIONS, Partition, State};
 
 /// How long the lock of who takes over leases is held at most.
 const LOCK_TIME: Duration = Duration::from_secs(10);
 
-/// What is asked to happen to a code; see [`crate::fleet::rules`].
+/// What is asked to happen to a code; see [`carom_model::replication::rules`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Take it for a new link.
@@ -537,7 +537,7 @@ fn entries(answer: &Value) -> Vec<Entry> {
 
 /// A version, as it stands in the text of a state.
 fn version(text: &[u8]) -> Option<Version> {
-    crate::fleet::state::version_of(std::str::from_utf8(text).ok()?)
+    carom_model::replication::state::version_of(std::str::from_utf8(text).ok()?)
 }
 
 /// A list of pairs, as of a hash.

@@ -6,7 +6,7 @@
 //! failover it asks for the new map of slots and goes on. A master that does not answer costs time once, then nothing until
 //! it speaks: what is for it fails at once.
 //!
-//! This is the one room that names the `redis` crate. What the scripts mean is said in [`crate::fleet`].
+//! This is the one room that names the `redis` crate. What the scripts mean is said in [`carom_model::replication`].
 
 mod allow;
 mod ask;
@@ -30,8 +30,8 @@ use self::dial::{Dialed, Dialer, Login};
 use self::script::Script;
 use self::server::{Approach, Said, Server, Unsaid};
 use self::topology::{Search, Told, Topology};
-use crate::fleet::Partition;
 use crate::store::tls;
+use carom_model::replication::Partition;
 
 pub use self::allow::Allowance;
 pub use self::ask::{Answer, Beat, Change, Changed, Heard, Recent, Scan};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use super::{Address, Place, Redis, RedisSettings, Reply, Trouble};
-use crate::fleet::Partition;
+use carom_model::replication::Partition;
 
 /// Longest that one server may take to say what it is before another one is asked, too.
 const SERVER_TIME: Duration = Duration::from_millis(50);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use carom::dates;
+use carom_model::dates;
 use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 

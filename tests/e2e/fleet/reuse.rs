@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use carom::fleet::PARTITIONS;
-use carom::labels::Labels;
-use carom::link::UrlKey;
+use carom_model::link::UrlKey;
+use carom_model::link::labels::Labels;
+use carom_model::replication::PARTITIONS;
 use carom_shards::{Policy, RedirectStatus};
 use serde_json::{Value, json};
 

@@ -1,16 +1,16 @@
-//! The scripts say in Lua what `carom::fleet` says in Rust: both are asked the same, on a real server.
+//! The scripts say in Lua what `carom_model::replication` says in Rust: both are asked the same, on a real server.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom::fleet::Echo;
-use carom::fleet::follow::Position;
-use carom::fleet::lease::{self, Counter};
-use carom::fleet::rules::{self, Verdict};
-use carom::fleet::state::State;
-use carom::labels::Labels;
-use carom::link::{Link, Origin, UrlKey, Version};
 use carom::store::redis::{Address, Change, Recent, Redis, RedisSettings};
+use carom_model::link::labels::Labels;
+use carom_model::link::{Link, Origin, UrlKey, Version};
+use carom_model::replication::Echo;
+use carom_model::replication::follow::Position;
+use carom_model::replication::lease::{self, Counter};
+use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::state::State;
 use carom_shards::{Code, CodeLength, Policy};
 
 use super::redis::Server;

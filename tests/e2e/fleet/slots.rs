@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use carom::fleet::Partition;
+use carom_model::replication::Partition;
 use carom_shards::Code;
 
 use super::cluster::Cluster;

@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom::fleet::State;
-use carom::fleet::lease::{self, is_replicated};
-use carom::fleet::members::{Lease, Members, NodeId};
-use carom::fleet::rules::{self, Verdict};
-use carom::labels::Labels;
-use carom::link::{Link, Origin, Version};
+use carom_model::link::labels::Labels;
+use carom_model::link::{Link, Origin, Version};
+use carom_model::replication::State;
+use carom_model::replication::lease::{self, is_replicated};
+use carom_model::replication::members::{Lease, Members, NodeId};
+use carom_model::replication::rules::{self, Verdict};
 use carom_shards::Policy;
 
 use super::{AFTER, Fate, Faults, Guard, Heart, Made, Node, Order, Owner, Wake, World};

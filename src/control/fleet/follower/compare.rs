@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use carom_shards::Code;
 
 use super::{ANSWER_TIME, Follower, Stopped};
-use crate::fleet::follow::{Entry, Position};
-use crate::fleet::rules::Verdict;
-use crate::fleet::{Partition, State};
 use crate::mail::Order;
 use crate::store::redis::{Change, Scan, Trouble};
+use carom_model::replication::follow::{Entry, Position};
+use carom_model::replication::rules::Verdict;
+use carom_model::replication::{Partition, State};
 use carom_telemetry::alarms::Alarm;
 
 /// Codes of one piece.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::control::testing::KEY;
-use crate::visits::{Told, Visit, VisitSender, ring};
+use carom_model::visits::{Told, Visit, VisitSender, ring};
 use std::sync::mpsc::{Sender, channel};
 
 const HOUR_MS: u64 = 3_600_000;

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use carom_shards::{Policy, RedirectStatus};
 
 use crate::dates::INSTANT_MS_MAX;
-use crate::labels::Tags;
 use crate::link::Link;
+use crate::link::labels::Tags;
 
 /// What is to be changed. What is `None` stays; where a field may be without a value, `Some(None)` takes it away.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -103,8 +103,8 @@ pub fn is_contrary(policy: &Policy) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::labels::Labels;
-    use crate::record::tests::any_link;
+    use crate::link::labels::Labels;
+    use crate::testing::any_link;
     use proptest::prelude::*;
 
     proptest! {
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_link_that_would_end_before_it_begins_is_refused() {
-        let mut link = crate::control::plan::tests::link("abc", crate::link::Origin::Issued);
+        let mut link = crate::testing::link("abc", crate::link::Origin::Issued);
         link.policy.valid_until_ms = Some(10);
         let since = |ms| Patch { valid_since_ms: Some(Some(ms)), ..Patch::default() };
         assert_eq!(since(10).apply(&link), Err(Contrary));

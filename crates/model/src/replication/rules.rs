@@ -10,8 +10,8 @@
 //!
 //! The scripts in `store/redis` say the same in Lua; a test compares them on a real server.
 
-use crate::fleet::State;
 use crate::link::{Link, Version};
+use crate::replication::State;
 
 /// What Redis does with what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,9 +133,9 @@ pub fn is_conflict(mine: &State, theirs: &State) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::labels::Labels;
+    use crate::link::labels::Labels;
+    use crate::link::record::Tombstone;
     use crate::link::{Link, Origin};
-    use crate::record::Tombstone;
     use carom_shards::{Code, Policy};
     use proptest::prelude::*;
     use std::sync::Arc;

@@ -5,6 +5,7 @@
 //!
 //! [`ring`] is how they stand there; [`tally`] and [`history`] are what is made of them; who does that is `control::visits`.
 
+pub mod allowance;
 pub mod history;
 pub mod ring;
 pub mod tally;
@@ -13,7 +14,7 @@ use carom_shards::Code;
 use memchr::memmem;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::hosts::without_port;
+use crate::destination::hosts::without_port;
 
 pub use self::ring::VisitReceiver;
 
@@ -158,7 +159,7 @@ pub fn is_bot(user_agent: &[u8]) -> bool {
 }
 
 /// The host of a `Referer`, without port and user; empty for what names none.
-pub(crate) fn host_of(referer: &[u8]) -> &[u8] {
+pub fn host_of(referer: &[u8]) -> &[u8] {
     let Some(scheme_end) = memmem::find(referer, b"://") else { return &[] };
     let rest = &referer[scheme_end + 3..];
     let authority = &rest[..rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len())];

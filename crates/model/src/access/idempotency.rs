@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::apps::AppName;
+use crate::access::AppName;
 use carom_limits::IDEMPOTENCY_KEY_LEN_MAX;
 
 /// How long a key stands for the link that was created with it.

@@ -4,7 +4,9 @@
 //! its hash is kept. The [`registry`] is the set of all keys, which several writers may change apart from each other: two
 //! of them are merged without asking anybody. [`usage`] is what an app has done. Nothing here does I/O.
 
+pub mod idempotency;
 pub mod key;
+pub mod miss_limiter;
 pub mod registry;
 pub mod usage;
 
@@ -243,14 +245,8 @@ impl Scope {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    pub(crate) fn any_app() -> impl Strategy<Value = Option<AppName>> {
-        proptest::option::of("[a-z0-9][a-z0-9._-]{0,10}")
-            .prop_map(|text| text.map(|text| AppName::parse(&text).unwrap()))
-    }
 
     #[test]
     fn names_are_plain() {
@@ -264,7 +260,7 @@ pub(crate) mod tests {
 
     #[test]
     fn keys_of_some_domains_reach_no_others() {
-        let served = crate::domains::tests::some_domains();
+        let served = crate::testing::three_domains();
         let domains = KeyDomains::read(["GO.test", "DEFAULT", "go.test"], &served).unwrap();
         assert_eq!((domains.names(), domains.meant()), (vec!["DEFAULT", "go.test"], None));
         assert_eq!(KeyDomains::from_names(domains.names()), Some(domains));

@@ -1,9 +1,16 @@
 //! A link as the API, the store and the commands know it: everything that is kept of it, owned.
 
+pub mod creator_links;
+pub mod history;
+pub mod labels;
+pub mod patch;
+pub mod private_code;
+pub mod record;
+
 use carom_shards::{Code, Phase, Policy, RedirectStatus};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::labels::Labels;
+use crate::link::labels::Labels;
 use carom_limits::{PRIVATE_CODE_LEN, TARGET_LEN_MAX};
 
 /// How a link came by its code.
@@ -16,7 +23,7 @@ pub enum Origin {
 }
 
 /// Which of the states that a code has had this is. A node alone leaves it at zero; nodes that share a code space compare
-/// it (see [`crate::fleet`]).
+/// it (see [`crate::replication`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Version {
     /// Counts the beginnings and ends of links of the code.
@@ -221,9 +228,9 @@ pub fn is_target(target: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::AppName;
+    use crate::access::AppName;
     use crate::domains::DomainName;
-    use crate::labels::Tags;
+    use crate::link::labels::Tags;
     use std::num::NonZeroU32;
 
     fn key(target: &str, policy: Policy) -> UrlKey {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
+use crate::link::record::{self, RecordRef, Tombstone};
 use crate::link::{Link, Origin, Version};
-use crate::record::{self, RecordRef, Tombstone};
 
 /// Bytes before the record: the kind, 8 digits of the revision, 16 of the claim, 8 of the number of changes.
 pub const HEAD_LEN: usize = 1 + 8 + 16 + 8;
@@ -170,7 +170,7 @@ pub fn version_of(digits: &str) -> Option<Version> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::tests::any_link;
+    use crate::testing::any_link;
     use proptest::prelude::*;
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::apps::AppName;
+use crate::access::AppName;
 use crate::dates;
 use crate::link::Link;
 
@@ -137,7 +137,7 @@ fn changes(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Value
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::tests::any_link;
+    use crate::testing::any_link;
     use proptest::prelude::*;
 
     proptest! {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn an_edit_says_who_when_and_what() {
-        let link = crate::control::plan::tests::link("abc", crate::link::Origin::Issued);
+        let link = crate::testing::link("abc", crate::link::Origin::Issued);
         let mut changed = link.clone();
         changed.target = "https://other.example/".to_owned();
         let author = Author { app: AppName::parse("ops").ok(), key: Some("12ab".to_owned()), way: Way::Admin };

@@ -120,7 +120,7 @@ impl From<Counts> for Row {
 impl Row {
     /// The row of one visit.
     #[cfg(test)]
-    pub(crate) fn of_visit(is_bot: bool, host: &[u8]) -> Row {
+    pub fn of_visit(is_bot: bool, host: &[u8]) -> Row {
         let hosts = if host.is_empty() { Vec::new() } else { vec![(host.into(), 1)] };
         Row { counts: Counts { total: 1, bots: u64::from(is_bot) }, hosts }
     }

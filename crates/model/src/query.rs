@@ -7,7 +7,7 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use carom_shards::{Code, DomainId};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::apps::Scope;
+use crate::access::Scope;
 use crate::domains::DomainName;
 use crate::link::Link;
 use crate::visits::tally::{Counts, Part};

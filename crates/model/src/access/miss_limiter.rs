@@ -63,7 +63,7 @@ struct Slot {
     due: u64,
 }
 
-/// A rate that is kept for each address: the generic cell rate algorithm, as in [`crate::apps::usage::Rate`].
+/// A rate that is kept for each address: the generic cell rate algorithm, as in [`crate::access::usage::Rate`].
 #[derive(Debug)]
 struct Limiter {
     /// Microseconds between two; 0 where there is no limit.

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::networks::Networks;
+use crate::clients::networks::Networks;
 
 /// Most proxies that a request is followed through.
 const HOPS_MAX: usize = 16;
@@ -117,7 +117,7 @@ fn address(node: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::networks::Network;
+    use crate::clients::networks::Network;
     use proptest::prelude::*;
 
     fn client(field: Field, peer: &str, value: &str) -> String {

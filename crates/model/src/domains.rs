@@ -10,7 +10,7 @@ use std::sync::Arc;
 use carom_shards::{Code, DomainId};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::hosts::{HostPattern, authority_of, host_of, without_port};
+use crate::destination::hosts::{HostPattern, authority_of, host_of, without_port};
 
 /// Longest name of a domain, in characters (RFC 1035, section 2.3.4).
 pub const DOMAIN_NAME_LEN_MAX: usize = 253;
@@ -247,22 +247,13 @@ impl Domains {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    pub(crate) fn any_domain() -> impl Strategy<Value = Option<DomainName>> {
-        proptest::option::of("[a-z]{1,5}[.][a-z]{2}")
-            .prop_map(|text| text.map(|text| DomainName::parse(&text).unwrap()))
-    }
 
     fn domain(base_url: &str) -> Domain {
         let name = DomainName::parse(host_of(base_url.as_bytes())).unwrap();
         Domain { name, base_url: base_url.into(), targets: Targets::default() }
-    }
-
-    pub(crate) fn some_domains() -> Domains {
-        domains(false)
     }
 
     fn domains(fallback: bool) -> Domains {

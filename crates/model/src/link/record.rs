@@ -13,10 +13,10 @@ use carom_shards::map::INSTANT_MS_MAX;
 use carom_shards::{Code, Policy, RedirectStatus};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::apps::{AppName, is_app_version};
+use crate::access::idempotency::Idempotency;
+use crate::access::{AppName, is_app_version};
 use crate::domains::DomainName;
-use crate::idempotency::Idempotency;
-use crate::labels::{Labels, Tags};
+use crate::link::labels::{Labels, Tags};
 use crate::link::{Link, Origin, Version};
 
 /// The version of a record that every program can read.
@@ -538,39 +538,10 @@ impl fmt::Display for DamagedRange {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::labels::tests::any_labels;
+    use crate::testing::any_link;
     use proptest::prelude::*;
-
-    pub(crate) fn a_tombstone() -> Tombstone {
-        Tombstone { deleted_ms: 1, origin: Origin::Issued, version: Version::default() }
-    }
-
-    /// Any link that the store may be given.
-    pub(crate) fn any_link() -> impl Strategy<Value = Link> {
-        let instant = || proptest::option::of(0..=INSTANT_MS_MAX);
-        let policy = (0usize..5, any::<Option<u32>>(), instant(), instant(), any::<(bool, bool, u32)>());
-        let policy = policy.prop_map(
-            |(status, cache_seconds, valid_since_ms, valid_until_ms, (forward_query, archived, visits))| {
-                let (status, max_visits) = (RedirectStatus::ALL[status], NonZeroU32::new(visits));
-                Policy { status, cache_seconds, valid_since_ms, valid_until_ms, forward_query, archived, max_visits }
-            },
-        );
-        let version = any::<(u32, u64, u32)>().prop_map(|(rev, claim, edit)| Version { rev, claim, edit });
-        let version = prop_oneof![Just(Version::default()), version];
-        ("[0-9A-Za-z_-]{1,64}", policy, "[!-~]{1,2048}", any::<u64>(), any::<bool>(), version, any_labels()).prop_map(
-            |(code, policy, target, created_ms, issued, version, labels)| Link {
-                code: Code::parse(code.as_bytes()).expect("a slug").within(labels.domain_id()),
-                policy,
-                target,
-                created_ms,
-                origin: if issued { Origin::Issued } else { Origin::Custom },
-                version,
-                labels,
-            },
-        )
-    }
 
     fn stored(link: &Link) -> (String, Vec<u8>) {
         let key = link.code.to_string();

@@ -323,8 +323,8 @@ mod tests {
 
     #[test]
     fn a_withdrawn_link_is_known_when_it_turns_up() {
-        use crate::fleet::rules::tests::link;
         use crate::link::Origin;
+        use crate::replication::rules::tests::link;
         let mut outbox = Outbox::default();
         outbox.withdraw(code("abc"), 7);
         let (mine, theirs) = (link(Origin::Custom, 1, 7), link(Origin::Custom, 1, 8));

@@ -4,9 +4,9 @@ use std::fmt;
 
 use carom_shards::DomainId;
 
-use crate::apps::AppName;
+use crate::access::AppName;
+use crate::access::idempotency::Idempotency;
 use crate::domains::DomainName;
-use crate::idempotency::Idempotency;
 
 /// Longest title, in characters: as in Shlink.
 pub const TITLE_CHARS_MAX: usize = 512;
@@ -67,7 +67,7 @@ pub struct Labels {
     pub default_end: bool,
     /// Whose it is; nobody's where it was made without an API key.
     pub app: Option<AppName>,
-    /// What the app that made it said of its own version; see [`crate::apps::is_app_version`].
+    /// What the app that made it said of its own version; see [`crate::access::is_app_version`].
     pub app_version: Option<String>,
     /// The domain of its code; `None`: the default one. The code says which, and this how that is called.
     pub domain: Option<DomainName>,
@@ -159,33 +159,10 @@ pub fn title(text: &str) -> Result<Option<String>, LabelError> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::apps::tests::any_app;
-    use crate::domains::tests::any_domain;
+    use crate::testing::any_labels;
     use proptest::prelude::*;
-
-    pub(crate) fn any_labels() -> impl Strategy<Value = Labels> {
-        let title = proptest::option::of("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,40}");
-        let tags = proptest::collection::vec("[ a-zA-Z\"\\\\<é☃\u{202e}]{0,10}x", 0..5);
-        let app = (any_app(), proptest::option::of("[ -~]{1,20}"));
-        (title, tags, any::<(bool, bool)>(), app, any_domain()).prop_map(
-            |(text, tags, (crawlable, default_end), (app, app_version), domain)| Labels {
-                title: text.and_then(|text| title_of(&text)),
-                tags: Tags::of(tags.iter().map(String::as_str)).unwrap(),
-                crawlable,
-                default_end,
-                app,
-                app_version,
-                domain,
-                ..Labels::default()
-            },
-        )
-    }
-
-    fn title_of(text: &str) -> Option<String> {
-        super::title(text).unwrap()
-    }
 
     proptest! {
         #[test]

@@ -1,0 +1,34 @@
+//! The domain of carom: links, access, destinations, domains, queries, visits and the rules of replication.
+//!
+//! Everything here is a value or a decision. The crate does no I/O, reads no clock and starts no thread, so each rule is
+//! tested by itself, and the fleet simulator drives the same code as the server does. Time and randomness are passed in,
+//! with two exceptions that ask the operating system for random bytes: private codes and new API keys.
+//!
+//! It knows nothing of HTTP, of the store, of Redis or of cores. Their byte formats live with them, except those that two
+//! of them share: the stored record of a link ([`link::record`]) and the state of a code in Redis
+//! ([`replication::State`]).
+//!
+//! Read first:
+//!
+//! 1. [`link::Link`], everything that is kept of a link;
+//! 2. [`link::record`], its stored form;
+//! 3. [`link::patch`], a change of it;
+//! 4. [`access`], apps, API keys and what a key allows;
+//! 5. [`destination::long_url`], the one form of a destination;
+//! 6. [`domains`], which domain a host means;
+//! 7. [`query`], lists and their cursors;
+//! 8. [`visits`], visits as cores record them, and [`visits::tally`], their counts;
+//! 9. [`visits::allowance`], how many visits of a limited link are left;
+//! 10. [`replication`], what the nodes of a fleet agree on.
+
+pub mod access;
+pub mod clients;
+pub mod dates;
+pub mod destination;
+pub mod domains;
+pub mod link;
+pub mod query;
+pub mod replication;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod visits;
