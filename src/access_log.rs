@@ -7,7 +7,6 @@
 //! [`terms`] is what an operator can choose; [`line`] what is written of an entry; who writes it is `control::access_log`.
 
 pub mod line;
-pub mod terms;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -9,9 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::{AppCommand, AppPlace};
-use crate::config::Settings;
 use crate::control::apps::file;
-use crate::exit::{Exit, Reason};
 use crate::mail::{AppsAnswer, AppsRequest};
 use crate::node::{api_keys, domains_of, keys_exit};
 use crate::offline::{print, settings_of};
@@ -19,6 +17,8 @@ use crate::preflight;
 use carom_model::access::KeyDomains;
 use carom_model::access::registry::{Entry, Grant, Registry};
 use carom_model::dates;
+use carom_settings::Settings;
+use carom_settings::exit::{Exit, Reason};
 use carom_telemetry::clock::unix_ms;
 
 /// Does what the command says.

@@ -10,13 +10,11 @@ use crate::backup::frames::{FrameError, FrameReader};
 use crate::backup::manifest::{FileSum, Manifest};
 use crate::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
 use crate::cli::AppPlace;
-use crate::config::{KeySource, Settings};
 use crate::control::apps::file as apps_file;
 use crate::control::backup::{ask, write_store};
 use crate::control::inspect::{Each, Records, Report, inspect};
 use crate::control::progress::{Progress, rate};
 use crate::control::restore::{RestoreError, pass_over_codes, restore as restore_store};
-use crate::exit::{Exit, Reason};
 use crate::node::{keys_exit, lock, open_store, store_exit};
 use crate::offline::{print, settings_of};
 use crate::preflight;
@@ -25,6 +23,8 @@ use crate::store::links::catalog::View;
 use crate::store::links::{Links, StoreError};
 use carom_model::access::registry::Registry;
 use carom_model::dates;
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{KeySource, Settings};
 use carom_telemetry::clock::unix_ms;
 
 /// Bytes that are read and written at once.

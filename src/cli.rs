@@ -1,6 +1,6 @@
 //! The command line: what can be typed, and nothing of what it does.
 //!
-//! clap ends the process with status 2 on wrong usage, the number of [`crate::exit::Reason::Usage`].
+//! clap ends the process with status 2 on wrong usage, the number of [`carom_settings::exit::Reason::Usage`].
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Flags;
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::{APP_NAME_LEN_MAX, AppName, Role};
 use carom_model::dates;
+use carom_settings::Flags;
 use carom_telemetry::clock::unix_ms;
 
 mod texts;
@@ -380,7 +380,7 @@ mod tests {
     use clap::error::ErrorKind;
 
     use super::*;
-    use crate::config::keys::SETTINGS;
+    use carom_settings::keys::SETTINGS;
 
     fn parse(line: &str) -> Result<Command, ErrorKind> {
         Cli::try_parse_from(line.split(' ')).map(|cli| cli.command).map_err(|error| error.kind())
@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn wrong_usage_ends_with_the_promised_number() {
         let error = Cli::try_parse_from(["carom", "serve", "--lisen", "x"]).unwrap_err();
-        assert_eq!(error.exit_code(), i32::from(crate::exit::Reason::Usage.code()));
+        assert_eq!(error.exit_code(), i32::from(carom_settings::exit::Reason::Usage.code()));
         assert_eq!(Cli::try_parse_from(["carom", "--version"]).unwrap_err().exit_code(), 0);
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing_subscriber::filter::EnvFilter;
 
-use crate::exit::{Exit, Reason};
+use carom_settings::exit::{Exit, Reason};
 
 /// Whether the log is for programs.
 static IS_JSON: AtomicBool = AtomicBool::new(false);

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use carom::cli::{Cli, Command, KeyCommand, ServeArgs};
-use carom::config::{LogFormat, Settings, environment};
-use carom::exit::Exit;
 use carom::{app_commands, backup_commands, logging, node, offline, status_command};
+use carom_settings::exit::Exit;
+use carom_settings::{LogFormat, Settings, environment};
 
 fn main() -> ExitCode {
     let done = match Cli::read().command {

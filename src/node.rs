@@ -22,9 +22,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode, SpaceKey};
 
 use crate::access_log::AccessReceiver;
-use crate::access_log::terms::{Addresses, LogPlace};
 use crate::api::{self, Site};
-use crate::config::{self, Residency, Settings};
 use crate::control::access_log::{self, Writing};
 use crate::control::allowances::{self, AllowanceSetup};
 use crate::control::apps::AppsSetup;
@@ -45,7 +43,6 @@ use crate::control::visits::{self, Counting};
 use crate::control::{self, indexes, pages, priority, readers, workers, writer};
 use crate::core::{self, CoreEvent};
 use crate::desk::{Counters, Tellers};
-use crate::exit::{Exit, Reason};
 use crate::logging;
 use crate::mail::{Post, ToCore};
 use crate::preflight;
@@ -58,6 +55,9 @@ use carom_model::access::idempotency::PendingCreates;
 use carom_model::access::registry::Registry;
 use carom_model::link::creator_links::Receipts;
 use carom_model::visits::VisitReceiver;
+use carom_settings::access_log::terms::{Addresses, LogPlace};
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{Residency, Settings};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{CoreStats, NodeStats};
@@ -149,7 +149,7 @@ fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits;
 /// # Errors
 /// When they cannot be used.
 fn certificates(settings: &Settings) -> Result<Option<Certificates>, Exit> {
-    let config::Tls { pairs, http2, .. } = &settings.tls;
+    let carom_settings::Tls { pairs, http2, .. } = &settings.tls;
     if pairs.is_empty() {
         return Ok(None);
     }
@@ -406,7 +406,7 @@ impl Node {
             has_other_domains: !catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),
             has_form: settings.pages.has_form,
             interfaces: listeners::interfaces(settings.api),
-            trusts_admin: config::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
+            trusts_admin: carom_settings::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
             admin_hosts: listeners::names_of_admin(settings),
             settings: serde_json::json!(settings.shown()),
         });

@@ -7,15 +7,15 @@ use std::path::Path;
 use carom_shards::CodeSpace;
 
 use crate::cli::{KeyPlace, Source};
-use crate::config::{Flags, LogFormat, Settings, Warning, environment};
 use crate::control::export::{self, ExportError};
 use crate::control::import::{self, ImportError, ImportSetup};
 use crate::control::indexes;
-use crate::exit::{Exit, Reason};
 use crate::logging;
 use crate::node::{OpenStore, api_keys, domains_of, lock, mistakes_in_files, open_store, own_authorities, store_exit};
 use crate::preflight;
 use crate::space_key;
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{Flags, LogFormat, Settings, Warning, environment};
 
 /// Reads links into a data directory.
 ///

@@ -14,8 +14,8 @@ use rustix::fs::statvfs;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::exit::{Exit, Reason};
 use carom_limits::store_files;
+use carom_settings::exit::{Exit, Reason};
 
 /// Memory that a core registers with the kernel: 64 KiB of glommio's buffers.
 const LOCKED_PER_CORE: u64 = 64 * 1024;

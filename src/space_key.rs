@@ -12,8 +12,8 @@ use std::path::Path;
 use carom_shards::SpaceKey;
 use rustix::fs::OFlags;
 
-use crate::config::KeySource;
-use crate::exit::{Exit, Reason};
+use carom_settings::KeySource;
+use carom_settings::exit::{Exit, Reason};
 
 /// Name of the key's file in a data directory.
 pub const FILE_NAME: &str = "space.key";

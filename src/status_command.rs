@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs, TopArgs};
-use crate::config::{Flags, Settings, environment};
-use crate::exit::{Exit, Reason};
 use crate::store::http::HttpText;
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{Flags, Settings, environment};
 use carom_telemetry::readable;
 
 /// How often the node is asked.

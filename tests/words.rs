@@ -8,8 +8,8 @@ use std::process::Command;
 
 use carom::api::metrics;
 use carom::cli::Cli;
-use carom::config::keys::SETTINGS;
-use carom::exit::Reason;
+use carom_settings::exit::Reason;
+use carom_settings::keys::SETTINGS;
 use carom_telemetry::alarms::Alarm;
 use clap::CommandFactory;
 

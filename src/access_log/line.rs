@@ -12,9 +12,9 @@ use memchr::memmem;
 use serde::Serialize;
 
 use super::Entry;
-use super::terms::{AccessFormat, Addresses};
 use carom_model::access::key;
 use carom_model::dates;
+use carom_settings::access_log::terms::{AccessFormat, Addresses};
 
 /// What stands where there is nothing, in combined lines.
 const NOTHING: &str = "-";

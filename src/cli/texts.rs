@@ -1,6 +1,6 @@
 //! The texts that `--help` shows below the arguments of a command.
 
-use crate::config::help;
+use carom_settings::help;
 
 /// Points from the short help of a command to its long help.
 pub(super) const HINT: &str = "Use --help for details and examples.";

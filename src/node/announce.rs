@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-use crate::config::Settings;
 use carom_model::domains::Domains;
+use carom_settings::Settings;
 
 /// Most domains that are named when clients are let in.
 const ANNOUNCED_MAX: usize = 5;

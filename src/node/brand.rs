@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::config::Settings;
-use crate::exit::{Exit, Reason};
 use crate::pages::{Brand, Logo, Pages};
+use carom_settings::Settings;
+use carom_settings::exit::{Exit, Reason};
 
 /// Longest file of a logo: each visitor loads it.
 const LOGO_LEN_MAX: u64 = 256 * 1024;

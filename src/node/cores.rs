@@ -9,17 +9,17 @@ use carom_shards::{Code, CodeHasher, CoreCount, CoreId};
 use super::events::{Event, forward_events};
 use super::thread_exit;
 use crate::api::{self, Site};
-use crate::config::{Residency, Settings};
 use crate::control::code_filter::{self, CodeFilterSetup, CodeFilters};
 use crate::control::replenisher::CodeSource;
 use crate::core::listen::Listener;
 use crate::core::{self, CoreParts, Seeds, Share};
 use crate::desk::{Codes, Counters, Tellers};
-use crate::exit::Exit;
 use crate::mail::{Mailbox, Post, ToCore};
 use crate::tls::Identity;
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
+use carom_settings::exit::Exit;
+use carom_settings::{Residency, Settings};
 
 /// What all cores are made from.
 pub(super) struct CorePlan<'a> {

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use super::announce::url_at;
-use crate::config::Settings;
 use crate::store::links::catalog::{Shelf, tag_key};
 use crate::store::links::{Links, StoreError};
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::Domains;
 use carom_model::query::domain_shelf;
+use carom_settings::Settings;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
@@ -17,7 +17,7 @@ pub fn domains_of(settings: &Settings, first: SocketAddr) -> Domains {
     let given = settings.base_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
     let is_secure = settings.tls.secure.first().is_some_and(|secure| *secure);
     let base_url = given.unwrap_or_else(|| url_at(first, is_secure));
-    let crate::config::Domains { serve, fallback, unknown_host } = &settings.domains;
+    let carom_settings::Domains { serve, fallback, unknown_host } = &settings.domains;
     Domains::new(&base_url, serve, *fallback, *unknown_host)
 }
 

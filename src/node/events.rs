@@ -7,7 +7,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::thread_exit;
 use crate::core::CoreEvent;
-use crate::exit::Exit;
+use carom_settings::exit::Exit;
 
 /// Something that happened.
 #[derive(Debug)]

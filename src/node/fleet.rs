@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use carom_shards::CodeLength;
 
-use crate::config::{KeySource, Settings, is_name};
 use crate::control::allowances::SharedVisits;
 use crate::control::fleet::beat::{boot_id, since_boot};
 use crate::control::fleet::counter::FleetCounter;
 use crate::control::fleet::expiry::FleetExpiry;
 use crate::control::fleet::{self, Fleet, FleetSettings, Shared};
 use crate::control::replenisher::FleetSource;
-use crate::exit::{Exit, Reason};
 use crate::mail::{LookUpQueue, Post, WriterQueue};
 use crate::space_key;
 use crate::store::links::Links;
 use crate::store::redis::{Address, Redis, RedisSettings};
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{KeySource, Settings, is_name};
 use carom_telemetry::stats::NodeStats;
 
 /// Name of the file in a data directory that keeps the name of the node.

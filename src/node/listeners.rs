@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use crate::api::Interfaces;
-use crate::config::{Api, Settings};
 use crate::core::listen::{self, Begins, Listener, Socket};
-use crate::exit::{Exit, Reason};
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{Api, Settings};
 
 /// Bound, and not open yet.
 pub(super) struct Bound {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{fleet, thread_exit};
-use crate::config::{Hosts, ListSource, Settings};
 use crate::control::host_lists::source::{Named, Source};
 use crate::control::host_lists::{self, HostList, HostListSetup, Kind};
-use crate::exit::Exit;
 use crate::mail::Post;
+use carom_settings::exit::Exit;
+use carom_settings::{Hosts, ListSource, Settings};
 use carom_telemetry::stats::NodeStats;
 
 /// Starts what keeps a list.

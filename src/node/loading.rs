@@ -4,12 +4,12 @@ use carom_shards::CodeHasher;
 
 use super::cores::core_count;
 use super::{store_exit, thread_exit};
-use crate::config::Settings;
 use crate::control::image::{self, ImageMaker, ImageSetup};
 use crate::control::loader;
-use crate::exit::Exit;
 use crate::mail::Post;
 use crate::store::links::Links;
+use carom_settings::Settings;
+use carom_settings::exit::Exit;
 use carom_telemetry::stats::NodeStats;
 
 /// Loads all links and starts what makes the next image of the map.

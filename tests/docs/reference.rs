@@ -2,8 +2,8 @@
 
 use carom::api::metrics;
 use carom::cli::Cli;
-use carom::config::keys::SETTINGS;
-use carom::exit;
+use carom_settings::exit;
+use carom_settings::keys::SETTINGS;
 use carom_telemetry::alarms::Alarm;
 use clap::{Arg, Command, CommandFactory};
 

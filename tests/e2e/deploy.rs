@@ -95,7 +95,7 @@ fn every_line_has_its_reason() {
 fn the_unit_restarts_after_what_a_restart_may_cure() {
     let prevented = values(SERVICE, "RestartPreventExitStatus");
     let codes: Vec<u8> = prevented[0].split(' ').map(|code| code.parse().unwrap()).collect();
-    use carom::exit::Reason;
+    use carom_settings::exit::Reason;
     let hopeless = [Reason::Usage, Reason::SpaceKey, Reason::PublicWithoutOpen, Reason::Certificate];
     assert_eq!(codes, hopeless.map(Reason::code));
     assert!(values(SERVICE, "ExecStart")[0].starts_with("/usr/bin/carom serve "));

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use self::target::Target;
 use crate::access_log::AccessReceiver;
 use crate::access_log::line::Lines;
-use crate::access_log::terms::{AccessLog, LogPlace};
+use carom_settings::access_log::terms::{AccessLog, LogPlace};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::access_log::terms::LogPlace;
+use carom_settings::access_log::terms::LogPlace;
 
 /// Who may read the file: it says which links people follow.
 const MODE: u32 = 0o640;

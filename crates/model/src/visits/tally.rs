@@ -119,7 +119,7 @@ impl From<Counts> for Row {
 
 impl Row {
     /// The row of one visit.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn of_visit(is_bot: bool, host: &[u8]) -> Row {
         let hosts = if host.is_empty() { Vec::new() } else { vec![(host.into(), 1)] };
         Row { counts: Counts { total: 1, bots: u64::from(is_bot) }, hosts }

@@ -1,6 +1,6 @@
 //! The rows of the table `api`: which interfaces the public listener serves.
 
-use crate::config::keys::{Key, Setting};
+use crate::keys::{Key, Setting};
 
 pub(super) const COMPAT: Setting = Setting {
     key: Key::ApiCompat,

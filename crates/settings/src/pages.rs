@@ -6,7 +6,7 @@ use super::check::Checker;
 use super::keys::Key;
 use super::problem::{Wrong, quoted};
 use super::value::{self, Written};
-use crate::pages::Colour;
+use crate::colour::Colour;
 
 /// Longest name of a service, in characters.
 const TITLE_CHARS_MAX: usize = 60;

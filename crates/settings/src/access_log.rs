@@ -1,5 +1,7 @@
 //! Whether requests are written down, and how.
 
+pub mod terms;
+
 use super::check::Checker;
 use super::keys::Key;
 use super::problem::{Warning, Wrong, quoted};

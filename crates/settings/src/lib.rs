@@ -1,14 +1,28 @@
 //! Settings: read from flags, environment and file, and checked all at once.
 //!
-//! [`Flags`], the environment and the file give raw settings (`raw`, `file`); `check` makes checked [`Settings`] of them or
-//! reports every mistake with its place. The registry in [`keys`] names every setting once. Nothing here prints, opens a
-//! socket, or reads the secret key: what is returned is only what was asked for.
+//! [`Flags`], the environment and the file give raw settings (`raw`, `file`). `check` turns them into checked [`Settings`],
+//! or reports every mistake at once, each with its place. Nothing here prints, opens a socket or reads the code secret: a
+//! caller gets what it asked for, and nothing else happens.
+//!
+//! This crate knows what a setting means for the domain (`carom-model`), and nothing of cores, stores or HTTP. The numbered
+//! reasons to end the process live here too ([`exit`]), since a wrong setting is one of them.
+//!
+//! Read first:
+//!
+//! 1. [`keys`], the name of every setting;
+//! 2. `registry`, its description, default and example: one row a setting;
+//! 3. [`Settings`], what the server gets;
+//! 4. [`check`], from raw to checked;
+//! 5. [`help`], the reference that `--help` and the docs show;
+//! 6. [`exit`], why the process ends.
 
-mod access_log;
+pub mod access_log;
 mod api;
-pub(crate) mod check;
+pub mod check;
+pub mod colour;
 mod cpus;
 mod describe;
+pub mod exit;
 mod file;
 pub mod help;
 pub mod keys;

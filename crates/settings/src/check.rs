@@ -522,7 +522,8 @@ impl<'a> Checker<'a> {
     }
 }
 
-pub(crate) fn on_loopback(address: SocketAddr) -> bool {
+/// True if only this machine can reach the address.
+pub fn on_loopback(address: SocketAddr) -> bool {
     // `::ffff:127.0.0.1` is loopback in other clothes.
     address.ip().to_canonical().is_loopback()
 }
