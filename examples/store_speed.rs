@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use carom::control::catalog::{self, Catalog};
 use carom::control::{export, import, loader, writer};
 use carom::mail::{Ground, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
-use carom::store::links::Links;
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::{Domains, UnknownHost};
 use carom_model::link::labels::Labels;
 use carom_model::link::record;
 use carom_model::link::{Link, Origin, Reuse, Version};
 use carom_shards::{Code, CodeHasher, CodeLength, CodeSpace, CoreCount, CoreId, Counter, Policy, SpaceKey};
+use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
 fn main() {

@@ -6,13 +6,13 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use carom::tls::{Identity, Pair, Tickets};
 use carom::wire::head::{self, HeadScan, Rejection};
 use carom::wire::tls::{Heard, Session};
 use carom::wire::{Action, Ask, Connection};
 use carom_limits::HEAD_LEN_MAX;
 use carom_model::link::record::{self, RecordRef};
 use carom_shards::{Code, GeneratedCode};
+use carom_tls::identity::{Identity, Pair, Tickets};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
@@ -215,7 +215,7 @@ fn both() -> &'static (Identity, Arc<ClientConfig>) {
         let identity = Identity::new(&[pair], &tickets, true).expect("a pair that fits");
         let mut roots = RootCertStore::empty();
         roots.add(made.cert.der().clone()).expect("a certificate");
-        let terms = ClientConfig::builder_with_provider(carom::tls::provider())
+        let terms = ClientConfig::builder_with_provider(carom_tls::provider())
             .with_safe_default_protocol_versions()
             .expect("the provider can do both versions")
             .with_root_certificates(roots)

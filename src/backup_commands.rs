@@ -6,9 +6,6 @@ use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::backup::frames::{FrameError, FrameReader};
-use crate::backup::manifest::{FileSum, Manifest};
-use crate::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
 use crate::cli::AppPlace;
 use crate::control::apps::file as apps_file;
 use crate::control::backup::{ask, write_store};
@@ -19,12 +16,15 @@ use crate::node::{keys_exit, lock, open_store, store_exit};
 use crate::offline::{print, settings_of};
 use crate::preflight;
 use crate::space_key;
-use crate::store::links::catalog::View;
-use crate::store::links::{Links, StoreError};
 use carom_model::access::registry::Registry;
 use carom_model::dates;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{KeySource, Settings};
+use carom_store::backup::frames::{FrameError, FrameReader};
+use carom_store::backup::manifest::{FileSum, Manifest};
+use carom_store::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
+use carom_store::links::catalog::View;
+use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 
 /// Bytes that are read and written at once.

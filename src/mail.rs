@@ -22,7 +22,6 @@ pub use self::apps::{AppsAnswer, AppsOrder, AppsRequest};
 pub use self::jobs::{Job, JobKind, JobQueues, Made};
 pub use self::load::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, StoredCodes};
 
-use crate::tls::Identity;
 use carom_limits::ALLOWANCE_QUEUE_LEN;
 use carom_model::access::Scope;
 use carom_model::access::registry::Keyring;
@@ -39,6 +38,7 @@ use carom_model::replication::rules::Verdict;
 use carom_model::replication::{Echo, Partition, State};
 use carom_model::visits::tally::Subject;
 use carom_telemetry::stats::LatencySummary;
+use carom_tls::identity::Identity;
 
 /// Who waits for an answer: a core (the one that serves the admin listener counts as one more) and the number it gave to
 /// the waiting task.
@@ -392,7 +392,7 @@ pub enum ToCore {
     Apply {
         /// The change.
         change: Change,
-        /// The number of the commit, see [`crate::store::links::Links::commits`].
+        /// The number of the commit, see [`carom_store::links::Links::commits`].
         commit: u64,
         /// Whom to tell what when it is applied; nobody where another node made the change.
         notify: Option<(Ticket, StoreAnswer)>,

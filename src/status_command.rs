@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs, TopArgs};
-use crate::store::http::HttpText;
+use crate::http_text::HttpText;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, Settings, environment};
 use carom_telemetry::readable;

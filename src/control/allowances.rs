@@ -21,11 +21,11 @@ use carom_shards::Code;
 use super::readers::{self, Read};
 use super::visits::Visits;
 use crate::mail::{AllowanceOrder, AllowanceQueue, LookedUp, Post, ToCore, VisitAsked};
-use crate::store::links::{Links, StoreError};
-use crate::store::redis::{Allowance, Redis};
+use crate::redis::{Allowance, Redis};
 use carom_limits::{ALLOWANCE_BATCH, FETCH_TIME_MAX};
 use carom_model::link::Link;
 use carom_model::visits::allowance::{Identity, Share, Stored};
+use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 

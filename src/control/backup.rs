@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use super::priority::let_cores_go_first;
 use super::visits::copies::view_with_logs;
-use crate::backup::Section;
-use crate::backup::frames::FrameWriter;
-use crate::store::links::Links;
-use crate::store::socket;
+use crate::socket;
+use carom_store::backup::Section;
+use carom_store::backup::frames::FrameWriter;
+use carom_store::links::Links;
 
 /// What a command asks for.
 pub const ASK_BACKUP: &str = "backup";

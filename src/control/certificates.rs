@@ -13,11 +13,11 @@ use std::time::Duration;
 use carom_shards::CoreCount;
 
 use crate::mail::{Post, ToCore};
-use crate::tls::{Identity, Pair, Tickets, Wrong};
 use carom_model::dates;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::{CertificateStats, NodeStats};
+use carom_tls::identity::{Identity, Pair, Tickets, Wrong};
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

@@ -14,9 +14,9 @@ use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, owner};
 
 use super::priority::let_cores_go_first;
 use crate::mail::{LoadCredit, Post, StoredCodes, ToCore};
-use crate::store::links::{Links, parts};
 use carom_limits::{CODES_IN_FLIGHT_MAX, CODES_SENT_TOGETHER};
 use carom_model::link::record::{self, RecordRef};
+use carom_store::links::{Links, parts};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 

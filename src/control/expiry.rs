@@ -25,12 +25,12 @@ use carom_shards::{Code, CodeLength, GeneratedCode};
 
 use super::fleet::expiry::FleetExpiry;
 use crate::mail::{Order, Swept, WriterQueue};
-use crate::store::links::{Links, Of};
 use carom_limits::{
     EDITS_KEPT_FOR, EXPIRE_BATCH, EXPIRY_COUNT_MAX, IDEMPOTENCY_FORGET_BATCH, RECYCLE_BATCH, RECYCLE_LEN,
     RECYCLE_WHILE_BELOW,
 };
 use carom_model::link::Due;
+use carom_store::links::{Links, Of};
 use carom_telemetry::clock::{unix_ms, unix_nanos};
 use carom_telemetry::stats::NodeStats;
 

@@ -12,8 +12,8 @@ use carom_shards::Code;
 
 use super::ndjson;
 use super::progress::{Progress, rate};
-use crate::store::links::{Links, Part, StoreError, parts};
 use carom_model::link::record::{self, LinkRef, RecordRef};
+use carom_store::links::{Links, Part, StoreError, parts};
 
 /// Bytes of lines that are handed over together.
 const BUFFER_BYTES: usize = 512 * 1024;

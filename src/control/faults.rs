@@ -14,8 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::store::journal::{self, mark};
-use crate::store::links::StoreError;
+use carom_store::journal::{self, mark};
+use carom_store::links::StoreError;
 
 /// How long acknowledged writes stay unsynced at most in the faulty mode.
 const SYNC_EVERY: Duration = Duration::from_millis(200);

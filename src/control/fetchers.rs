@@ -15,8 +15,8 @@ use carom_shards::{Code, CodeHasher, CoreCount, owner};
 use super::pool;
 use super::readers::{self, Read};
 use crate::mail::{LookUp, LookUpQueue, LookedUp, Post, ToCore};
-use crate::store::links::Links;
 use carom_limits::{FETCH_QUEUE_LEN, FETCH_TIME_MAX, FETCHERS};
+use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
 /// What the fetchers work with.

@@ -1,8 +1,8 @@
 //! Creates that repeat an earlier one: which link they are answered with.
 
 use crate::mail::{Order, StoreAnswer, StoreRequest, Ticket};
-use crate::store::links::Links;
 use carom_model::replication::State;
+use carom_store::links::Links;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 

@@ -22,13 +22,13 @@ use super::disk::DiskGuard;
 use super::import_lines::{Chunk, Found, Item, Parsed, cut, parse_all, same};
 use super::indexes::Entries;
 use super::progress::{Progress, rate};
-use crate::store::links::{Links, StoreError};
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_REPORTS_MAX, IMPORT_RUN_LEN, IMPORT_SORTED_BYTES};
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::Domains;
 use carom_model::link::Link;
 use carom_model::link::record;
 use carom_model::replication::Partition;
+use carom_store::links::{Links, StoreError};
 
 /// Chunks that wait between two stages.
 const CHUNKS_WAITING: usize = 4;

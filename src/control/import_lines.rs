@@ -12,13 +12,13 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::import::ImportSetup;
 use super::ndjson::{self, Line};
-use crate::store::links::{Links, StoreError};
 use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
 use carom_model::access::AppName;
 use carom_model::domains::DomainName;
 use carom_model::link::labels::Labels;
 use carom_model::link::record::{self, LinkRef, RecordRef};
 use carom_model::link::{Link, Origin, Version};
+use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 
 /// Whole lines of the input.

@@ -8,11 +8,11 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::catalog;
 use super::progress::rate;
-use crate::store::links::catalog::Entry;
-use crate::store::links::{Batch, Index, Links, Of, StoreError, UrlUse, parts};
 use carom_limits::INDEX_BATCH;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::link::{Due, UrlEntry};
+use carom_store::links::catalog::Entry;
+use carom_store::links::{Batch, Index, Links, Of, StoreError, UrlUse, parts};
 
 /// How often the log is told how far the making of indexes is.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -144,9 +144,9 @@ pub fn mend(links: &Links, codes: &[Code]) -> Result<(), StoreError> {
 mod tests {
     use super::*;
     use crate::control::testing::TestNode;
-    use crate::store::links::catalog::Shelf;
     use carom_model::link::Origin;
     use carom_model::testing::link;
+    use carom_store::links::catalog::Shelf;
 
     /// A store with some links that are in no index.
     fn without_entries(node: &TestNode) -> Vec<Code> {

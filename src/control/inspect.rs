@@ -12,12 +12,12 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
 use super::catalog;
-use crate::backup::{Counts, Section};
-use crate::store::links::catalog::Shelf;
-use crate::store::links::dump::is_sound;
-use crate::store::links::{Index, Of, complete_index, is_grave, stored_end, stored_url};
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
+use carom_store::backup::{Counts, Section};
+use carom_store::links::catalog::Shelf;
+use carom_store::links::dump::is_sound;
+use carom_store::links::{Index, Of, complete_index, is_grave, stored_end, stored_url};
 
 /// What is wrong is named so many times; the rest is counted.
 const NAMED: usize = 100;
@@ -261,7 +261,7 @@ mod tests {
     /// What a store notes of its indexes.
     fn marks() -> Vec<Stored> {
         let dir = tempfile::tempdir().unwrap();
-        let (links, _) = crate::store::links::Links::open(dir.path(), "key").unwrap();
+        let (links, _) = carom_store::links::Links::open(dir.path(), "key").unwrap();
         let mut marks = Vec::new();
         links
             .view()

@@ -17,9 +17,9 @@ use carom_shards::{Code, CodeHasher, CoreCount, CoreId, Entry, owner};
 
 use super::image::{self, Image, Unusable};
 use crate::mail::{ChangedCodes, LoadBatch, LoadCredit, LoadedPage, Post, ToCore};
-use crate::store::links::{DamagedRange, Links, Part, StoreError, parts};
 use carom_limits::{LOAD_BATCH_BYTES, LOAD_IN_FLIGHT_MAX, LOADERS_MAX};
 use carom_model::link::record::{self, RecordRef};
+use carom_store::links::{DamagedRange, Links, Part, StoreError, parts};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 

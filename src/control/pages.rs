@@ -15,9 +15,9 @@ use super::catalog::visits::Visits;
 use super::priority::let_cores_go_first;
 use super::{export, pool};
 use crate::mail::{Page, PageQueue, PageRequest, Post, ToCore};
-use crate::store::links::{Links, parts};
 use carom_limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
 use carom_model::link::record::LinkRef;
+use carom_store::links::{Links, parts};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
@@ -94,12 +94,12 @@ fn page(
 mod tests {
     use super::*;
     use crate::control::testing::TestNode;
-    use crate::store::links::StoreError;
     use carom_model::link::Origin;
     use carom_model::link::record;
     use carom_model::query::Filter;
     use carom_model::testing::link;
     use carom_model::visits::tally::Counts;
+    use carom_store::links::StoreError;
 
     struct Nobody;
 

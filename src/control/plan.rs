@@ -19,7 +19,6 @@ pub use self::writes::{Conflict, Outcome, Stored, Writes};
 use super::catalog::Relisted;
 use super::urls::Alike;
 use crate::mail::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket, Told};
-use crate::store::links::UrlUse;
 use carom_model::access::Scope;
 use carom_model::access::idempotency::{KeyHash, WINDOW};
 use carom_model::link::history::{Author, Edit};
@@ -30,6 +29,7 @@ use carom_model::replication::follow::Position;
 use carom_model::replication::outbox::Outbox;
 use carom_model::replication::rules::{self, Verdict};
 use carom_model::replication::{Echo, Partition, State};
+use carom_store::links::UrlUse;
 
 /// A code that a commit has looked at.
 #[derive(Debug)]

@@ -11,11 +11,11 @@ use carom_shards::code::CODE_KEY_LEN_MAX;
 use super::pool;
 use super::visits::Visits;
 use crate::mail::{Post, ReaderQueue, StoreAnswer, StoreRequest};
-use crate::store::links::{Links, StoreError};
 use carom_limits::{READ_QUEUE_LEN, READERS};
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::visits::tally::Subject;
+use carom_store::links::{Links, StoreError};
 use carom_telemetry::stats::NodeStats;
 
 /// Starts the readers. They end when all senders are gone.

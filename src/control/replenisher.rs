@@ -18,9 +18,9 @@ use heapless::spsc::{Consumer, Producer, Queue};
 
 use super::fleet::counter::FleetCounter;
 use crate::mail::{Post, ToCore};
-use crate::store::ids::{IdTable, Row};
-use crate::store::links::Links;
 use carom_limits::{CODES_LOW, CODES_QUEUE_LEN, FLEET_RESERVE, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
+use carom_store::ids::{IdTable, Row};
+use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 

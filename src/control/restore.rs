@@ -7,10 +7,10 @@ use std::path::Path;
 use carom_shards::CodeLength;
 
 use super::visits::copies::put_log;
-use crate::backup::frames::{FrameError, FrameReader};
-use crate::backup::{Counts, Section};
-use crate::store::links::dump::NewStore;
-use crate::store::links::{Links, StoreError, StoredRecord, is_grave};
+use carom_store::backup::frames::{FrameError, FrameReader};
+use carom_store::backup::{Counts, Section};
+use carom_store::links::dump::NewStore;
+use carom_store::links::{Links, StoreError, StoredRecord, is_grave};
 
 /// Codes that a node may have given out in each second since the backup was taken, on average: many times what a large service
 /// makes (500 million links a month are 200 a second). What it gave out then is known to nobody any more but to those who have the

@@ -13,10 +13,10 @@ use super::catalog::Catalog;
 use super::fetchers::FetcherSetup;
 use super::writer::WriterSetup;
 use crate::mail::{AllowanceQueue, Ground, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
-use crate::store::links::Links;
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
 use carom_model::link::{Link, Reuse};
+use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
 /// The fingerprint that tests open stores with.

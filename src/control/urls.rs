@@ -2,10 +2,10 @@
 
 use carom_shards::Code;
 
-use crate::store::links::{Links, UrlUse};
 use carom_limits::ALIKE_LOOKED_AT;
 use carom_model::link::{Link, Origin, UrlKey};
 use carom_model::replication::State;
+use carom_store::links::{Links, UrlUse};
 use carom_telemetry::stats::NodeStats;
 
 /// Which of the links that are alike are looked at first, and whether the rest counts.

@@ -12,12 +12,12 @@ use hyper::header::HeaderValue;
 
 use super::conn::{Conn, Stage};
 use super::work::Work;
-use crate::tls::Identity;
 use crate::wire::Rejection;
 use crate::wire::answer::max_age;
 use crate::wire::connection::Expects;
 use crate::wire::tls::{Heard, Session, is_plain_request};
 use carom_limits::{HANDSHAKE_TICKS, HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
+use carom_tls::identity::Identity;
 
 /// Buffers up to this size are kept for the next connection.
 const KEPT_CAPACITY: usize = 64 * 1024;

@@ -25,10 +25,10 @@ use super::slow::Service;
 use super::work::{Now, TICKS_PER_SECOND, Work};
 use crate::desk::{Codes, Counters, Desk, Tellers};
 use crate::mail::ToCore;
-use crate::tls::Identity;
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_telemetry::clock::unix_ms;
+use carom_tls::identity::Identity;
 
 /// In a drain: how long connections whose handshake is under way may still come in, and how long kept-alive connections
 /// may still ask, before listeners and idle connections are closed.

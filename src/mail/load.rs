@@ -15,7 +15,7 @@ pub struct LoadBatch {
     pub bytes: Vec<u8>,
     /// How many records.
     pub records: u32,
-    /// How many commits had ended before the first of them was read, see [`crate::store::links::Links::commits`].
+    /// How many commits had ended before the first of them was read, see [`carom_store::links::Links::commits`].
     pub as_of: u64,
     /// Tells the sender, when the batch is dropped, that its bytes are no longer waiting.
     pub credit: Option<LoadCredit>,

@@ -15,11 +15,11 @@ use crate::core::listen::Listener;
 use crate::core::{self, CoreParts, Seeds, Share};
 use crate::desk::{Codes, Counters, Tellers};
 use crate::mail::{Mailbox, Post, ToCore};
-use crate::tls::Identity;
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_settings::exit::Exit;
 use carom_settings::{Residency, Settings};
+use carom_tls::identity::Identity;
 
 /// What all cores are made from.
 pub(super) struct CorePlan<'a> {

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use super::announce::url_at;
-use crate::store::links::catalog::{Shelf, tag_key};
-use crate::store::links::{Links, StoreError};
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::Domains;
 use carom_model::query::domain_shelf;
 use carom_settings::Settings;
+use carom_store::links::catalog::{Shelf, tag_key};
+use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 

@@ -17,13 +17,13 @@ use crate::control::fleet::expiry::FleetExpiry;
 use crate::control::fleet::{self, Fleet, FleetSettings, Shared};
 use crate::control::replenisher::FleetSource;
 use crate::mail::{LookUpQueue, Post, WriterQueue};
+use crate::redis::{Address, Redis, RedisSettings};
 use crate::space_key;
-use crate::store::links::Links;
-use crate::store::redis::{Address, Redis, RedisSettings};
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{KeySource, Settings, is_name};
+use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
 /// Name of the file in a data directory that keeps the name of the node.

@@ -7,9 +7,9 @@ use super::{store_exit, thread_exit};
 use crate::control::image::{self, ImageMaker, ImageSetup};
 use crate::control::loader;
 use crate::mail::Post;
-use crate::store::links::Links;
 use carom_settings::Settings;
 use carom_settings::exit::Exit;
+use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
 /// Loads all links and starts what makes the next image of the map.

@@ -6,7 +6,7 @@ use std::io::{BufRead, Write};
 use rustls::HandshakeKind;
 use rustls::server::ServerConnection;
 
-use crate::tls::{HTTP2, Identity};
+use carom_tls::identity::{HTTP2, Identity};
 
 /// The TLS of one connection.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use carom::store::links::{Index, Of};
 use carom_model::dates;
 use carom_shards::Code;
+use carom_store::links::{Index, Of};
 use carom_telemetry::clock::unix_ms;
 use serde_json::{Value, json};
 

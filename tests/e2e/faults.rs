@@ -6,10 +6,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use carom::store::links::Links;
 use carom_model::link::labels::Labels;
 use carom_model::link::{Link, Origin, Version};
 use carom_shards::{Code, Policy, SpaceKey};
+use carom_store::links::Links;
 use serde_json::{Value, json};
 
 use crate::http::{SHORT_URLS, Wire, replies, request};

@@ -176,7 +176,7 @@ fn a_synced_write_without_its_end_is_reported_though_it_costs_nothing() {
     node.kill();
     let journal = newest_journal(setup.data_dir());
     let bytes = fs::read(&journal).unwrap();
-    fs::write(&journal, &bytes[..carom::store::journal::written_len(&bytes) - 8]).unwrap();
+    fs::write(&journal, &bytes[..carom_store::journal::written_len(&bytes) - 8]).unwrap();
     let node = setup.start();
     crate::alarms::is_seen(&node, "store_damaged");
     assert!(node.log().contains("bytes are missing") && node.log().contains("is kept as "), "{}", node.log());

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::process::Command;
 
-use carom::store::links::{Index, Links};
+use carom_store::links::{Index, Links};
 use serde_json::{Value, json};
 
 use crate::changes::change;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use carom::store::links::{Index, Links};
+use carom_store::links::{Index, Links};
 use serde_json::{Value, json};
 
 use crate::http::{Reply, Wire};

@@ -94,7 +94,7 @@ impl Ca {
     ) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.dir.join("ca.pem")).unwrap()).unwrap();
-        let builder = ClientConfig::builder_with_provider(carom::tls::provider());
+        let builder = ClientConfig::builder_with_provider(carom_tls::provider());
         let mut config =
             builder.with_protocol_versions(versions).unwrap().with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use self::file::{FileError, Stamp};
 use crate::mail::{AppsAnswer, AppsOrder, AppsQueue, AppsRequest, Post, StoreAnswer, ToCore};
-use crate::store::redis::{Redis, Trouble};
+use crate::redis::{Redis, Trouble};
 use carom_model::access::AppName;
 use carom_model::access::registry::{Entry, Keyring, Registry};
 use carom_model::access::usage::App;

@@ -4,9 +4,9 @@ use super::Catalog;
 use super::fences::{Fence, Fences};
 use super::list::counted_of;
 use super::walk::Run;
-use crate::store::links::StoreError;
-use crate::store::links::catalog::View;
 use carom_model::query::{Filter, Place};
+use carom_store::links::StoreError;
+use carom_store::links::catalog::View;
 
 /// What the fences say of a run, at the moment of a view: enough to find any page of it by reading a few runs between fences.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use super::fences::{Fences, RUN_LEN_MAX};
 use super::{Catalog, Tallies, tags};
 use crate::control::priority::run_in_the_background;
-use crate::store::links::catalog::{Shelf, View};
-use crate::store::links::{StoreError, Value};
 use carom_limits::COUNTED_AT_ONCE;
+use carom_store::links::catalog::{Shelf, View};
+use carom_store::links::{StoreError, Value};
 
 /// Between two parts. Whoever serves clients on the same CPU needs it more.
 const PAUSE: Duration = Duration::from_millis(1);

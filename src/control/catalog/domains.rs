@@ -3,11 +3,11 @@
 use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
-use crate::store::links::StoreError;
-use crate::store::links::catalog::{Shelf, View, place_of};
 use carom_model::domains::DomainName;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::{domain_shelf, domain_shelves};
+use carom_store::links::StoreError;
+use carom_store::links::catalog::{Shelf, View, place_of};
 
 /// Domains that are told: more are not to be expected.
 const DOMAINS_MAX: usize = 1_000;

@@ -15,12 +15,12 @@ use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::section_file;
 use super::text_file::TextFile;
 use super::texts::Texts;
-use crate::store::links::StoreError;
-use crate::store::links::catalog::View;
-use crate::store::links::{ChangesSince, LogPosition};
 use carom_limits::{SEARCH_KEPT_AFTER, SEARCH_REPLAYED_MAX};
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::Place;
+use carom_store::links::StoreError;
+use carom_store::links::catalog::View;
+use carom_store::links::{ChangesSince, LogPosition};
 
 /// Attempts to take over sections while links change faster than is noted.
 const RESTORES_MAX: usize = 3;

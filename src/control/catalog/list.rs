@@ -17,12 +17,12 @@ use super::sift::{Sift, Sifted};
 use super::visits::Visits;
 use super::walk::{Run, Walked, Wanted, candidates, walk};
 use super::{Catalog, Tallies};
-use crate::store::links::catalog::{Shelf, View};
-use crate::store::links::{StoreError, Value};
 use carom_limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
 use carom_model::link::Link;
 use carom_model::query::{Behind, Cursor, Filter, ListAnswer, ListPage, ListQuery, OrderField, Place};
 use carom_model::visits::tally::Counts;
+use carom_store::links::catalog::{Shelf, View};
+use carom_store::links::{StoreError, Value};
 
 /// How long the links that were followed most are looked at for those of them that are asked for.
 const CANDIDATES_TIME_MAX: Duration = Duration::from_millis(50);

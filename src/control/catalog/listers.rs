@@ -20,13 +20,13 @@ use super::walk::Run;
 use crate::control::pool;
 use crate::control::priority::let_cores_go_first;
 use crate::mail::{ListQueues, Post, StoreAnswer};
-use crate::store::links::StoreError;
-use crate::store::links::catalog::CRAWLABLE;
 use carom_limits::{
     LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
     SEARCHERS,
 };
 use carom_model::query::{Filter, ListAnswer, ListPage, ListRequest, domain_shelf, with_tag};
+use carom_store::links::StoreError;
+use carom_store::links::catalog::CRAWLABLE;
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 use std::sync::atomic::Ordering;

@@ -36,12 +36,12 @@ use self::counting::Counted;
 use self::signatures::Signatures;
 use self::tags::TagCounts;
 use self::text_file::{Extent, TextFile};
-use crate::store::links::catalog::{CRAWLABLE, Entry, Listing, Marks, Shelf, View};
-use crate::store::links::{Batch, Links, StoreError};
 use carom_model::access::{AppName, Scope};
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
 use carom_model::query::Place;
+use carom_store::links::catalog::{CRAWLABLE, Entry, Listing, Marks, Shelf, View};
+use carom_store::links::{Batch, Links, StoreError};
 
 pub use self::counting::start as start_counting;
 pub use self::signing::start as start_signing;

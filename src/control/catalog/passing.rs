@@ -9,8 +9,8 @@ use super::part::Part;
 use super::section::{Needle, Readable, ToRead};
 use super::signatures::{Range, Step};
 use super::walk::{Entries, Listed, Run};
-use crate::store::links::catalog::{Marks, Shelf, View, place_of};
 use carom_model::query::{Filter, Place};
+use carom_store::links::catalog::{Marks, Shelf, View, place_of};
 
 /// Places that are looked at, and whether a link there may be searched for; or all in a range, where texts cannot be read.
 type Found = Result<Vec<Listed>, Range>;

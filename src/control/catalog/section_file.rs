@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use super::held::Held;
 use super::section::{SIGNATURE_BYTES, Section, Source};
 use super::text_file::TextFile;
-use crate::store::links::LogPosition;
+use carom_store::links::LogPosition;
 
 /// The file.
 const NAME: &str = "search.sections";

@@ -9,12 +9,12 @@ use memchr::memmem::Finder;
 use super::texts::Texts;
 use super::visits::Visits;
 use super::walk::Listed;
-use crate::store::links::StoreError;
-use crate::store::links::catalog::View;
 use carom_model::link::Link;
 use carom_model::link::labels::in_joined;
 use carom_model::link::record::{self, LinkRef, RecordRef};
 use carom_model::query::{Condition, Filter, Place};
+use carom_store::links::StoreError;
+use carom_store::links::catalog::View;
 
 /// What a look at a link has come to.
 #[derive(Debug)]

@@ -15,11 +15,11 @@ use super::signatures::{Work, divided};
 use super::texts::Texts;
 use super::{Catalog, keeping};
 use crate::control::priority::run_in_the_background;
-use crate::store::links::catalog::{Shelf, View, place_of};
-use crate::store::links::{StoreError, Value};
 use carom_model::link::Link;
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::Place;
+use carom_store::links::catalog::{Shelf, View, place_of};
+use carom_store::links::{StoreError, Value};
 
 /// Between two sections. Whoever serves clients on the same CPU needs it more.
 const PAUSE: Duration = Duration::from_millis(1);

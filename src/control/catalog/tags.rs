@@ -7,8 +7,6 @@ use carom_shards::{Code, DomainId};
 
 use super::visits::Visits;
 use super::walk::Run;
-use crate::store::links::catalog::{Shelf, View, place_of, shelf_of};
-use crate::store::links::{StoreError, Value};
 use carom_limits::{
     LIST_LOOKED_MAX, LIST_SORTED_MAX, TAGS_COUNTED_MAX, TAGS_OF_APP_COUNTED_MAX, TAGS_OF_APPS_COUNTED_MAX,
 };
@@ -17,6 +15,8 @@ use carom_model::query::{
     Filter, TagField, TagPage, TagQuery, app_shelf, domain_shelf, is_domain_shelf, owner_and_tag, with_tag,
 };
 use carom_model::visits::tally::Counts;
+use carom_store::links::catalog::{Shelf, View, place_of, shelf_of};
+use carom_store::links::{StoreError, Value};
 
 /// Tags, and how many links each has.
 type Counted = Vec<(Arc<str>, u64)>;
@@ -371,9 +371,9 @@ pub(super) fn add_visits(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::links::Links;
-    use crate::store::links::catalog::{CRAWLABLE, Entry, Marks, tag_key};
     use carom_model::query::Place;
+    use carom_store::links::Links;
+    use carom_store::links::catalog::{CRAWLABLE, Entry, Marks, tag_key};
 
     fn counts(tags: &[&str]) -> TagCounts {
         let mut counts = TagCounts::default();

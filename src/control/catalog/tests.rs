@@ -20,8 +20,6 @@ use super::signing::work_once;
 use super::visits::Visits;
 use super::{Catalog, Relisted, start_signing};
 use crate::control::testing::KEY;
-use crate::store::links::catalog::{Entry, Marks, Shelf};
-use crate::store::links::{Links, StoreError};
 use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
 use carom_model::access::{AppName, Scope};
 use carom_model::domains::DomainName;
@@ -31,6 +29,8 @@ use carom_model::link::{Link, Origin};
 use carom_model::query::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
 use carom_model::testing::link;
 use carom_model::visits::tally::Counts;
+use carom_store::links::catalog::{Entry, Marks, Shelf};
+use carom_store::links::{Links, StoreError};
 
 /// A link is visited as often as its code says.
 struct ByCode;

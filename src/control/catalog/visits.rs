@@ -6,9 +6,9 @@ use std::ops::{Range, RangeInclusive};
 use carom_shards::Code;
 
 use crate::control::visits;
-use crate::store::links::StoreError;
 use carom_model::query::PartCounts;
 use carom_model::visits::tally::{Counts, Part, Subject};
+use carom_store::links::StoreError;
 
 /// Who counts visits.
 pub trait Visits: Send + Sync {

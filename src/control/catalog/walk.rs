@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::sift::Sifted;
-use crate::store::links::catalog::{Marks, Shelf, View, place_of, tag_key};
-use crate::store::links::{StoreError, Value};
 use carom_limits::{LIST_COUNTED_MAX, LIST_LOOKED_MAX};
 use carom_model::link::Link;
 use carom_model::query::{Behind, Filter, Place, ms_bytes};
+use carom_store::links::catalog::{Marks, Shelf, View, place_of, tag_key};
+use carom_store::links::{StoreError, Value};
 
 /// How many candidates are looked at between two looks at the clock.
 const LOOKS_PER_CLOCK: u64 = 64;

@@ -12,9 +12,9 @@ use carom_shards::{CodeLength, Counter, Run};
 use serde_json::json;
 
 use super::{Shared, note_trouble};
-use crate::store::links::StoreError;
-use crate::store::redis::{Beat, Heard, Redis};
+use crate::redis::{Beat, Heard, Redis};
 use carom_model::replication::members::Members;
+use carom_store::links::StoreError;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::MemberStats;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use carom_shards::{CodeLength, Counter, Run};
 
 use super::Shared;
-use crate::store::redis::{Redis, Trouble};
+use crate::redis::{Redis, Trouble};
 use carom_model::replication::lease::{is_replicated, margin};
 use carom_telemetry::alarms::Alarm;
 

@@ -13,7 +13,7 @@ use carom_shards::Code;
 
 use super::{Shared, note_trouble};
 use crate::control::expiry::Removed;
-use crate::store::redis::{Change, Changed, Redis, Trouble};
+use crate::redis::{Change, Changed, Redis, Trouble};
 use carom_model::link::{Due, Link};
 use carom_model::replication::State;
 use carom_model::replication::rules::Verdict;

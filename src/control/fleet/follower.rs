@@ -15,11 +15,11 @@ use carom_shards::Code;
 
 use super::{Shared, note_trouble};
 use crate::mail::{Delivered, Followed, Order, Told};
-use crate::store::links::StoreError;
-use crate::store::redis::{Change, Redis, Trouble};
+use crate::redis::{Change, Redis, Trouble};
 use carom_model::replication::follow::{self, Entry, Position, Read};
 use carom_model::replication::outbox::Delivery;
 use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
+use carom_store::links::StoreError;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::clock::unix_ms;
 

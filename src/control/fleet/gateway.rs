@@ -18,7 +18,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Shared, note_trouble, reuse};
 use crate::mail::{Ground, Order, StoreRequest, WriterQueue};
-use crate::store::redis::{Answer, Change, Changed, Redis, Ticket, Trouble};
+use crate::redis::{Answer, Change, Changed, Redis, Ticket, Trouble};
 use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Version};
 use carom_model::replication::State;

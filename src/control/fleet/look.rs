@@ -15,10 +15,10 @@ use carom_shards::Code;
 
 use super::{Shared, note_trouble};
 use crate::mail::{LookUp, LookedUp, Order, ToCore};
-use crate::store::links::StoreError;
-use crate::store::redis::{Answer, Redis, Ticket};
+use crate::redis::{Answer, Redis, Ticket};
 use carom_limits::{LOOK_UP_BATCH, LOOK_UP_QUEUE_LEN, LOOK_UP_TIME};
 use carom_model::replication::{State, rules};
+use carom_store::links::StoreError;
 
 /// Less than this is not enough for a question.
 const TIME_MIN: Duration = Duration::from_millis(2);

@@ -31,10 +31,10 @@ use carom_shards::{CodeLength, Run};
 use self::expiry::FleetExpiry;
 use self::follower::Follower;
 use crate::mail::{LookUpQueue, Order, Post, WriterQueue};
-use crate::store::links::Links;
-use crate::store::redis::{Redis, RedisSettings, Trouble};
+use crate::redis::{Redis, RedisSettings, Trouble};
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
+use carom_store::links::Links;
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 

@@ -20,7 +20,7 @@ use super::gateway::ground;
 use super::{Shared, note_trouble};
 use crate::control::urls::{self, Alike, is_live_like};
 use crate::mail::{Ground, Order, StoreRequest};
-use crate::store::redis::{Change, Recent, Redis, Trouble};
+use crate::redis::{Change, Recent, Redis, Trouble};
 use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
 use carom_model::link::{Link, Origin, Reuse, UrlKey};
 use carom_model::replication::{State, rules};

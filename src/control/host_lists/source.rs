@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::store::http::HttpText;
-use crate::store::redis::{Redis, Trouble};
+use crate::http_text::HttpText;
+use crate::redis::{Redis, Trouble};
 
 /// Longest list that is read, bytes: some hundred thousand hosts.
 const LEN_MAX: u64 = 16 * 1024 * 1024;

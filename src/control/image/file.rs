@@ -14,7 +14,7 @@ use carom_shards::map::sealed::{PAGE_BYTES, PAGE_HEAD_BYTES, PageWriter, Sealed}
 use carom_shards::{CodeHasher, CoreCount, PageBuffer, SealedPage};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::store::links::LogPosition;
+use carom_store::links::LogPosition;
 
 /// The name of the file in a data directory.
 pub const FILE_NAME: &str = "links.image";

@@ -23,12 +23,12 @@ use carom_shards::{Code, CodeHasher, CoreCount, Entry};
 use super::disk::DiskGuard;
 use super::priority::let_cores_go_first;
 use crate::mail::ChangedCodes;
-use crate::store::links::{ChangesSince, Links, StoreError, parts};
 use carom_limits::{
     IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE, IMAGE_LINKS_MIN, IMAGE_LOOK_EVERY, IMAGE_REPLAYED_SHARE, IMAGE_SAMPLED,
     IMAGE_SYNC_BYTES, IMAGE_SYNC_PAUSE,
 };
 use carom_model::link::record::{self, RecordRef};
+use carom_store::links::{ChangesSince, Links, StoreError, parts};
 
 pub use self::file::FILE_NAME;
 use self::file::ImageWriter;

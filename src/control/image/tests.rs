@@ -12,10 +12,10 @@ use super::*;
 use crate::control::loader::{self, LoadReport};
 use crate::control::testing::TestNode;
 use crate::mail::{LoadedPage, ToCore};
-use crate::store::journal::{journals, mark, written_len};
 use carom_limits::IMAGE_PART_BYTES;
 use carom_model::link::{Link, Origin};
 use carom_model::testing::link;
+use carom_store::journal::{journals, mark, written_len};
 
 type Targets = BTreeMap<String, String>;
 

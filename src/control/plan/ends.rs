@@ -10,10 +10,10 @@ use carom_shards::{Code, GeneratedCode};
 
 use super::{Looked, Outcome, Plan, Stored};
 use crate::mail::{Change, Swept};
-use crate::store::links::Of;
 use carom_model::link::history::Author;
 use carom_model::link::{Due, Link, Origin};
 use carom_model::replication::State;
+use carom_store::links::Of;
 
 /// What a commit does to the index of ends beyond what follows from its links.
 #[derive(Debug, Default)]

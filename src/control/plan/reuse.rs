@@ -7,9 +7,9 @@ use carom_shards::Code;
 use super::{Looked, Outcome, Plan, Stored};
 use crate::control::urls::{Alike, is_live_like};
 use crate::mail::{Change, Ground, StoreAnswer, Ticket};
-use crate::store::links::UrlUse;
 use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
 use carom_model::replication::State;
+use carom_store::links::UrlUse;
 
 impl Plan<'_> {
     /// Answers a create with a link that is there already, if there is one that the request allows.

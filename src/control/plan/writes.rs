@@ -4,13 +4,13 @@ use carom_shards::Code;
 
 use crate::control::catalog::Relisted;
 use crate::mail::{Change, StoreAnswer, Ticket};
-use crate::store::links::Of;
 use carom_model::access::idempotency::KeyHash;
 use carom_model::link::history::Edit;
 use carom_model::link::{Due, UrlEntry, Version};
 use carom_model::replication::follow::Position;
 use carom_model::replication::outbox::OutboxWrites;
 use carom_model::replication::{Partition, State};
+use carom_store::links::Of;
 
 /// What is under a code.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -26,11 +26,11 @@ use super::intake::Intake;
 use super::leaders::Leaders;
 use super::log::{self, Log};
 use super::parts::{Apps, Unstored};
-use crate::store::links::{Ended, Links, StoreError, TOGETHER, VisitRow};
 use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
 use carom_model::visits::VisitReceiver;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::{Counts, Row, Subject, Tally, name_of_day};
+use carom_store::links::{Ended, Links, StoreError, TOGETHER, VisitRow};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 

@@ -6,8 +6,8 @@ use std::io;
 use std::path::Path;
 
 use super::{FOLDER, log};
-use crate::store::links::Links;
-use crate::store::links::catalog::View;
+use carom_store::links::Links;
+use carom_store::links::catalog::View;
 
 /// How often it is tried to see the store and the logs at one moment: a fold takes much longer than a look.
 const TRIES: usize = 10;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use carom_shards::Code;
 
 use super::parts::Apps;
-use crate::store::links::Batch;
 use carom_model::visits::tally::{Counts, Part, Row, Subject, Tally, name_of_day};
+use carom_store::links::Batch;
 
 /// Rows that are written at once: a few milliseconds, for which a question waits.
 pub(super) const FOLD_STEP: usize = 2_000;

@@ -36,10 +36,10 @@ use carom_shards::Code;
 use self::book::{Book, locked};
 use self::intake::Intake;
 use self::parts::Apps;
-use crate::store::links::{Ended, Links, StoreError};
 use carom_model::visits::VisitReceiver;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::{Counts, Subject};
+use carom_store::links::{Ended, Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 

@@ -12,10 +12,10 @@ use carom_shards::Code;
 use carom_shards::code::CODE_KEY_LEN_MAX;
 
 use super::Visits;
-use crate::store::links::{Links, StoreError};
 use carom_model::link::record::{self, RecordRef};
 use carom_model::query::PartCounts;
 use carom_model::visits::tally::{Counts, Part, Tally};
+use carom_store::links::{Links, StoreError};
 use carom_telemetry::clock::unix_ms;
 
 /// Links that are looked up for one answer, and for how long.

@@ -13,7 +13,7 @@ use carom_shards::Code;
 
 use super::{ANSWER_TIME, Follower, Stopped};
 use crate::mail::Order;
-use crate::store::redis::{Change, Scan, Trouble};
+use crate::redis::{Change, Scan, Trouble};
 use carom_model::replication::follow::{Entry, Position};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{Partition, State};

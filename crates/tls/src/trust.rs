@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-pub use crate::tls::provider;
+use crate::provider;
 
 /// TLS that trusts the certificates in a file, or what the system trusts.
 ///

@@ -30,8 +30,8 @@ use self::dial::{Dialed, Dialer, Login};
 use self::script::Script;
 use self::server::{Approach, Said, Server, Unsaid};
 use self::topology::{Search, Told, Topology};
-use crate::store::tls;
 use carom_model::replication::Partition;
+use carom_tls::trust;
 
 pub use self::allow::Allowance;
 pub use self::ask::{Answer, Beat, Change, Changed, Heard, Recent, Scan};
@@ -214,7 +214,7 @@ impl Redis {
             username: settings.username.clone(),
             password: settings.password.clone(),
             database: settings.database,
-            tls: if settings.tls { Some(tls::client(settings.ca_file.as_deref())?) } else { None },
+            tls: if settings.tls { Some(trust::client(settings.ca_file.as_deref())?) } else { None },
         };
         Ok(Redis {
             dialer: Dialer::new(login).map_err(|error| error.to_string())?,

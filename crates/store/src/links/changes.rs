@@ -186,7 +186,7 @@ impl Links {
 mod tests {
     use super::super::{Index, Links};
     use super::*;
-    use crate::store::journal;
+    use crate::journal;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
     use std::fs;

@@ -15,16 +15,13 @@ use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, InconsistentKeys, ServerConfig};
 use x509_parser::extensions::GeneralName;
 
+use crate::provider;
+
 /// What a connection is called that speaks HTTP/2 (RFC 9113, section 3.2).
 pub const HTTP2: &[u8] = b"h2";
 
 /// The same for HTTP/1.1 (RFC 7301, section 6).
 const HTTP1: &[u8] = b"http/1.1";
-
-/// What encrypts.
-pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
-}
 
 /// The same with the suites of SHA-256 before those of SHA-384, whatever clients would rather have. Many CPUs have instructions for
 /// the first and none for the second, which then is a fifth of a handshake; AES with keys of 128 bits is as safe for this.

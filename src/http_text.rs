@@ -7,7 +7,7 @@ use ureq::Agent;
 use ureq::http::{StatusCode, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use super::tls;
+use carom_tls::{provider, trust};
 
 /// An address, and what it answered last.
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub struct HttpText {
 impl HttpText {
     /// An `http://` or `https://` address. Asking takes so long at most, redirects included; a text of more bytes is refused.
     pub fn new(url: &str, time_max: Duration, len_max: u64) -> HttpText {
-        let roots = tls::system_roots().iter().map(|root| Certificate::from_der(root).to_owned()).collect();
+        let roots = trust::system_roots().iter().map(|root| Certificate::from_der(root).to_owned()).collect();
         let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(tls::provider())
+            .unversioned_rustls_crypto_provider(provider())
             .root_certs(RootCerts::Specific(Arc::new(roots)));
         let agent = Agent::config_builder()
             .timeout_global(Some(time_max))

@@ -298,7 +298,7 @@ fn bytes_of_torn_writes_are_kept_up_to_a_bound() {
 #[test]
 fn the_keyspace_of_records_is_the_first() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, _) = crate::store::links::Links::open(dir.path(), "key").unwrap();
+    let (store, _) = crate::links::Links::open(dir.path(), "key").unwrap();
     let mut record = Vec::new();
     record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record);
     let mut batch = store.batch();

@@ -1,0 +1,19 @@
+//! Certificates: those that carom presents to its clients, and those that it trusts when it connects to others.
+//!
+//! This crate and the TLS session of the connection machine are the places that name `rustls`. It reads no clock and opens
+//! no socket: files come in as text, and out come configurations that are never changed afterwards.
+//!
+//! Read first: [`identity::Identity`], the certificates of a listener and the rule that picks one; [`trust::client`], the
+//! configuration of an outgoing connection.
+
+pub mod identity;
+pub mod trust;
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+
+/// The cryptography of every TLS session of carom: aws-lc-rs.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
