@@ -10,9 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carom::control::catalog::{self, Catalog};
-use carom::control::{export, import, loader, writer};
-use carom::mail::{Ground, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
+use carom::bridge::{Ground, Mailbox, Order, Post, StoreRequest, Ticket, ToCore};
+use carom::commands::data::import;
+use carom::services::readers::export;
+use carom::services::search::{self, Catalog};
+use carom::services::{loader, writer};
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::{Domains, UnknownHost};
 use carom_model::link::labels::Labels;
@@ -155,8 +157,8 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
     let stats = Arc::new(NodeStats::default());
     let links = open(dir);
     let catalog = Arc::new(Catalog::new(links.clone(), 256 << 20, dir).unwrap());
-    let counting = catalog::start_counting(&catalog).unwrap();
-    let _signing = catalog::start_signing(&catalog).unwrap();
+    let counting = search::start_counting(&catalog).unwrap();
+    let _signing = search::start_signing(&catalog).unwrap();
     let setup = writer::WriterSetup {
         links,
         catalog,
@@ -167,11 +169,11 @@ fn run_create(dir: &Path, waiting: u64, time: Duration, dedupe: Option<Duration>
         data_dir: dir.to_owned(),
         dedupe,
         deliveries: None,
-        allowances: carom::mail::AllowanceQueue::new().0,
+        allowances: carom::bridge::AllowanceQueue::new().0,
         ended: std::sync::mpsc::channel().0,
         sweeper: std::sync::mpsc::channel().0,
         #[cfg(feature = "faults")]
-        faults: carom::control::faults::Faults::from_env(),
+        faults: carom::services::faults::Faults::from_env(),
     };
     let (queue, _thread) = writer::start(setup).unwrap();
     counting.join().unwrap();

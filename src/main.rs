@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use carom::cli::{Cli, Command, KeyCommand, ServeArgs};
-use carom::{app_commands, backup_commands, logging, node, offline, status_command};
+use carom::commands::cli::{Cli, Command, KeyCommand, ServeArgs};
+use carom::commands::{app, backup, offline, status};
+use carom::node::{self, logging};
 use carom_settings::exit::Exit;
 use carom_settings::{LogFormat, Settings, environment};
 
@@ -13,13 +14,13 @@ fn main() -> ExitCode {
         Command::CheckConfig { file } => offline::check_config(file.as_deref()),
         Command::Import { data_dir, config, file } => offline::import(data_dir, config.as_deref(), &file),
         Command::Export { data_dir, file } => offline::export(data_dir, &file),
-        Command::Status(arguments) => status_command::status(&arguments),
-        Command::Top(arguments) => status_command::top(&arguments),
-        Command::Health(arguments) => status_command::health(&arguments),
-        Command::Backup { dir, place } => backup_commands::backup(&dir, place),
-        Command::Verify { dir, config } => backup_commands::verify(&dir, config.as_deref()),
-        Command::Restore { dir, revoke_keys, place } => backup_commands::restore(&dir, revoke_keys, place),
-        Command::App(command) => app_commands::run(command),
+        Command::Status(arguments) => status::status(&arguments),
+        Command::Top(arguments) => status::top(&arguments),
+        Command::Health(arguments) => status::health(&arguments),
+        Command::Backup { dir, place } => backup::backup(&dir, place),
+        Command::Verify { dir, config } => backup::verify(&dir, config.as_deref()),
+        Command::Restore { dir, revoke_keys, place } => backup::restore(&dir, revoke_keys, place),
+        Command::App(command) => app::run(command),
         Command::Key(KeyCommand::New) => offline::new_key(),
         Command::Key(KeyCommand::ShowFingerprint(place)) => offline::show_fingerprint(&place),
     };

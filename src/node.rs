@@ -10,6 +10,7 @@ mod fleet;
 mod listeners;
 mod lists;
 mod loading;
+pub mod logging;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -21,32 +22,34 @@ use std::time::{Duration, Instant};
 
 use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode, SpaceKey};
 
-use crate::access_log::AccessReceiver;
 use crate::api::{self, Site};
-use crate::control::access_log::{self, Writing};
-use crate::control::allowances::{self, AllowanceSetup};
-use crate::control::apps::AppsSetup;
-use crate::control::apps::file::{self, FILE_NAME, FileError};
-use crate::control::backup::{self, Attendant};
-use crate::control::catalog::listers::{self, ListerSetup};
-use crate::control::catalog::{self, Catalog};
-use crate::control::certificates::{self, Certificates, Files, Keeper};
-use crate::control::code_filter::{CodeFilterSetup, CodeFilters};
-use crate::control::expiry::{self, Expiry, ExpirySetup};
-use crate::control::fetchers::{self, FetcherSetup};
-use crate::control::fleet::Fleet;
-use crate::control::host_lists::{HostList, Kind};
-use crate::control::image::{self, ImageMaker};
-use crate::control::pulse::{self, Watcher};
-use crate::control::replenisher::{self, FleetSource, Replenisher, ReplenisherSetup};
-use crate::control::visits::{self, Counting};
-use crate::control::{self, indexes, pages, priority, readers, workers, writer};
+use crate::bridge::access_log::AccessReceiver;
+use crate::bridge::handle::{Counters, Tellers};
+use crate::bridge::{Post, ToCore};
 use crate::core::{self, CoreEvent};
-use crate::desk::{Counters, Tellers};
-use crate::logging;
-use crate::mail::{Post, ToCore};
-use crate::preflight;
-use crate::space_key;
+use crate::data_dir::code_secret;
+use crate::data_dir::preflight;
+use crate::services::access_log::{self, Writing};
+use crate::services::allowances::{self, AllowanceSetup};
+use crate::services::api_keys::AppsSetup;
+use crate::services::api_keys::file::{self, FILE_NAME, FileError};
+use crate::services::certificates::{self, Certificates, Files, Keeper};
+use crate::services::expiry::{self, Expiry, ExpirySetup};
+use crate::services::host_lists::{HostList, Kind};
+use crate::services::ids::{self, FleetSource, Replenisher, ReplenisherSetup};
+use crate::services::maintenance::activity_sampler::{self, Watcher};
+use crate::services::maintenance::backup::{self, Attendant};
+use crate::services::maintenance::code_filter::{CodeFilterSetup, CodeFilters};
+use crate::services::maintenance::index_builder;
+use crate::services::map_image::{self, ImageMaker};
+use crate::services::readers::link_fetchers::{self, FetcherSetup};
+use crate::services::readers::{export_reader, record_readers};
+use crate::services::replication::Fleet;
+use crate::services::search::query_workers::{self, ListerSetup};
+use crate::services::search::{self, Catalog};
+use crate::services::threads::priority;
+use crate::services::visits::{self, Counting};
+use crate::services::{self, workers, writer};
 use carom_limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
 use carom_model::access::idempotency::PendingCreates;
 use carom_model::access::registry::Registry;
@@ -119,7 +122,7 @@ fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     if !file::exists(&settings.data_dir)
         && let Some((mut redis, _)) = fleet::redis(settings)?
     {
-        match control::apps::share(&mut redis, &keys) {
+        match services::api_keys::share(&mut redis, &keys) {
             Ok(shared) => _ = keys.merge(&shared.theirs),
             Err(_) => is_unsure = true,
         }
@@ -204,7 +207,7 @@ pub struct OpenStore {
 /// When the key does not fit or the store cannot be read.
 pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
     let folder = settings.data_dir.join("links");
-    let key = space_key::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
+    let key = code_secret::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
     let open = || Links::open(&folder, &key.fingerprint());
     let (links, repairs) = logging::end_on_panic(Reason::StoreDamaged, open).map_err(|error| store_exit(&error))?;
     for repair in &repairs {
@@ -214,7 +217,7 @@ pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
     let damage = (!damage.is_empty()).then(|| damage.join("; "));
     let codes: Vec<Code> = repairs.into_iter().flat_map(|repair| repair.codes).collect();
     if !codes.is_empty() {
-        indexes::mend(&links, &codes).map_err(|error| store_exit(&error))?;
+        index_builder::mend(&links, &codes).map_err(|error| store_exit(&error))?;
     }
     Ok(OpenStore { links, key, damage })
 }
@@ -269,13 +272,13 @@ impl Node {
         priority::set_core_cpus(&settings.cores.cpus);
         let site_pages = brand::pages(settings)?;
         let OpenStore { links, key, damage } = open_store(settings)?;
-        indexes::ensure(&links).map_err(|error| store_exit(&error))?;
+        index_builder::ensure(&links).map_err(|error| store_exit(&error))?;
         let catalog = Catalog::new(links.clone(), settings.search_memory, &settings.data_dir)
             .map_err(|error| store_exit(&error))?;
         let catalog = Arc::new(catalog);
         let Bound { listening, public, admin_address, admin } = listeners::bind(settings, cores.get())?;
         // An image of the map is in the order of its seed.
-        let hasher = match image::hasher_of(&settings.data_dir) {
+        let hasher = match map_image::hasher_of(&settings.data_dir) {
             Some(hasher) => hasher,
             None => CodeHasher::new(random_seed()?),
         };
@@ -317,15 +320,15 @@ impl Node {
             ended: counted.ended,
             sweeper,
             #[cfg(feature = "faults")]
-            faults: crate::control::faults::Faults::from_env(),
+            faults: crate::services::faults::Faults::from_env(),
         })
         .map_err(|error| thread_exit("the store's writer", &error))?;
-        let (reader_queue, mut readers) = readers::start(&links, &post, &stats, &counted.visits)
+        let (reader_queue, mut readers) = record_readers::start(&links, &post, &stats, &counted.visits)
             .map_err(|error| thread_exit("the store's readers", &error))?;
-        let (pages, page_threads) = pages::start(&links, &post, &stats, Arc::new(counted.visits.clone()))
+        let (pages, page_threads) = export_reader::start(&links, &post, &stats, Arc::new(counted.visits.clone()))
             .map_err(|error| thread_exit("the export threads", &error))?;
         readers.extend(page_threads);
-        let (lists, listers) = listers::start(&ListerSetup {
+        let (lists, listers) = query_workers::start(&ListerSetup {
             catalog: Arc::clone(&catalog),
             visits: Arc::new(counted.visits.clone()),
             post: post.clone(),
@@ -357,7 +360,7 @@ impl Node {
                 stats.memory_limit.set(memory_limit);
                 let redis = look_ups.clone();
                 let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(&stats));
-                let started = fetchers::start(FetcherSetup { links, post, hasher, cores, stats, redis });
+                let started = link_fetchers::start(FetcherSetup { links, post, hasher, cores, stats, redis });
                 let (queue, threads) = started.map_err(|error| thread_exit("the store's fetchers", &error))?;
                 (Some(queue), threads)
             }
@@ -369,7 +372,7 @@ impl Node {
             lists::start(Kind::Allow, settings, &settings.allow, &post, &stats)?,
             lists::start(Kind::Block, settings, &settings.block, &post, &stats)?,
         ];
-        let (apps_queue, apps) = control::apps::start(AppsSetup {
+        let (apps_queue, apps) = services::api_keys::start(AppsSetup {
             data_dir: settings.data_dir.clone(),
             registry: keys,
             is_unsure,
@@ -412,8 +415,8 @@ impl Node {
         });
         let sources = std::mem::take(&mut replenisher.sources);
         let watched = core_stats.iter().take(cores.get()).cloned().collect();
-        let watcher =
-            pulse::start(watched, Arc::clone(&stats)).map_err(|error| thread_exit("the live statistics", &error))?;
+        let watcher = activity_sampler::start(watched, Arc::clone(&stats))
+            .map_err(|error| thread_exit("the live statistics", &error))?;
         let attendant = backup::start(links.clone(), &settings.data_dir)
             .inspect_err(
                 |error| tracing::warn!(%error, "cannot create control.sock; `carom backup` cannot reach this node"),
@@ -441,9 +444,9 @@ impl Node {
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
         let image = loading::load(settings, &links, &post, hasher, &stats)?;
         // Not before: the cores need the links, lists can do without counts for a while.
-        let counting = catalog::start_counting(&catalog).map_err(|error| thread_exit("the list counter", &error))?;
+        let counting = search::start_counting(&catalog).map_err(|error| thread_exit("the list counter", &error))?;
         let signing =
-            catalog::start_signing(&catalog).map_err(|error| thread_exit("the search index thread", &error))?;
+            search::start_signing(&catalog).map_err(|error| thread_exit("the search index thread", &error))?;
         let follow = |fleet: &mut Fleet| fleet.follow().map_err(|error| thread_exit("the fleet's follower", &error));
         fleet.as_mut().map_or(Ok(()), follow)?;
         let expiry = expiry::start(ExpirySetup {
@@ -633,7 +636,7 @@ impl Tellings {
             let log = &settings.access_log;
             if log.place.is_some() {
                 let wants_addresses = log.addresses != Addresses::Off;
-                let (sender, receiver) = crate::access_log::ring(log.one_in, wants_addresses, random_seed()?);
+                let (sender, receiver) = crate::bridge::access_log::ring(log.one_in, wants_addresses, random_seed()?);
                 told.access = Some(sender);
                 tellings.access.push(receiver);
             }
@@ -668,7 +671,7 @@ fn start_replenisher(
         stats.alarms.raise(Alarm::IdTableMoved, moved.to_string());
     }
     let cores = core_count(settings);
-    replenisher::start(ReplenisherSetup {
+    ids::start(ReplenisherSetup {
         links: supply.links.clone(),
         ids,
         space: supply.space,

@@ -5,6 +5,7 @@
 //! [`CONTENT_SECURITY_POLICY`]: neither script nor style stands in it.
 
 pub mod notice;
+pub mod qr;
 
 use std::collections::BTreeMap;
 use std::fmt;

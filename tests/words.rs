@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use carom::api::metrics;
-use carom::cli::Cli;
+use carom::commands::cli::Cli;
 use carom_settings::exit::Reason;
 use carom_settings::keys::SETTINGS;
 use carom_telemetry::alarms::Alarm;

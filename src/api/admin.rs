@@ -14,7 +14,7 @@ use super::browser::is_of_foreign_page;
 use super::console::Console;
 use super::problem::Problem;
 use super::{Answer, Context, Service, Site, accepts_html, answer, apps, is_read, json, metrics, routes, status, with};
-use crate::desk::Desk;
+use crate::bridge::handle::Desk;
 
 /// What answers the requests of the admin listener.
 pub fn service(desk: Rc<Desk>, site: Arc<Site>) -> Service {

@@ -15,7 +15,7 @@ use super::problem::{Invalid, Problem};
 use super::query::percent_decoded;
 use super::short_urls::read_object;
 use super::{Answer, Context, is_read, json as json_answer};
-use crate::mail::{AppsAnswer, AppsRequest};
+use crate::bridge::{AppsAnswer, AppsRequest};
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::registry::{Grant, Refusal};
 use carom_model::access::usage::App;

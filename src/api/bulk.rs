@@ -30,8 +30,8 @@ use super::problem::{Invalid, Problem};
 use super::short_urls::{Shown, Wanted, refused};
 use super::streaming::{Outlet, breathe, stream};
 use super::{Answer, Context, answer_with};
-use crate::desk::{Desk, Gathered, LongKind, LongRequest};
-use crate::mail::{StoreAnswer, StoreRequest};
+use crate::bridge::handle::{Desk, Gathered, LongKind, LongRequest};
+use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::{
     BULK_BYTES_WAITING, BULK_CHUNK_BYTES, BULK_CHUNK_LINES, BULK_LINES_WAITING, BULK_LINES_WAITING_MIN,
     BULK_QUEUE_SHARE, BULK_SLUGS_TRIED, IMPORT_LINE_MAX,

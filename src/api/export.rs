@@ -14,8 +14,8 @@ use super::problem::Problem;
 use super::query::Params;
 use super::streaming::{Outlet, stream};
 use super::{Answer, Context, answer, answer_with};
-use crate::desk::{LongKind, LongRequest};
-use crate::mail::Page;
+use crate::bridge::Page;
+use crate::bridge::handle::{LongKind, LongRequest};
 use carom_limits::EXPORT_REPORTS_MAX;
 use carom_model::query::Filter;
 

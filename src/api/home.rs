@@ -16,7 +16,7 @@ use super::query::Params;
 use super::shims::form::{Form, read_form};
 use super::short_urls::Made;
 use super::{Answer, Context, accepts_html, answer, with};
-use crate::mail::{StoreAnswer, StoreRequest};
+use crate::bridge::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home, Notice};
 use carom_model::access::Role;
 use carom_model::access::miss_limiter::Source;

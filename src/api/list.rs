@@ -8,7 +8,7 @@ use super::describe::{Describer, ShortUrl};
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::{Answer, Context, answer, json_text, to_json};
-use crate::mail::JobKind;
+use crate::bridge::JobKind;
 use crate::pages::Notice;
 use carom_limits::{
     LINKS_WRITTEN_AT_ONCE, LIST_LOOKED_MAX, LIST_PER_PAGE, LIST_PER_PAGE_MAX, LIST_SORTED_MAX, LIST_TIME_MAX,

@@ -4,7 +4,7 @@
 //! `short_urls` the API of links, `list` and `tags` that of lists; `create` what a request to shorten may say; `bulk` and
 //! `export` many links at once, as `lines`, with answers that are `streaming`; `visits` how often links were followed;
 //! `domains` which domain a request means; `home` the form for people, `preview` where a link leads, `qr` its short URL as a picture; `shims` the interfaces of other shorteners; `status` what the admin listener tells, `metrics` the same for Prometheus; `problem` every error; `page` the pages for people. Handlers ask the
-//! [`crate::desk::Desk`] and know nothing of rings, maps or disks.
+//! [`crate::bridge::handle::Desk`] and know nothing of rings, maps or disks.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
 use self::auth::Caller;
-use crate::desk::Desk;
+use crate::bridge::handle::Desk;
 use carom_limits::{BODY_LEN_MAX, ConnectionLimits};
 use carom_model::destination::long_url::Authority;
 use carom_model::link::creator_links::Receipts;

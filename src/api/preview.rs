@@ -9,7 +9,7 @@ use hyper::{Request, StatusCode};
 use super::home::shown;
 use super::page::as_html;
 use super::{Answer, Context, accepts_html, answer, with};
-use crate::mail::{StoreAnswer, StoreRequest};
+use crate::bridge::{StoreAnswer, StoreRequest};
 use crate::pages::{Notice, Preview};
 use carom_model::dates;
 use carom_model::destination::hosts::host_of;

@@ -14,7 +14,7 @@ use super::auth::with_quota;
 use super::problem::{Problem, health};
 use super::query::percent_decoded;
 use super::{Answer, Context, Service, Site, empty, is_read, openapi, routes, with};
-use crate::desk::{Desk, Looked};
+use crate::bridge::handle::{Desk, Looked};
 use crate::pages::Notice;
 use crate::wire::answer::MISS_WAIT_SECONDS;
 use crate::wire::forward;

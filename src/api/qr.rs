@@ -8,9 +8,9 @@ use hyper::{Request, StatusCode, header};
 use super::problem::{Invalid, Problem};
 use super::query::{Params, percent_decoded};
 use super::{Answer, Context, answer, with};
-use crate::mail::JobKind;
+use crate::bridge::JobKind;
 use crate::pages::Notice;
-use crate::qr::{self, Correction, Drawing};
+use crate::pages::qr::{self, Correction, Drawing};
 use carom_limits::PICTURES_KEPT_BYTES;
 use carom_model::link::Link;
 

@@ -8,7 +8,7 @@ use super::list::{Pagination, direction, failed, no_list, search_term};
 use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::{Answer, Context, json_text, to_json};
-use crate::mail::JobKind;
+use crate::bridge::JobKind;
 use carom_limits::{TAGS_PER_PAGE_MAX, TAGS_WRITTEN_AT_ONCE};
 use carom_model::access::Scope;
 use carom_model::query::{ListAnswer, ListRequest, TagField, TagQuery};

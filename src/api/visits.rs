@@ -10,7 +10,7 @@ use super::problem::{Invalid, Problem};
 use super::query::Params;
 use super::short_urls::failed;
 use super::{Answer, Context, json as json_answer};
-use crate::mail::{StoreAnswer, StoreRequest};
+use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::access::Role;
 use carom_model::dates;
 use carom_model::visits::history::History;

@@ -6,8 +6,8 @@ use hyper::Version;
 use hyper::header::{HOST, HeaderValue, REFERER, USER_AGENT};
 
 use super::conn::Conn;
-use crate::access_log::{Noted, Protocol, Request};
-use crate::desk::Desk;
+use crate::bridge::access_log::{Noted, Protocol, Request};
+use crate::bridge::handle::Desk;
 use crate::wire::answer::Told;
 use crate::wire::{Ask, Rejection};
 use carom_model::access::miss_limiter::Source;

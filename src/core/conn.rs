@@ -9,8 +9,8 @@ use carom_ring::Tag;
 
 use super::access;
 use super::slow::{Ending, Stream};
-use crate::access_log::Noted;
-use crate::desk::Desk;
+use crate::bridge::access_log::Noted;
+use crate::bridge::handle::Desk;
 use crate::wire::connection::Expects;
 use crate::wire::tls::Session;
 use crate::wire::{Ask, Connection, Rejection};

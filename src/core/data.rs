@@ -8,7 +8,7 @@ use super::mesh::{Arrived, Mesh};
 use super::recall::Recalls;
 use super::residents::Placed;
 use super::shard::Shard;
-use crate::mail::{Change, StoreAnswer, Ticket};
+use crate::bridge::{Change, StoreAnswer, Ticket};
 use crate::wire::answer::Found;
 
 /// Links and mesh, for a core that has a shard. The core of the admin listener has none.

@@ -13,8 +13,8 @@ use std::time::Instant;
 use carom_shards::{Code, CodeHash, CodeHasher, CoreId, Phase};
 
 use super::work::TICKS_PER_SECOND;
-use crate::desk::Counters;
-use crate::mail::{AllowanceQueue, LookUp, LookUpQueue, LookedUp, VisitAsked};
+use crate::bridge::handle::Counters;
+use crate::bridge::{AllowanceQueue, LookUp, LookUpQueue, LookedUp, VisitAsked};
 use crate::wire::answer::Found;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
@@ -181,7 +181,7 @@ mod tests {
         Code::parse(text.as_bytes()).unwrap()
     }
 
-    fn looks(redis: Option<LookUpQueue>) -> (Looks, std::sync::mpsc::Receiver<crate::mail::AllowanceOrder>) {
+    fn looks(redis: Option<LookUpQueue>) -> (Looks, std::sync::mpsc::Receiver<crate::bridge::AllowanceOrder>) {
         let (allowances, asked) = AllowanceQueue::new();
         let unknown = vec![(0, 0); PLACES].into();
         let (me, hasher, store) = (CoreId(0), CodeHasher::new(1), None);

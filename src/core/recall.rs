@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use carom_shards::CodeHash;
 
-use crate::mail::{StoreAnswer, Ticket};
+use crate::bridge::{StoreAnswer, Ticket};
 
 /// The changes of one owner that wait.
 #[derive(Debug, Default)]

@@ -23,8 +23,8 @@ use super::secure::Secure;
 use super::shard::Shard;
 use super::slow::Service;
 use super::work::{Now, TICKS_PER_SECOND, Work};
-use crate::desk::{Codes, Counters, Desk, Tellers};
-use crate::mail::ToCore;
+use crate::bridge::ToCore;
+use crate::bridge::handle::{Codes, Counters, Desk, Tellers};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_telemetry::clock::unix_ms;
@@ -513,7 +513,7 @@ impl Core {
             if let Some(data) = &self.work.data
                 && data.mesh.finish()
             {
-                self.work.desk.counters().post.all().iter().for_each(crate::mail::Mailbox::ring);
+                self.work.desk.counters().post.all().iter().for_each(crate::bridge::Mailbox::ring);
             }
         }
     }

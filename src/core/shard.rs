@@ -5,7 +5,7 @@ use std::sync::Arc;
 use carom_shards::{Code, CodeHash, CodeHasher, CoreCount, CoreId, Entry, Phase, owner};
 
 use super::residents::{Placed, Resident, Residents, Share};
-use crate::mail::{Change, LoadBatch, LoadedPage, StoredCodes};
+use crate::bridge::{Change, LoadBatch, LoadedPage, StoredCodes};
 use crate::wire::answer::Found;
 use carom_model::link::Link;
 use carom_model::link::record::{self, DamagedRange, RecordRef};
@@ -271,7 +271,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::mail::{ChangedCodes, LoadCredit};
+    use crate::bridge::{ChangedCodes, LoadCredit};
     use carom_model::link::labels::Labels;
     use carom_model::link::{Origin, Version};
 

@@ -28,7 +28,7 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::access;
 use super::tasks::Tasks;
-use crate::desk::Desk;
+use crate::bridge::handle::Desk;
 use carom_limits::{
     ANSWER_CHUNK_LEN, ANSWER_PIECE_LEN, ANSWER_TIME_MAX, ANSWERS_WAITING_MAX, ConnectionLimits, GOODBYE_TIME_MAX,
     HEADERS_MAX, LONG_BODIES_MAX, SHORT_BODY_LEN, STREAM_WINDOW, STREAMS_MAX, STREAMS_RESET_MAX, STREAMS_WINDOW,

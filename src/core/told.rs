@@ -5,7 +5,7 @@ use carom_shards::Code;
 
 use super::conn::{Conn, Stage};
 use super::look::{Looks, Next};
-use crate::desk::{Desk, Looked};
+use crate::bridge::handle::{Desk, Looked};
 use crate::wire::Ask;
 use crate::wire::answer::{Found, Told};
 use carom_model::visits::Visitor;

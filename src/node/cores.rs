@@ -9,12 +9,12 @@ use carom_shards::{Code, CodeHasher, CoreCount, CoreId};
 use super::events::{Event, forward_events};
 use super::thread_exit;
 use crate::api::{self, Site};
-use crate::control::code_filter::{self, CodeFilterSetup, CodeFilters};
-use crate::control::replenisher::CodeSource;
+use crate::bridge::handle::{Codes, Counters, Tellers};
+use crate::bridge::{Mailbox, Post, ToCore};
 use crate::core::listen::Listener;
 use crate::core::{self, CoreParts, Seeds, Share};
-use crate::desk::{Codes, Counters, Tellers};
-use crate::mail::{Mailbox, Post, ToCore};
+use crate::services::ids::CodeSource;
+use crate::services::maintenance::code_filter::{self, CodeFilterSetup, CodeFilters};
 use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::Trust;
 use carom_settings::exit::Exit;
@@ -74,7 +74,7 @@ impl CorePlan<'_> {
                 counters: self.counters.clone(),
                 share: match self.settings.residency {
                     #[cfg(feature = "faults")]
-                    _ if crate::control::faults::Faults::from_env().little_memory => Share::Little,
+                    _ if crate::services::faults::Faults::from_env().little_memory => Share::Little,
                     Residency::All => Share::All,
                     Residency::Hot { memory_limit } => Share::Bytes(memory_limit / self.cores.get() as u64),
                 },

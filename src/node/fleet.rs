@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use carom_shards::CodeLength;
 
-use crate::control::allowances::SharedVisits;
-use crate::control::fleet::beat::{boot_id, since_boot};
-use crate::control::fleet::counter::FleetCounter;
-use crate::control::fleet::expiry::FleetExpiry;
-use crate::control::fleet::{self, Fleet, FleetSettings, Shared};
-use crate::control::replenisher::FleetSource;
-use crate::mail::{LookUpQueue, Post, WriterQueue};
-use crate::redis::{Address, Redis, RedisSettings};
-use crate::space_key;
+use crate::bridge::{LookUpQueue, Post, WriterQueue};
+use crate::data_dir::code_secret;
+use crate::services::allowances::SharedVisits;
+use crate::services::ids::FleetSource;
+use crate::services::replication::counter::FleetCounter;
+use crate::services::replication::expiry::FleetExpiry;
+use crate::services::replication::heartbeat::{boot_id, since_boot};
+use crate::services::replication::redis::{Address, Redis, RedisSettings};
+use crate::services::replication::{self, Fleet, FleetSettings, Shared};
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
 use carom_settings::exit::{Exit, Reason};
@@ -39,11 +39,11 @@ const START_TIME: Duration = Duration::from_secs(2);
 /// [`Reason::SpaceKey`] otherwise.
 pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
     let Some(redis) = redis_settings(settings) else { return Ok(()) };
-    let path = settings.data_dir.join(space_key::FILE_NAME);
+    let path = settings.data_dir.join(code_secret::FILE_NAME);
     let ours = match &settings.space_key {
         KeySource::Given(key) => Some(key.fingerprint()),
-        KeySource::File(path) => space_key::read(path)?.map(|key| key.fingerprint()),
-        KeySource::DataDir => space_key::read(&path)?.map(|key| key.fingerprint()),
+        KeySource::File(path) => code_secret::read(path)?.map(|key| key.fingerprint()),
+        KeySource::DataDir => code_secret::read(&path)?.map(|key| key.fingerprint()),
     };
     let mut redis = Redis::new(redis).map_err(|error| Exit::new(Reason::Usage, format!("fleet.ca_file: {error}")))?;
     match (redis.fingerprint(START_TIME), ours) {
@@ -52,7 +52,8 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
         (Ok(Some(theirs)), Some(ours)) => Err(other_key(&theirs, &ours)),
         (Ok(Some(theirs)), None) => {
             let what = format!("the code secret of the fleet has the fingerprint {theirs}, but this node has none yet");
-            let remedy = format!("copy {} of another node to {} with mode 0600", space_key::FILE_NAME, path.display());
+            let remedy =
+                format!("copy {} of another node to {} with mode 0600", code_secret::FILE_NAME, path.display());
             Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
         }
         // A node that has a key goes on without Redis; the first heartbeat that is answered tells.
@@ -63,7 +64,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
             );
             let remedy = format!(
                 "start Redis and check its password, or copy {} of another node to {}",
-                space_key::FILE_NAME,
+                code_secret::FILE_NAME,
                 path.display()
             );
             Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
@@ -76,7 +77,7 @@ fn other_key(theirs: &str, ours: &str) -> Exit {
     let what = format!("the code secret of this node has the fingerprint {ours}, but the fleet uses {theirs}");
     let remedy = format!(
         "use the code secret of the fleet ({} of another node; `carom key show-fingerprint` identifies it), or another Redis or fleet.prefix",
-        space_key::FILE_NAME
+        code_secret::FILE_NAME
     );
     Exit::new(Reason::SpaceKey, what).with_remedy(remedy)
 }
@@ -181,7 +182,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
     // Before the first heartbeat notes that this node is part of the fleet.
     let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
     let started =
-        fleet::start(&shared, parts.writer.clone(), parts.deliveries, lengths).map_err(|error| failed(&error))?;
+        replication::start(&shared, parts.writer.clone(), parts.deliveries, lengths).map_err(|error| failed(&error))?;
     Ok(Some(Joined {
         fleet: started.fleet,
         gateway: started.gateway,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{fleet, thread_exit};
-use crate::control::host_lists::source::{Named, Source};
-use crate::control::host_lists::{self, HostList, HostListSetup, Kind};
-use crate::mail::Post;
+use crate::bridge::Post;
+use crate::services::host_lists::source::{Named, Source};
+use crate::services::host_lists::{self, HostList, HostListSetup, Kind};
 use carom_settings::exit::Exit;
 use carom_settings::{Hosts, ListSource, Settings};
 use carom_telemetry::stats::NodeStats;

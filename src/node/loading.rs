@@ -4,9 +4,9 @@ use carom_shards::CodeHasher;
 
 use super::cores::core_count;
 use super::{store_exit, thread_exit};
-use crate::control::image::{self, ImageMaker, ImageSetup};
-use crate::control::loader;
-use crate::mail::Post;
+use crate::bridge::Post;
+use crate::services::loader;
+use crate::services::map_image::{self, ImageMaker, ImageSetup};
 use carom_settings::Settings;
 use carom_settings::exit::Exit;
 use carom_store::links::Links;
@@ -32,6 +32,6 @@ pub(super) fn load(
     }
     let (links, cores) = (links.clone(), core_count(settings));
     let replayed = report.replayed.filter(|_| !report.is_of_other_cores);
-    image::start(ImageSetup { links, hasher, cores, data_dir, replayed, changes })
+    map_image::start(ImageSetup { links, hasher, cores, data_dir, replayed, changes })
         .map_err(|error| thread_exit("the image thread", &error))
 }

@@ -1,7 +1,7 @@
 //! Reference pages, generated from the registries of the code.
 
 use carom::api::metrics;
-use carom::cli::Cli;
+use carom::commands::cli::Cli;
 use carom_settings::exit;
 use carom_settings::keys::SETTINGS;
 use carom_telemetry::alarms::Alarm;

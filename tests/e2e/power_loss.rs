@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use carom::control::faults::power_loss;
+use carom::services::faults::power_loss;
 
 use crate::ledger::Ledger;
 use crate::node::{Dice, Setup};

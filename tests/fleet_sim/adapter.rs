@@ -1,7 +1,7 @@
 //! The calls into the code under test whose form may change while it is worked on, so that the rest of the simulator need
 //! not.
 
-use carom::mail::{Followed, Order, Told};
+use carom::bridge::{Followed, Order, Told};
 use carom_model::replication::follow::Position;
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::rules::{self, Verdict};

@@ -2,7 +2,7 @@
 //!
 //! Both are steps of one thread of a node in production, and send their orders in one queue.
 
-use carom::mail::{Order, Told};
+use carom::bridge::{Order, Told};
 use carom_model::replication::follow::{Entry, Position, Read, judge};
 use carom_model::replication::rules::Verdict;
 use carom_model::replication::{EntryId, Partition, State};

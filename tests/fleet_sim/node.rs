@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use carom::control::plan::{Outcome, Plan, Stored};
-use carom::mail::{Change, Ground, Order, StoreAnswer, StoreRequest, Told};
+use carom::bridge::{Change, Ground, Order, StoreAnswer, StoreRequest, Told};
+use carom::services::writer::planner::{Outcome, Plan, Stored};
 use carom_model::replication::outbox::{Delivery, Outbox};
 use carom_model::replication::{Echo, State, rules};
 
@@ -296,7 +296,7 @@ impl Node {
         if !self.outbox.is_undelivered(code) || !rules::adopts(mine, state) {
             return Ok(());
         }
-        self.store.commit(Batch::Commit(Box::new(carom::control::plan::Writes {
+        self.store.commit(Batch::Commit(Box::new(carom::services::writer::planner::Writes {
             states: vec![(*code, Some(state.clone()))],
             ..Default::default()
         })));

@@ -1,6 +1,6 @@
 //! The store of a node: batches that are atomic and ordered, and of which a power loss may take the last ones.
 
-use carom::control::plan::Writes;
+use carom::services::writer::planner::Writes;
 use carom_model::replication::follow::Position;
 use carom_model::replication::outbox::Delivery;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use carom::control::plan::Writes;
-use carom::mail::{Delivered, Ground, Order, StoreRequest, Ticket};
+use carom::bridge::{Delivered, Ground, Order, StoreRequest, Ticket};
+use carom::services::writer::planner::Writes;
 use carom_model::access::Scope;
 use carom_model::link::history::Author;
 use carom_model::link::labels::Labels;

@@ -6,8 +6,8 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::problem::Problem;
-use super::super::{Answer, answer, empty, with};
+use crate::api::problem::Problem;
+use crate::api::{Answer, answer, empty, with};
 
 /// What every page of the console is: its script draws the rest.
 pub(super) const SHELL: &str = include_str!("../../console/index.html");

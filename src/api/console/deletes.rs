@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 
-use super::super::problem::{Invalid, Problem};
-use super::super::query::Params;
-use super::super::short_urls::failed;
-use super::super::{Answer, Context, json as json_answer};
-use crate::mail::{StoreAnswer, StoreRequest};
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::Params;
+use crate::api::short_urls::failed;
+use crate::api::{Answer, Context, json as json_answer};
+use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::DELETION_WAIT_MAX;
 use carom_model::link::Link;
 use carom_model::link::patch::Patch;

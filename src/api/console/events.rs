@@ -9,9 +9,9 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::streaming::stream;
-use super::super::{Answer, answer_with, status};
 use super::{Admitted, Console};
+use crate::api::streaming::stream;
+use crate::api::{Answer, answer_with, status};
 use carom_limits::WATCHERS_MAX;
 use carom_telemetry::stats::LatencySummary;
 

@@ -4,10 +4,10 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::super::create::Create;
-use super::super::problem::{Invalid, Problem};
-use super::super::short_urls::read_object;
-use super::super::{Answer, Context, json as json_answer};
+use crate::api::create::Create;
+use crate::api::problem::{Invalid, Problem};
+use crate::api::short_urls::read_object;
+use crate::api::{Answer, Context, json as json_answer};
 use carom_model::destination::hosts::{Hosts, host_of};
 use carom_model::destination::long_url::LongUrl;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::problem::Problem;
-use super::super::short_urls::failed;
-use super::super::{Answer, Context, json as json_answer};
-use crate::mail::{StoreAnswer, StoreRequest};
+use crate::api::problem::Problem;
+use crate::api::short_urls::failed;
+use crate::api::{Answer, Context, json as json_answer};
+use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::link::history::Edit;
 
 /// By how much the clocks of the nodes of a fleet may differ.

@@ -6,15 +6,15 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode};
 
-use super::super::browser::is_foreign;
-use super::super::domains::host_of;
-use super::super::page::escaped;
-use super::super::problem::Problem;
-use super::super::query::{Params, percent_encoded};
-use super::super::shims::form::read_form;
-use super::super::{Answer, Context, empty, with};
 use super::session::Client;
 use super::{Admitted, Console, page};
+use crate::api::browser::is_foreign;
+use crate::api::domains::host_of;
+use crate::api::page::escaped;
+use crate::api::problem::Problem;
+use crate::api::query::{Params, percent_encoded};
+use crate::api::shims::form::read_form;
+use crate::api::{Answer, Context, empty, with};
 use carom_model::access::Role;
 use carom_telemetry::clock::unix_ms;
 

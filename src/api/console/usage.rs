@@ -3,12 +3,12 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::describe::VisitsSummary;
-use super::super::list::failed;
-use super::super::problem::Problem;
-use super::super::query::Params;
-use super::super::visits::{self, HOUR_MS, Span};
-use super::super::{Answer, Context, json as json_answer};
+use crate::api::describe::VisitsSummary;
+use crate::api::list::failed;
+use crate::api::problem::Problem;
+use crate::api::query::Params;
+use crate::api::visits::{self, HOUR_MS, Span};
+use crate::api::{Answer, Context, json as json_answer};
 use carom_model::access::{AppName, Scope};
 use carom_model::dates::{self, INSTANT_MS_MAX};
 use carom_model::domains::DomainName;

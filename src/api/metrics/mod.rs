@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::Answer;
 use super::status::uptime;
 use crate::api::answer;
-use crate::desk::Desk;
+use crate::bridge::handle::Desk;
 use carom_model::access::AppName;
 use carom_model::access::usage::App;
 use carom_telemetry::alarms::Alarm;

@@ -7,10 +7,10 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::super::auth::with_quota;
-use super::super::problem::Problem;
-use super::super::short_urls::{Made, read_object};
-use super::super::{Answer, Context, json as json_answer};
+use crate::api::auth::with_quota;
+use crate::api::problem::Problem;
+use crate::api::short_urls::{Made, read_object};
+use crate::api::{Answer, Context, json as json_answer};
 use carom_model::access::Role;
 use carom_model::dates;
 use carom_model::link::Link;

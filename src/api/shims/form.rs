@@ -7,9 +7,9 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, header};
 
-use super::super::body_len_max;
-use super::super::problem::Problem;
-use super::super::query::pairs;
+use crate::api::body_len_max;
+use crate::api::problem::Problem;
+use crate::api::query::pairs;
 use carom_limits::{FORM_FIELDS_MAX, FORM_LEN_MAX};
 use carom_model::access::miss_limiter::Source;
 

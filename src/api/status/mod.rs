@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::desk::Desk;
+use crate::bridge::handle::Desk;
 use carom_model::access::usage::App;
 use carom_model::dates;
 use carom_telemetry::activity::CoreBeat;

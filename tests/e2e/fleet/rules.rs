@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom::redis::{Address, Change, Recent, Redis, RedisSettings};
+use carom::services::replication::redis::{Address, Change, Recent, Redis, RedisSettings};
 use carom_model::link::labels::Labels;
 use carom_model::link::{Link, Origin, UrlKey, Version};
 use carom_model::replication::Echo;

@@ -1,0 +1,403 @@
+//! The access log, as cores tell of it: what is known of a request, in a ring of bytes that its core fills without waiting and one
+//! control thread empties.
+//!
+//! A ring that is full takes nothing more: the line is counted as dropped, and the request goes on. Where there is no log, a
+//! request pays for one look at an empty option.
+//!
+//! [`terms`] is what an operator can choose; [`line`] what is written of an entry; who writes it is `control::access_log`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+use carom_model::visits::host_of;
+
+/// Bytes that a core can tell of between two looks of the thread that writes, which come up to fifty times a second: some ten
+/// thousand requests.
+const RING_LEN: usize = 2 << 20;
+
+/// Longest text of an entry, bytes; what is longer is cut.
+const TEXT_LEN_MAX: usize = 255;
+
+/// Bytes of an entry before its texts.
+const FIXED_LEN: usize = 2 + 8 + 4 + 2 + 1 + 1 + 16 + TEXTS;
+
+/// How many texts it has.
+const TEXTS: usize = 5;
+
+/// Longest entry in the ring.
+pub const ENTRY_LEN_MAX: usize = FIXED_LEN + TEXTS * TEXT_LEN_MAX;
+
+/// Where instant, time and status stand: they are known last.
+const OUTCOME_AT: usize = 2;
+
+/// Set in the flags of an entry whose connection is encrypted; the bits below are the protocol.
+const SECURE: u8 = 1 << 7;
+
+/// Which HTTP a request spoke.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Protocol {
+    /// None that was understood.
+    #[default]
+    Unknown,
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+    /// HTTP/2
+    Http2,
+}
+
+impl Protocol {
+    const ALL: [Protocol; 4] = [Protocol::Unknown, Protocol::Http10, Protocol::Http11, Protocol::Http2];
+
+    /// As it stands in a log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Protocol::Unknown => "-",
+            Protocol::Http10 => "HTTP/1.0",
+            Protocol::Http11 => "HTTP/1.1",
+            Protocol::Http2 => "HTTP/2.0",
+        }
+    }
+}
+
+/// What a request was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Request<'a> {
+    /// Where its client is.
+    pub address: Option<IpAddr>,
+    /// Whether it came encrypted.
+    pub is_secure: bool,
+    /// What it spoke.
+    pub protocol: Protocol,
+    /// `GET`, for example.
+    pub method: &'a [u8],
+    /// The host that it named.
+    pub host: &'a [u8],
+    /// What it asked for, without a query.
+    pub path: &'a [u8],
+    /// The host that sent it here, in whatever letters.
+    pub referrer: &'a [u8],
+    /// What its client calls itself.
+    pub agent: &'a [u8],
+}
+
+/// What became of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// When it was answered, in milliseconds since 1970 UTC.
+    pub at_ms: u64,
+    /// How long that took, in microseconds.
+    pub micros: u32,
+    /// Status of the answer.
+    pub status: u16,
+}
+
+/// A request and what became of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Entry<'a> {
+    /// The request.
+    pub request: Request<'a>,
+    /// Its outcome.
+    pub outcome: Outcome,
+}
+
+impl<'a> Request<'a> {
+    /// A request without a body, by its head: at least a whole request line of HTTP/1.
+    pub fn of_head(head: &'a [u8], host: &'a [u8], referer: &'a [u8], agent: &'a [u8]) -> Request<'a> {
+        let start = head.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(head.len());
+        let line = &head[start..];
+        let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())];
+        let mut words = line.trim_ascii_end().split(|&byte| byte == b' ');
+        let mut word = || words.next().unwrap_or_default();
+        let (method, target, version) = (word(), word(), word());
+        let protocol = match version {
+            b"HTTP/1.1" => Protocol::Http11,
+            b"HTTP/1.0" => Protocol::Http10,
+            _ => Protocol::Unknown,
+        };
+        let path = path_of(&target[..memchr::memchr2(b'?', b'#', target).unwrap_or(target.len())]);
+        Request { protocol, method, host, path, referrer: host_of(referer), agent, ..Request::default() }
+    }
+
+    fn texts(&self) -> [&'a [u8]; TEXTS] {
+        // Before an @ stands who asks, and perhaps a password.
+        let host = self.host.rsplit(|&byte| byte == b'@').next().unwrap_or_default();
+        [self.method, host, self.path, self.referrer, self.agent].map(|text| text.get(..TEXT_LEN_MAX).unwrap_or(text))
+    }
+
+    /// Writes it down for the ring, without an outcome. Returns how many bytes it takes.
+    fn write(&self, into: &mut [u8; ENTRY_LEN_MAX]) -> usize {
+        let texts = self.texts();
+        let (kind, address) = match self.address.map(|address| address.to_canonical()) {
+            None => (0, [0; 16]),
+            Some(IpAddr::V4(address)) => (4, address.to_ipv6_mapped().octets()),
+            Some(IpAddr::V6(address)) => (6, address.octets()),
+        };
+        let secure = if self.is_secure { SECURE } else { 0 };
+        let mut at = OUTCOME_AT + 14;
+        into[at] = self.protocol as u8 | secure;
+        into[at + 1] = kind;
+        into[at + 2..at + 18].copy_from_slice(&address);
+        at += 18;
+        for text in texts {
+            into[at] = text.len() as u8;
+            at += 1;
+        }
+        for text in texts {
+            into[at..at + text.len()].copy_from_slice(text);
+            at += text.len();
+        }
+        into[..2].copy_from_slice(&(at as u16).to_le_bytes());
+        at
+    }
+}
+
+impl Outcome {
+    fn write(self, into: &mut [u8]) {
+        into[OUTCOME_AT..OUTCOME_AT + 8].copy_from_slice(&self.at_ms.to_le_bytes());
+        into[OUTCOME_AT + 8..OUTCOME_AT + 12].copy_from_slice(&self.micros.to_le_bytes());
+        into[OUTCOME_AT + 12..OUTCOME_AT + 14].copy_from_slice(&self.status.to_le_bytes());
+    }
+}
+
+/// The path of a target without a query, which may be a whole URL or the name of a host: before an @ in it may be a password.
+fn path_of(target: &[u8]) -> &[u8] {
+    if target.starts_with(b"/") {
+        return target;
+    }
+    let authority = memchr::memmem::find(target, b"://").map_or(target, |at| &target[at + 3..]);
+    match memchr::memchr(b'/', authority) {
+        Some(slash) => &authority[slash..],
+        None => authority.rsplit(|&byte| byte == b'@').next().unwrap_or_default(),
+    }
+}
+
+/// The entry that stands in these bytes; `None` for anything else.
+fn read(bytes: &[u8]) -> Option<Entry<'_>> {
+    let (fixed, mut texts) = bytes.split_first_chunk::<FIXED_LEN>()?;
+    let outcome = Outcome {
+        at_ms: u64::from_le_bytes(*fixed[OUTCOME_AT..].first_chunk()?),
+        micros: u32::from_le_bytes(*fixed[OUTCOME_AT + 8..].first_chunk()?),
+        status: u16::from_le_bytes(*fixed[OUTCOME_AT + 12..].first_chunk()?),
+    };
+    let [flags, kind, rest @ ..] = fixed[OUTCOME_AT + 14..].first_chunk::<{ 2 + 16 + TEXTS }>()?;
+    let address = Ipv6Addr::from(*rest.first_chunk::<16>()?);
+    let mut take = |len: u8| {
+        let (text, behind) = texts.split_at_checked(usize::from(len))?;
+        texts = behind;
+        Some(text)
+    };
+    let lens = rest.last_chunk::<TEXTS>()?;
+    let request = Request {
+        address: match kind {
+            0 => None,
+            4 => Some(address.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED).into()),
+            _ => Some(address.into()),
+        },
+        is_secure: flags & SECURE != 0,
+        protocol: Protocol::ALL[usize::from(flags & 3)],
+        method: take(lens[0])?,
+        host: take(lens[1])?,
+        path: take(lens[2])?,
+        referrer: take(lens[3])?,
+        agent: take(lens[4])?,
+    };
+    Some(Entry { request, outcome })
+}
+
+/// A request that is written down when it is answered.
+#[derive(Debug)]
+pub struct Noted(Box<[u8]>);
+
+impl Noted {
+    /// Keeps what is known of a request.
+    pub fn new(request: &Request<'_>) -> Noted {
+        let mut bytes = [0; ENTRY_LEN_MAX];
+        let len = request.write(&mut bytes);
+        Noted(bytes[..len].into())
+    }
+}
+
+/// A core's end of its ring.
+pub struct AccessSender {
+    ring: rtrb::Producer<u8>,
+    one_in: u32,
+    /// Whether anything is written of addresses.
+    pub wants_addresses: bool,
+    chance: Pcg32,
+}
+
+impl std::fmt::Debug for AccessSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AccessSender")
+    }
+}
+
+/// The end that is emptied.
+pub struct AccessReceiver(rtrb::Consumer<u8>);
+
+impl std::fmt::Debug for AccessReceiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AccessReceiver")
+    }
+}
+
+/// The ring of a core, for one request in so many. `seed`: cores that have the same choose alike.
+pub fn ring(one_in: u32, wants_addresses: bool, seed: u64) -> (AccessSender, AccessReceiver) {
+    let (ring, receiver) = rtrb::RingBuffer::new(RING_LEN);
+    (AccessSender { ring, one_in, wants_addresses, chance: Pcg32::new(seed, seed) }, AccessReceiver(receiver))
+}
+
+impl AccessSender {
+    /// Whether this request is one of those that are written down.
+    pub fn picks(&mut self) -> bool {
+        // The upper half of a product is below `one_in`, and each value as likely as any other.
+        self.one_in == 1 || (u64::from(self.chance.next_u32()) * u64::from(self.one_in)) >> 32 == 0
+    }
+
+    /// Tells of a request. `false`: the ring is full.
+    pub fn tell(&mut self, entry: &Entry<'_>) -> bool {
+        let mut bytes = [0; ENTRY_LEN_MAX];
+        let len = entry.request.write(&mut bytes);
+        entry.outcome.write(&mut bytes);
+        self.ring.push_entire_slice(&bytes[..len]).is_ok()
+    }
+
+    /// Tells of a request that was noted before. `false`: the ring is full.
+    pub fn tell_noted(&mut self, mut noted: Noted, outcome: Outcome) -> bool {
+        outcome.write(&mut noted.0);
+        self.ring.push_entire_slice(&noted.0).is_ok()
+    }
+}
+
+impl AccessReceiver {
+    /// Gives what is in the ring to `take`. What comes meanwhile waits for the next time. Returns how many bytes there were.
+    pub fn drain(&mut self, mut take: impl FnMut(&Entry<'_>)) -> usize {
+        let found = self.0.slots();
+        let mut bytes = [0; ENTRY_LEN_MAX];
+        let mut left = found;
+        while left > 0 {
+            // An entry comes as a whole, and none is without its length.
+            let (head, rest) = bytes.split_at_mut(2);
+            let is_there = self.0.pop_entire_slice(head).is_ok();
+            let len = usize::from(u16::from_le_bytes([head[0], head[1]]));
+            if !is_there || !(FIXED_LEN..=ENTRY_LEN_MAX).contains(&len) {
+                break;
+            }
+            if self.0.pop_entire_slice(&mut rest[..len - 2]).is_err() {
+                break;
+            }
+            read(&bytes[..len]).iter().for_each(&mut take);
+            left = left.saturating_sub(len);
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Texts = (Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>);
+
+    fn any_entry() -> impl Strategy<Value = (Option<IpAddr>, bool, u8, Texts, (u64, u32, u16))> {
+        let text = || proptest::collection::vec(any::<u8>(), 0..300);
+        (
+            any::<Option<IpAddr>>(),
+            any::<bool>(),
+            0..4u8,
+            (text(), text(), text(), text(), text()),
+            any::<(u64, u32, u16)>(),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_heard_in_order(all in proptest::collection::vec(any_entry(), 0..40)) {
+            let (mut sender, mut receiver) = ring(1, true, 7);
+            let entries: Vec<Entry<'_>> = all
+                .iter()
+                .map(|(address, is_secure, protocol, (method, host, path, referrer, agent), (at_ms, micros, status))| {
+                    let request = Request {
+                        address: *address,
+                        is_secure: *is_secure,
+                        protocol: Protocol::ALL[usize::from(*protocol)],
+                        method,
+                        host,
+                        path,
+                        referrer,
+                        agent,
+                    };
+                    Entry { request, outcome: Outcome { at_ms: *at_ms, micros: *micros, status: *status } }
+                })
+                .collect();
+            for (index, entry) in entries.iter().enumerate() {
+                let told = match index % 2 {
+                    0 => sender.tell(entry),
+                    _ => sender.tell_noted(Noted::new(&entry.request), entry.outcome),
+                };
+                prop_assert!(told);
+            }
+            let mut heard = 0;
+            receiver.drain(|entry| {
+                let told = &entries[heard];
+                assert_eq!(entry.outcome, told.outcome);
+                assert_eq!(entry.request.texts(), told.request.texts());
+                assert_eq!(entry.request.address, told.request.address.map(|address| address.to_canonical()));
+                assert_eq!((entry.request.is_secure, entry.request.protocol), (told.request.is_secure, told.request.protocol));
+                heard += 1;
+            });
+            prop_assert_eq!(heard, entries.len());
+            prop_assert_eq!(receiver.drain(|_| ()), 0);
+        }
+
+        #[test]
+        fn any_bytes_can_be_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_by_halves() {
+        let (mut sender, mut receiver) = ring(1, true, 7);
+        let entry = Entry { request: Request { path: b"/abc", ..Request::default() }, ..Entry::default() };
+        let mut told = 0;
+        while sender.tell(&entry) {
+            told += 1;
+        }
+        let mut heard = 0;
+        receiver.drain(|entry| heard += usize::from(entry.request.path == b"/abc"));
+        assert_eq!((heard, told > 10_000), (told, true));
+        assert!(sender.tell(&entry));
+    }
+
+    #[test]
+    fn the_share_that_is_picked_is_the_one_that_was_asked_for() {
+        for one_in in [1, 2, 10, 1_000] {
+            let (mut sender, _receiver) = ring(one_in, true, 3);
+            let picked = (0..100_000).filter(|_| sender.picks()).count();
+            let expected = 100_000 / one_in as usize;
+            assert!(picked.abs_diff(expected) <= expected / 4, "one in {one_in}: {picked}");
+        }
+    }
+
+    #[test]
+    fn of_a_head_its_query_is_left_out() {
+        let head = b"\r\nGET /abc?key=secret&a=b HTTP/1.1\r\nHost: go.example\r\n\r\n";
+        let request = Request::of_head(head, b"go.example", b"https://User:word@News.example/a?q=secret", b"curl/8");
+        assert_eq!((request.method, request.path), (&b"GET"[..], &b"/abc"[..]));
+        assert_eq!((request.protocol, request.referrer), (Protocol::Http11, &b"News.example"[..]));
+        for (target, path) in
+            [("http://me:word@a/b", "/b"), ("me:word@a:443", "a:443"), ("*", "*"), ("http://me:word@a", "a")]
+        {
+            let head = format!("GET {target} HTTP/1.1\r\n");
+            assert_eq!(Request::of_head(head.as_bytes(), b"", b"", b"").path, path.as_bytes(), "{target}");
+        }
+        let odd = Request::of_head(b"x", b"", b"", b"");
+        assert_eq!((odd.method, odd.path, odd.protocol), (&b"x"[..], &b""[..], Protocol::Unknown));
+    }
+}

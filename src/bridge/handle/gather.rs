@@ -1,0 +1,376 @@
+//! Many requests to the store that one task waits for together: one waiter, one wake-up.
+//!
+//! Whoever stops waiting leaves nothing behind: answers that come later are still looked at, for codes that are free again.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use carom_shards::Code;
+
+use super::{Desk, fresh_code_of, late};
+use crate::bridge::{Ground, Order, StoreAnswer, StoreRequest, Ticket};
+use carom_limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
+
+/// Set in tokens of requests that are one of many. Those of look-ups have the bit above.
+const GATHER_TOKEN: u64 = 1 << 62;
+
+/// The lowest bits of such a token: which of the many.
+const PLACE_BITS: u32 = 16;
+
+const _: () = assert!(BULK_CHUNK_LINES < 1 << PLACE_BITS);
+
+/// All gathers of a desk.
+#[derive(Debug, Default)]
+pub(super) struct Gathers {
+    by_number: HashMap<u64, Gather>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Gather {
+    places: Vec<Place>,
+    /// Places without an answer.
+    left: usize,
+    waker: Option<Waker>,
+    deadline: Instant,
+    /// Nobody waits any more.
+    abandoned: bool,
+}
+
+#[derive(Debug)]
+struct Place {
+    answer: Option<StoreAnswer>,
+    is_read: bool,
+    /// The code that the request has brought, if it can go to another link should this one not need it.
+    code: Option<Code>,
+}
+
+impl Place {
+    /// Takes the code that nobody needs after this answer. An answer that names an existing link then no longer calls it spare.
+    fn take_spare(&mut self) -> Option<Code> {
+        match &mut self.answer {
+            Some(StoreAnswer::Existing { spare, .. }) if *spare => {
+                *spare = false;
+                self.code.take()
+            }
+            Some(answer) if answer.frees_code() => self.code.take(),
+            _ => None,
+        }
+    }
+}
+
+impl Gathers {
+    /// Whether a token is one of a gather.
+    pub(super) fn is_of(token: u64) -> bool {
+        token & GATHER_TOKEN != 0
+    }
+
+    /// Takes an answer. Returns the code that is free with it, where nobody waits to hear of that.
+    pub(super) fn bring(&mut self, token: u64, answer: StoreAnswer) -> Option<Code> {
+        let number = (token & !GATHER_TOKEN) >> PLACE_BITS;
+        let gather = self.by_number.get_mut(&number)?;
+        let place = gather.places.get_mut((token & ((1 << PLACE_BITS) - 1)) as usize)?;
+        if place.answer.replace(answer).is_none() {
+            gather.left -= 1;
+        }
+        let spare = if gather.abandoned { place.take_spare() } else { None };
+        if gather.left == 0 {
+            gather.waker.take().into_iter().for_each(Waker::wake);
+            if gather.abandoned {
+                self.by_number.remove(&number);
+            }
+        }
+        spare
+    }
+
+    /// Lets nobody wait any longer.
+    pub(super) fn close(&mut self) {
+        let now = Instant::now();
+        for gather in self.by_number.values_mut() {
+            gather.deadline = gather.deadline.min(now);
+        }
+        self.expire(now);
+    }
+
+    /// Wakes those whose time is over.
+    pub(super) fn expire(&mut self, now: Instant) {
+        for gather in self.by_number.values_mut().filter(|gather| gather.deadline <= now) {
+            gather.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// Answers to many requests, to be waited for.
+#[derive(Debug)]
+pub struct Gathered {
+    desk: Rc<Desk>,
+    number: u64,
+}
+
+impl Gathered {
+    /// All answers, in the order of the requests. What has none when the time is over is refused. Codes that are not needed are
+    /// given back.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<StoreAnswer>> {
+        let mut gathers = self.desk.gathers.borrow_mut();
+        let Some(gather) = gathers.by_number.get_mut(&self.number) else { return Poll::Ready(Vec::new()) };
+        if gather.left > 0 && Instant::now() < gather.deadline {
+            gather.waker = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        self.desk.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
+        // What comes later still counts, so the places of those answers stay.
+        let answers = gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(|| late(place.is_read)));
+        Poll::Ready(answers.collect())
+    }
+}
+
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        let mut gathers = self.desk.gathers.borrow_mut();
+        let Some(gather) = gathers.by_number.get_mut(&self.number) else { return };
+        gather.abandoned = true;
+        gather.waker = None;
+        self.desk.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
+        if gather.left == 0 {
+            gathers.by_number.remove(&self.number);
+        }
+    }
+}
+
+impl Desk {
+    /// Sends many requests of one kind to the store, at most [`BULK_CHUNK_LINES`]; `make` gives the one of each place.
+    pub fn store_all(self: &Rc<Desk>, count: usize, mut make: impl FnMut(usize, Ticket) -> StoreRequest) -> Gathered {
+        let mut gathers = self.gathers.borrow_mut();
+        gathers.last += 1;
+        let number = gathers.last;
+        let mut gather = Gather {
+            places: Vec::with_capacity(count),
+            left: 0,
+            waker: None,
+            deadline: Instant::now() + ANSWER_TIME_MAX,
+            abandoned: false,
+        };
+        for at in 0..count {
+            let token = GATHER_TOKEN | number << PLACE_BITS | at as u64;
+            let request = make(at, Ticket { core: self.me, token });
+            let code = match &request {
+                StoreRequest::Create { link, .. } => fresh_code_of(link),
+                _ => None,
+            };
+            let is_read = request.is_read();
+            let place = match self.send(request) {
+                Ok(()) => {
+                    gather.left += 1;
+                    Place { answer: None, is_read, code }
+                }
+                Err(reason) => Place { answer: Some(StoreAnswer::Refused(reason)), is_read, code },
+            };
+            gather.places.push(place);
+        }
+        gathers.by_number.insert(number, gather);
+        Gathered { desk: Rc::clone(self), number }
+    }
+
+    /// Puts a request into the queue of who serves it.
+    pub(super) fn send(&self, request: StoreRequest) -> Result<(), &'static str> {
+        if request.is_read() {
+            return self.counters.reader.try_send(request).map_err(|error| super::refusal(&error));
+        }
+        if self.removed_while_loading() >= REMOVED_WHILE_LOADING_MAX {
+            return Err(super::LOADING);
+        }
+        let order = Order::Client(request, Ground::Alone);
+        self.counters.writer.try_send(order).map_err(|error| super::refusal(&error))
+    }
+
+    /// Codes that all cores remember until all links are loaded.
+    fn removed_while_loading(&self) -> u64 {
+        self.counters.cores.iter().map(|core| core.removed_while_loading.get()).sum()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::bridge::handle::{Codes, Counters, Tellers};
+    use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, Post};
+    use crate::pages::Pages;
+    use carom_model::access::idempotency::PendingCreates;
+    use carom_model::domains::{Domains, UnknownHost};
+    use carom_model::link::labels::Labels;
+    use carom_model::link::{Link, Origin, Reuse, Version};
+    use carom_shards::{CoreId, Policy};
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    struct NoCodes;
+
+    impl Codes for NoCodes {
+        fn take(&mut self) -> Option<Code> {
+            None
+        }
+
+        fn remaining(&self) -> usize {
+            0
+        }
+    }
+
+    /// A desk whose writer is the test, with a queue of that length.
+    pub(in crate::bridge::handle) fn desk(len: usize) -> (Rc<Desk>, Receiver<Order>) {
+        desk_of(CoreId(0), Box::new(NoCodes), Post::new(Vec::new()), len)
+    }
+
+    /// The same, of that core (0, or 1 for the admin listener), with these codes and mailboxes.
+    pub(in crate::bridge::handle) fn desk_of(
+        core: CoreId,
+        codes: Box<dyn Codes>,
+        post: Post,
+        len: usize,
+    ) -> (Rc<Desk>, Receiver<Order>) {
+        let (writer, orders) = sync_channel(len);
+        let domains = Domains::new("https://s.test", &[], false, UnknownHost::NotFound);
+        let counters = Counters {
+            domains: Arc::new(domains),
+            writer,
+            reader: sync_channel(1).0,
+            pages: Arc::new(Pages::plain()),
+            page_reader: sync_channel(1).0,
+            lists: ListQueues { pages: sync_channel(1).0, searches: sync_channel(1).0 },
+            jobs: JobQueues { pictures: sync_channel(1).0, documents: sync_channel(1).0 },
+            look_ups: None,
+            allowances: AllowanceQueue::new().0,
+            fetches: None,
+            apps: sync_channel(1).0,
+            misses_per_second: 0,
+            post,
+            pending_creates: PendingCreates::default(),
+            cores: Arc::new([Arc::default(), Arc::default()]),
+            node: Arc::default(),
+        };
+        (Rc::new(Desk::new(core, counters, codes, Tellers::default())), orders)
+    }
+
+    fn link(at: usize, origin: Origin) -> Arc<Link> {
+        let code = Code::parse(format!("c{at}").as_bytes()).unwrap();
+        let (policy, labels, version) = (Policy::default(), Labels::default(), Version::default());
+        Arc::new(Link { code, policy, target: "http://a/".to_owned(), created_ms: 1, origin, version, labels })
+    }
+
+    fn ask(desk: &Rc<Desk>, count: usize) -> Gathered {
+        let origin = |at: usize| if at == 0 { Origin::Custom } else { Origin::Issued };
+        let make = |at, ticket| StoreRequest::Create { link: link(at, origin(at)), reuse: Reuse::Any, ticket };
+        desk.store_all(count, make)
+    }
+
+    fn answer(desk: &Desk, orders: &Receiver<Order>, spare: bool) {
+        let Ok(Order::Client(StoreRequest::Create { link, ticket, .. }, Ground::Alone)) = orders.try_recv() else {
+            panic!("no request")
+        };
+        desk.bring_stored(ticket.token, StoreAnswer::Existing { link, spare });
+    }
+
+    fn poll(gathered: &mut Gathered) -> Option<Vec<StoreAnswer>> {
+        match gathered.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answers) => Some(answers),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn all_answers_come_together_and_codes_that_are_not_needed_go_back() {
+        let (desk, orders) = desk(9);
+        let mut gathered = ask(&desk, 3);
+        for spare in [false, true, false] {
+            assert_eq!(poll(&mut gathered), None);
+            answer(&desk, &orders, spare);
+        }
+        let expected = |at, origin| StoreAnswer::Existing { link: link(at, origin), spare: false };
+        let expected = [expected(0, Origin::Custom), expected(1, Origin::Issued), expected(2, Origin::Issued)];
+        assert_eq!(poll(&mut gathered).unwrap(), expected);
+        drop(gathered);
+        assert_eq!(*desk.spare_codes.borrow(), [link(1, Origin::Issued).code]);
+        assert!(desk.gathers.borrow().by_number.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_leaves_nothing_behind() {
+        // Answers before and after the end of who has asked.
+        for before in 0..=4 {
+            let (desk, orders) = desk(9);
+            let gathered = ask(&desk, 4);
+            (0..before).for_each(|_| answer(&desk, &orders, true));
+            drop(gathered);
+            (before..4).for_each(|_| answer(&desk, &orders, true));
+            let mut codes = desk.spare_codes.borrow().clone();
+            codes.sort();
+            let issued = [1, 2, 3].map(|at| link(at, Origin::Issued).code);
+            assert_eq!(codes, issued, "the slug is nobody's, the others are free");
+            assert!(desk.gathers.borrow().by_number.is_empty());
+        }
+    }
+
+    #[test]
+    fn while_links_are_loaded_only_so_many_may_be_deleted() {
+        let (desk, orders) = desk(9);
+        desk.counters().cores[1].removed_while_loading.set(REMOVED_WHILE_LOADING_MAX);
+        let answers = poll(&mut ask(&desk, 1)).unwrap();
+        assert_eq!(answers, [StoreAnswer::Refused(super::super::LOADING)]);
+        assert!(orders.try_recv().is_err());
+        // All links are loaded.
+        desk.counters().cores[1].removed_while_loading.set(0);
+        assert_eq!(poll(&mut ask(&desk, 1)), None);
+    }
+
+    #[test]
+    fn what_finds_no_place_in_the_queue_is_refused_with_its_code_free() {
+        let (desk, orders) = desk(2);
+        let mut gathered = ask(&desk, 4);
+        (0..2).for_each(|_| answer(&desk, &orders, false));
+        let answers = poll(&mut gathered).unwrap();
+        assert!(matches!(answers[..], [.., StoreAnswer::Refused(_), StoreAnswer::Refused(_)]), "{answers:?}");
+        drop(gathered);
+        assert_eq!(
+            *desk.spare_codes.borrow(),
+            [2, 3].map(|at| link(at, Origin::Issued).code),
+            "each code is free once"
+        );
+    }
+
+    #[test]
+    fn a_refused_create_frees_its_code_and_an_unconfirmed_one_does_not() {
+        for (answer, is_free) in [
+            (StoreAnswer::Refused("the disk is full"), true),
+            (StoreAnswer::NeedsRedis { asked: false }, true),
+            (StoreAnswer::NeedsRedis { asked: true }, false),
+            (StoreAnswer::Unconfirmed("the disk is slow"), false),
+            (StoreAnswer::Created, false),
+            (StoreAnswer::Taken, false),
+        ] {
+            let (desk, orders) = desk(9);
+            let mut gathered = ask(&desk, 2);
+            while let Ok(Order::Client(StoreRequest::Create { ticket, .. }, _)) = orders.try_recv() {
+                desk.bring_stored(ticket.token, answer.clone());
+            }
+            assert_eq!(poll(&mut gathered).unwrap(), [answer.clone(), answer.clone()]);
+            drop(gathered);
+            let link = link(1, Origin::Issued);
+            let free = if is_free { vec![link.code] } else { Vec::new() };
+            assert_eq!(*desk.spare_codes.borrow(), free, "{answer:?}");
+            desk.give_back_unused(&link, &answer);
+            assert_eq!(desk.spare_codes.borrow().len(), 2 * free.len(), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_is_late_cannot_be_confirmed_and_a_late_read_is_refused() {
+        let (desk, _orders) = desk(9);
+        let mut writes = ask(&desk, 1);
+        let code = link(0, Origin::Custom).code;
+        let mut reads = desk.store_all(1, |_, ticket| StoreRequest::Read { code, ticket });
+        desk.gathers.borrow_mut().close();
+        assert!(matches!(poll(&mut writes).unwrap()[..], [StoreAnswer::Unconfirmed(_)]));
+        assert!(matches!(poll(&mut reads).unwrap()[..], [StoreAnswer::Refused(_)]));
+    }
+}

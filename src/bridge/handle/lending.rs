@@ -1,0 +1,102 @@
+//! Codes for the admin listener: nobody fills a segment for it, so it borrows from the cores, some at a time.
+
+use std::time::Instant;
+
+use carom_shards::{Code, CoreId};
+
+use super::{Desk, Reply};
+use crate::bridge::{Ticket, ToCore};
+use carom_limits::{CODE_LOAN_REST, CODES_LENT};
+
+impl Desk {
+    /// Asks a core for some of its codes. Rests when it has none to lend: the next core is asked then, or this one again.
+    pub(super) async fn borrow_codes(&self, deadline: Instant) {
+        let cores = self.counters.cores.len() - 1;
+        let lender = self.next_lender.get() % cores;
+        self.next_lender.set(lender + 1);
+        let place = self.expect_reply_within(deadline.saturating_duration_since(Instant::now()));
+        let ticket = Ticket { core: self.me, token: place.token };
+        self.counters.post.to(CoreId(lender as u16)).post(ToCore::Lend(ticket));
+        match place.reply().await {
+            Some(Reply::Lent(codes)) if !codes.is_empty() => self.spare_codes.borrow_mut().extend(codes),
+            _ => self.rest(CODE_LOAN_REST).await,
+        }
+    }
+
+    /// Codes for another core, as long as enough are left.
+    pub fn lend_codes(&self) -> Vec<Code> {
+        let spare = self.codes_remaining().saturating_sub(CODES_LENT).min(CODES_LENT);
+        let mut codes = self.codes.borrow_mut();
+        (0..spare).map_while(|_| codes.take()).collect()
+    }
+
+    /// Brings codes of another core.
+    pub fn bring_lent(&self, token: u64, codes: Vec<Code>) {
+        self.bring(token, Reply::Lent(codes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::bridge::handle::Codes;
+    use crate::bridge::handle::gather::tests::desk_of;
+    use crate::bridge::{Mailbox, Post};
+
+    /// A segment of that many codes.
+    struct Few(usize);
+
+    impl Codes for Few {
+        fn take(&mut self) -> Option<Code> {
+            self.0 = self.0.checked_sub(1)?;
+            Code::parse(format!("c{}", self.0).as_bytes()).ok()
+        }
+
+        fn remaining(&self) -> usize {
+            self.0
+        }
+    }
+
+    fn lender(codes: usize) -> usize {
+        let (desk, _) = desk_of(CoreId(0), Box::new(Few(codes)), Post::new(Vec::new()), 1);
+        desk.lend_codes().len()
+    }
+
+    #[test]
+    fn a_core_keeps_some_for_itself() {
+        assert_eq!(lender(CODES_LENT), 0);
+        assert_eq!(lender(CODES_LENT + 3), 3);
+        assert_eq!(lender(10 * CODES_LENT), CODES_LENT);
+    }
+
+    /// A core may be short of codes for as long as its next segment takes to come; who waits has one as soon as it has.
+    #[test]
+    fn a_core_that_has_none_to_lend_is_asked_again() {
+        let bell = tempfile::tempfile().unwrap();
+        let (mailbox, mail) = Mailbox::new(Arc::new(bell));
+        let (desk, _) = desk_of(CoreId(1), Box::new(Few(0)), Post::new(vec![mailbox]), 1);
+        let mut code = pin!(desk.take_code());
+        let mut context = Context::from_waker(Waker::noop());
+        let mut asked = || loop {
+            assert!(code.as_mut().poll(&mut context).is_pending());
+            match mail.try_recv() {
+                Ok(ToCore::Lend(ticket)) => return ticket.token,
+                _ => std::thread::yield_now(),
+            }
+        };
+        for _ in 0..3 {
+            let token = asked();
+            desk.bring_lent(token, Vec::new());
+        }
+        let token = asked();
+        let lent = Code::parse(b"lent").unwrap();
+        desk.bring_lent(token, vec![lent]);
+        let Poll::Ready(Ok(taken)) = code.as_mut().poll(&mut context) else { panic!("no code") };
+        assert_eq!(taken, lent);
+    }
+}

@@ -1,0 +1,10 @@
+//! What a person can type: one file for each family of commands, and what they do to a data directory.
+//!
+//! Every command opens stores through [`crate::data_dir`] and `carom-store`, never through a running node.
+
+pub mod app;
+pub mod backup;
+pub mod cli;
+pub mod data;
+pub mod offline;
+pub mod status;

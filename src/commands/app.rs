@@ -1,0 +1,166 @@
+//! The commands that manage apps and their keys. They work whether a node runs on the data directory or not: one that does
+//! takes up what they have done within a second.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::bridge::{AppsAnswer, AppsRequest};
+use crate::commands::cli::{AppCommand, AppPlace};
+use crate::commands::offline::{print, settings_of};
+use crate::data_dir::preflight;
+use crate::node::{api_keys, domains_of, keys_exit};
+use crate::services::api_keys::file;
+use carom_model::access::KeyDomains;
+use carom_model::access::registry::{Entry, Grant, Registry};
+use carom_model::dates;
+use carom_settings::Settings;
+use carom_settings::exit::{Exit, Reason};
+use carom_telemetry::clock::unix_ms;
+
+/// Does what the command says.
+///
+/// # Errors
+/// Why that cannot be done.
+pub fn run(command: AppCommand) -> Result<(), Exit> {
+    match command {
+        AppCommand::Add { app, role, expires, creates_per_second, domains, place } => {
+            let settings = settings_of(place.data_dir, place.config.as_deref())?;
+            let domains = key_domains(&domains, &settings)?;
+            preflight::data_dir(&settings.data_dir)?;
+            let grant = Grant { app, role, expires_ms: expires, creates: creates_per_second, domains };
+            change(&settings.data_dir, AppsRequest::Add(grant))
+        }
+        AppCommand::List { json, place } => list(&existing(place)?, json),
+        AppCommand::Revoke { app, key, place } => change(&existing(place)?, AppsRequest::Revoke { app, id: key }),
+        AppCommand::Rotate { app, key, grace, place } => {
+            change(&existing(place)?, AppsRequest::Rotate { app, id: key, grace })
+        }
+    }
+}
+
+/// The domains that a key is to be limited to; `None`: to none.
+fn key_domains(names: &[String], settings: &Settings) -> Result<Option<KeyDomains>, Exit> {
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let served = domains_of(settings, settings.listen[0]);
+    let wrong = |reason| {
+        Exit::new(Reason::Usage, format!("--domain {reason}"))
+            .with_remedy("add the domain to domains.serve, or pass the right settings file with --config")
+    };
+    KeyDomains::read(names.iter().map(String::as_str), &served).map(Some).map_err(wrong)
+}
+
+/// A data directory that is there.
+fn existing(place: AppPlace) -> Result<std::path::PathBuf, Exit> {
+    let data_dir = settings_of(place.data_dir, place.config.as_deref())?.data_dir;
+    if data_dir.is_dir() {
+        return Ok(data_dir);
+    }
+    let what = format!("the data directory {} does not exist", data_dir.display());
+    Err(Exit::new(Reason::Usage, what).with_remedy("pass the data directory of a node with --data-dir"))
+}
+
+fn change(data_dir: &Path, request: AppsRequest) -> Result<(), Exit> {
+    let asked = request.clone();
+    let now_ms = unix_ms();
+    let done = file::update(data_dir, false, |registry| request.apply(registry, now_ms)).map(|(done, _)| done);
+    match (done.map_err(|error| keys_exit(data_dir, &error))?, asked) {
+        (AppsAnswer::Key { key, id, .. }, AppsRequest::Add(grant)) => {
+            say(&format!("created key {id} of {} with role {}; it is shown only now:", grant.app, grant.role));
+            print(&format!("{key}\n"));
+        }
+        (AppsAnswer::Key { key, id, follows }, AppsRequest::Rotate { app, grace, .. }) => {
+            let old = follows.unwrap_or_default();
+            let end = match grace {
+                Duration::ZERO => "is no longer valid".to_owned(),
+                grace => format!("stays valid until {}", dates::format(now_ms + grace.as_millis() as u64)),
+            };
+            say(&format!("created key {id} of {app}; key {old} {end}. The new key is shown only now:"));
+            print(&format!("{key}\n"));
+        }
+        (AppsAnswer::Revoked(ids), _) => say(&format!("revoked: {}", ids.join(", "))),
+        (AppsAnswer::Refused(refusal), _) => {
+            let remedy = "see `carom app list` for the apps and their keys";
+            return Err(Exit::new(Reason::Usage, refusal.to_string()).with_remedy(remedy));
+        }
+        (AppsAnswer::Failed(why), _) => return Err(Exit::new(Reason::DataNotWritable, why)),
+        (AppsAnswer::Key { .. }, AppsRequest::Revoke { .. }) => {}
+    }
+    Ok(())
+}
+
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+fn list(data_dir: &Path, as_json: bool) -> Result<(), Exit> {
+    let registry = api_keys(data_dir)?;
+    let now_ms = unix_ms();
+    if as_json {
+        let keys: Vec<Value> = registry.entries().into_iter().map(|entry| as_value(entry, now_ms)).collect();
+        print(&format!("{:#}\n", json!({ "keys": keys })));
+    } else if registry.is_empty() {
+        let why =
+            if registry.had_keys() { "no keys: all of them expired or were revoked long ago" } else { "no apps yet" };
+        say(&format!("{why}; create one with `carom app add NAME`"));
+    } else {
+        print(&table(&registry, now_ms));
+    }
+    Ok(())
+}
+
+fn as_value(entry: &Entry, now_ms: u64) -> Value {
+    let mut value = entry.describe(now_ms);
+    value["app"] = json!(entry.app.as_str());
+    value
+}
+
+fn table(registry: &Registry, now_ms: u64) -> String {
+    let head = ["APP", "KEY", "ROLE", "DOMAINS", "CREATED", "STATE"].map(str::to_owned);
+    let rows = registry.entries().into_iter().map(|entry| {
+        let day = |ms: u64| dates::format(ms)[..10].to_owned();
+        let state = match (entry.revoked_ms, entry.expires_ms) {
+            (Some(ms), _) => format!("revoked {}", day(ms)),
+            (None, Some(ms)) if ms <= now_ms => format!("expired {}", day(ms)),
+            (None, Some(ms)) => format!("valid until {}", dates::format(ms)),
+            (None, None) => "valid".to_owned(),
+        };
+        let domains = entry.domains.as_ref().map_or("all".to_owned(), |domains| domains.names().join(","));
+        [entry.app.to_string(), entry.id(), entry.role.to_string(), domains, day(entry.created_ms), state]
+    });
+    let rows: Vec<[String; 6]> = std::iter::once(head).chain(rows).collect();
+    let widths: Vec<usize> = (0..5).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(text, "{cell:width$}  ");
+        }
+        text.push_str(&row[5]);
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::access::{AppName, Role};
+
+    #[test]
+    fn the_table_says_what_holds() {
+        let mut registry = Registry::default();
+        let app = AppName::parse("shop").unwrap();
+        let grant = |expires_ms| Grant { app: app.clone(), role: Role::Read, expires_ms, creates: None, domains: None };
+        registry.add(grant(None), 0).unwrap();
+        registry.add(grant(Some(86_400_000)), 1).unwrap();
+        let text = table(&registry, 90_000_000);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("APP   KEY           ROLE  DOMAINS  CREATED     STATE"), "{text}");
+        assert!(lines[1].ends_with("1970-01-01  valid") && lines[2].ends_with("expired 1970-01-02"), "{text}");
+    }
+}

@@ -1,0 +1,507 @@
+//! The commands for backups: `carom backup`, `carom verify` and `carom restore`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::commands::cli::AppPlace;
+use crate::commands::data::inspect::{Each, Records, Report, inspect};
+use crate::commands::data::restore::{RestoreError, pass_over_codes, restore as restore_store};
+use crate::commands::offline::{print, settings_of};
+use crate::data_dir::code_secret;
+use crate::data_dir::preflight;
+use crate::node::{keys_exit, lock, open_store, store_exit};
+use crate::services::api_keys::file as apps_file;
+use crate::services::maintenance::backup::{ask, write_store};
+use crate::services::maintenance::progress::{Progress, rate};
+use carom_model::access::registry::Registry;
+use carom_model::dates;
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{KeySource, Settings};
+use carom_store::backup::frames::{FrameError, FrameReader};
+use carom_store::backup::manifest::{FileSum, Manifest};
+use carom_store::backup::{Counts, MANIFEST_FILE, STORE_FILE, Section};
+use carom_store::links::catalog::View;
+use carom_store::links::{Links, StoreError};
+use carom_telemetry::clock::unix_ms;
+
+/// Bytes that are read and written at once.
+const BUFFER_LEN: usize = 1024 * 1024;
+
+/// Bytes after which what was written goes to the disk: a heap of it at the end would make the syncs of the node wait, which may
+/// be on the same disk.
+const SYNC_EVERY: u64 = 4 * 1024 * 1024;
+
+/// Makes a backup of a data directory in `dir`, whether a node runs on it or not.
+///
+/// # Errors
+/// Why there is none. What was written then is removed.
+pub fn backup(dir: &Path, place: AppPlace) -> Result<(), Exit> {
+    let settings = settings_of(place.data_dir, place.config.as_deref())?;
+    if !settings.data_dir.join("links").is_dir() {
+        let what = format!("{} contains no links", settings.data_dir.display());
+        return Err(Exit::new(Reason::Usage, what).with_remedy("pass the data directory of a node with --data-dir"));
+    }
+    let is_new = make_folder(dir)?;
+    let made = make_backup(dir, &settings);
+    if made.is_err() {
+        // Nothing but what this command has written can be there.
+        for name in [STORE_FILE, MANIFEST_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME] {
+            let _ = fs::remove_file(dir.join(name));
+        }
+        if is_new {
+            let _ = fs::remove_dir(dir);
+        }
+    }
+    made
+}
+
+/// Makes a folder that nobody else can read, or takes one that is empty. Returns whether it is new.
+fn make_folder(dir: &Path) -> Result<bool, Exit> {
+    let refused = |error: io::Error| Exit::new(Reason::DataNotWritable, format!("{}: {error}", dir.display()));
+    match fs::read_dir(dir) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(false),
+            Some(_) => Err(Exit::new(Reason::Usage, format!("{} is not empty", dir.display()))
+                .with_remedy("choose a directory that is empty or does not exist")),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(refused)?;
+            Ok(true)
+        }
+        Err(error) => Err(refused(error)),
+    }
+}
+
+fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
+    // Before the store is looked at: what is made until then is in the backup, and passed over as well.
+    let taken_ms = unix_ms();
+    // A node that runs holds the lock, and gives its store out itself.
+    let (counts, fingerprint) = match lock(&settings.data_dir) {
+        Ok(_lock) => {
+            must_be_owner(&settings.data_dir)?;
+            let links = open_store(settings)?.links;
+            let (input, output) = io::pipe().map_err(|error| incomplete(&error))?;
+            std::thread::scope(|scope| {
+                let writing = scope.spawn(|| {
+                    let output = BufWriter::with_capacity(BUFFER_LEN, output);
+                    write_store(&links, &settings.data_dir, output, || false)
+                });
+                let kept = keep_store(input, dir, settings);
+                let _ = writing.join();
+                kept
+            })?
+        }
+        Err(exit) if exit.reason == Reason::DataInUse => {
+            let stream = ask(&settings.data_dir).map_err(|error| no_answer(&settings.data_dir, &error))?;
+            keep_store(stream, dir, settings)?
+        }
+        Err(exit) => return Err(exit),
+    };
+    let mut files = BTreeMap::new();
+    let bytes = fs::metadata(dir.join(STORE_FILE)).map_err(|error| incomplete(&error))?.len();
+    files.insert(STORE_FILE.to_owned(), FileSum { bytes, sum: 0 });
+    if let Some(key) = key_of(settings, &fingerprint)? {
+        keep_file(dir, code_secret::FILE_NAME, format!("{key}\n").as_bytes(), &mut files)?;
+    }
+    let apps = settings.data_dir.join(apps_file::FILE_NAME);
+    match fs::read(&apps) {
+        Ok(text) => keep_file(dir, apps_file::FILE_NAME, &text, &mut files)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(incomplete(&format!("{}: {error}", apps.display()))),
+    }
+    let has_key = files.contains_key(code_secret::FILE_NAME);
+    let report = look(&mut OfFile(dir)).map_err(|error| incomplete(&error))?;
+    let manifest = Manifest { taken_ms, fingerprint, files, counts };
+    keep(dir, MANIFEST_FILE, manifest.to_text().as_bytes())?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| incomplete(&error))?;
+    print(&format!(
+        "backed up {} links, {} records in all, {} bytes, as of {}, to {}\n",
+        counts.of(Section::Links),
+        counts.total(),
+        bytes,
+        dates::format(taken_ms),
+        dir.display()
+    ));
+    if !has_key {
+        let _ = writeln!(
+            io::stderr(),
+            "warning: the code secret (fingerprint {}) is outside the data directory and not in the backup; back it up as well",
+            manifest.fingerprint
+        );
+    }
+    tell(&report);
+    // It is kept all the same: a backup of what can be read is better than none.
+    if !report.is_good() {
+        let _ =
+            writeln!(io::stderr(), "warning: {report}: the store itself is damaged; see store_damaged in the runbook");
+    }
+    Ok(())
+}
+
+/// Writes what comes to the file of the store, looking at all of it. Returns what is there, and the fingerprint of its key.
+fn keep_store(input: impl Read, dir: &Path, settings: &Settings) -> Result<(Counts, String), Exit> {
+    let file = create(dir, STORE_FILE)?;
+    let copy = BufWriter::with_capacity(BUFFER_LEN, &file);
+    let mut fingerprint = String::new();
+    let mut progress = Progress::new(io::stderr().is_terminal(), None);
+    let mut errors = io::stderr().lock();
+    let mut synced = 0;
+    let read = || -> Result<Counts, FrameError> {
+        let mut reader = FrameReader::copying(BufReader::with_capacity(BUFFER_LEN, input), copy)?;
+        while reader.next_frame(|section, key, value| {
+            if section == Section::Meta && key == b"key_fingerprint" {
+                fingerprint = String::from_utf8_lossy(value).into_owned();
+            }
+            Ok::<_, FrameError>(())
+        })? {
+            progress.tick(&mut errors, reader.counts().of(Section::Links), reader.position());
+            if reader.position() - synced >= SYNC_EVERY {
+                synced = reader.position();
+                file.sync_data()?;
+            }
+        }
+        Ok(*reader.counts())
+    };
+    let counts = read().map_err(|error| incomplete(&format!("{}: {error}", settings.data_dir.display())));
+    progress.clear(&mut errors);
+    let counts = counts?;
+    file.sync_all().map_err(|error| incomplete(&error))?;
+    Ok((counts, fingerprint))
+}
+
+/// The secret key of a store, as text, where it can be had and fits.
+fn key_of(settings: &Settings, fingerprint: &str) -> Result<Option<String>, Exit> {
+    let in_data_dir = code_secret::read(&settings.data_dir.join(code_secret::FILE_NAME))?;
+    let elsewhere = match &settings.space_key {
+        KeySource::Given(key) => Some(key.clone()),
+        KeySource::File(path) => code_secret::read(path)?,
+        KeySource::DataDir => None,
+    };
+    let fits = [in_data_dir, elsewhere].into_iter().flatten().find(|key| key.fingerprint() == fingerprint);
+    Ok(fits.map(|key| key.to_hex()))
+}
+
+/// Looks at everything in a backup, or in a data directory that no node uses.
+///
+/// # Errors
+/// What is wrong.
+pub fn verify(dir: &Path, config: Option<&Path>) -> Result<(), Exit> {
+    let is_there = |name: &str| {
+        dir.join(name).try_exists().map_err(|error| Exit::new(Reason::Usage, format!("{}: {error}", dir.display())))
+    };
+    let report = if is_there(MANIFEST_FILE)? || is_there(STORE_FILE)? {
+        verify_backup(dir)?
+    } else if is_there("links")? {
+        verify_data(dir, config)?
+    } else {
+        let what = format!("{} is neither a backup nor a data directory", dir.display());
+        return Err(Exit::new(Reason::Usage, what)
+            .with_remedy("pass a directory written by `carom backup`, or the data directory of a node"));
+    };
+    tell(&report);
+    if !report.is_good() {
+        return Err(not_good(dir, &report));
+    }
+    print(&format!(
+        "{}: {} links, {} records in all; all records are readable, and the indexes match them\n",
+        dir.display(),
+        report.links,
+        report.counts.total()
+    ));
+    Ok(())
+}
+
+/// Says what was found.
+fn tell(report: &Report) {
+    let errors = &mut io::stderr().lock();
+    for wrong in &report.wrong {
+        let _ = writeln!(errors, "error: {wrong}");
+    }
+    for name in &report.missing {
+        let _ = writeln!(errors, "note: {name} does not exist yet; the next start creates it");
+    }
+    if report.surplus > 0 {
+        let _ = writeln!(errors, "note: {} index entries have no link; this is harmless", report.surplus);
+    }
+}
+
+fn not_good(dir: &Path, report: &Report) -> Exit {
+    Exit::new(Reason::Incomplete, format!("{}: {report}", dir.display()))
+        .with_remedy("the other records are usable; see store_damaged in the runbook")
+}
+
+/// Opening the store writes to it: files that another user owns then would keep the node out.
+fn must_be_owner(data_dir: &Path) -> Result<(), Exit> {
+    let owner = fs::metadata(data_dir).map(|meta| meta.uid());
+    let me = rustix::process::geteuid();
+    match owner {
+        Ok(owner) if me.is_root() && owner != me.as_raw() => {
+            let what = format!("{} belongs to user {owner}, but this command runs as root", data_dir.display());
+            Err(Exit::new(Reason::Usage, what).with_remedy("run it as that user: sudo -u carom carom ..."))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A data directory that this process has locked.
+struct OfView(View);
+
+impl Records for OfView {
+    type Error = StoreError;
+
+    fn each(&mut self, each: Each<'_>) -> Result<(), StoreError> {
+        Section::ALL.into_iter().try_for_each(|section| {
+            self.0.dump(section, |key, value| {
+                each(section, key, value);
+                true
+            })
+        })
+    }
+}
+
+/// The store of a backup.
+struct OfFile<'d>(&'d Path);
+
+impl Records for OfFile<'_> {
+    type Error = FrameError;
+
+    fn each(&mut self, each: Each<'_>) -> Result<(), FrameError> {
+        let file = File::open(self.0.join(STORE_FILE))?;
+        let mut reader = FrameReader::begin(BufReader::with_capacity(BUFFER_LEN, file))?;
+        while reader.next_frame(|section, key, value| {
+            each(section, key, value);
+            Ok::<_, FrameError>(())
+        })? {}
+        Ok(())
+    }
+}
+
+fn verify_data(dir: &Path, config: Option<&Path>) -> Result<Report, Exit> {
+    let settings = settings_of(Some(dir.display().to_string()), config)?;
+    must_be_owner(dir)?;
+    let _lock = lock(&settings.data_dir)?;
+    let links = open_store(&settings)?.links;
+    look(&mut OfView(links.view())).map_err(|error| store_exit(&error))
+}
+
+fn verify_backup(dir: &Path) -> Result<Report, Exit> {
+    let manifest = read_manifest(dir)?;
+    let damaged = |name: &str, what: &dyn std::fmt::Display| {
+        Exit::new(Reason::StoreDamaged, format!("{}: {what}", dir.join(name).display()))
+            .with_remedy("use another backup")
+    };
+    for (name, expected) in &manifest.files {
+        if ![STORE_FILE, code_secret::FILE_NAME, apps_file::FILE_NAME].contains(&name.as_str()) {
+            return Err(damaged(MANIFEST_FILE, &format!("lists {name:?}, which is not a file of a backup")));
+        }
+        let path = dir.join(name);
+        let found = match name == STORE_FILE {
+            true => fs::metadata(&path).map(|meta| FileSum { bytes: meta.len(), sum: 0 }),
+            false => fs::read(&path).map(|bytes| FileSum::of(&bytes)),
+        };
+        match found {
+            Ok(found) if found.bytes != expected.bytes => {
+                let what = format!("has {} bytes instead of {}", found.bytes, expected.bytes);
+                return Err(damaged(name, &what));
+            }
+            Ok(found) if found != *expected => {
+                return Err(damaged(name, &"is damaged: the checksum does not match"));
+            }
+            Ok(_) => {}
+            Err(error) => return Err(damaged(name, &error)),
+        }
+    }
+    let report = look(&mut OfFile(dir)).map_err(|error| damaged(STORE_FILE, &error))?;
+    if report.counts != manifest.counts {
+        return Err(damaged(STORE_FILE, &format!("the records differ from {MANIFEST_FILE}")));
+    }
+    Ok(report)
+}
+
+fn look<R: Records>(records: &mut R) -> Result<Report, R::Error> {
+    let mut progress = Progress::new(io::stderr().is_terminal(), None);
+    let mut errors = io::stderr().lock();
+    let report = inspect(records, |counts| progress.tick(&mut errors, counts.of(Section::Links), 0));
+    progress.clear(&mut errors);
+    report
+}
+
+fn read_manifest(dir: &Path) -> Result<Manifest, Exit> {
+    let path = dir.join(MANIFEST_FILE);
+    let text = fs::read(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Exit::new(
+            Reason::StoreDamaged,
+            format!("{} is an incomplete backup: {MANIFEST_FILE}, which is written last, is missing", dir.display()),
+        )
+        .with_remedy("use another backup"),
+        _ => Exit::new(Reason::Usage, format!("{}: {error}", path.display())),
+    })?;
+    Manifest::parse(&text).map_err(|error| {
+        Exit::new(Reason::StoreDamaged, format!("{}: {error}", path.display())).with_remedy("use another backup")
+    })
+}
+
+/// What a restore makes in a data directory. None of it may be there before.
+const RESTORED: [&str; 5] = ["links", "links.new", "visits", apps_file::FILE_NAME, code_secret::FILE_NAME];
+
+/// Makes a data directory of a backup; with `revoke_keys`, none of its API keys is valid.
+///
+/// # Errors
+/// Why there is none; what was written then is removed. Or that some of the backup could not be read: the rest is there.
+pub fn restore(dir: &Path, revoke_keys: bool, place: AppPlace) -> Result<(), Exit> {
+    let settings = settings_of(place.data_dir, place.config.as_deref())?;
+    let data_dir = &settings.data_dir;
+    let manifest = read_manifest(dir)?;
+    if manifest.taken_ms > unix_ms() {
+        let what = format!(
+            "the backup was taken at {}, but this machine's clock shows an earlier time",
+            dates::format(manifest.taken_ms)
+        );
+        return Err(Exit::new(Reason::Usage, what).with_remedy(
+            "correct the clock; carom derives from it how many codes may have been issued since the backup",
+        ));
+    }
+    preflight::data_dir(data_dir)?;
+    let _lock = lock(data_dir)?;
+    for name in RESTORED {
+        if data_dir.join(name).exists() {
+            let what = format!("{} already exists; nothing was changed", data_dir.join(name).display());
+            return Err(
+                Exit::new(Reason::Usage, what).with_remedy("choose a data directory that is empty or does not exist")
+            );
+        }
+    }
+    // Everything is looked at first: a backup that is not what was written makes no data directory.
+    let report = verify_backup(dir)?;
+    if report.is_disordered {
+        tell(&report);
+        return Err(Exit::new(Reason::StoreDamaged, format!("{}: {report}", dir.display()))
+            .with_remedy("use another backup; this one contains no usable store"));
+    }
+    let made =
+        make_data(dir, &settings, &manifest, &report).and_then(|()| tell_of_keys(data_dir, revoke_keys, &manifest));
+    if made.is_err() {
+        for name in RESTORED {
+            let path = data_dir.join(name);
+            let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+        }
+        return made;
+    }
+    tell(&report);
+    if report.is_good() { Ok(()) } else { Err(not_good(dir, &report)) }
+}
+
+/// Revokes the restored API keys where that is asked for; otherwise warns that keys revoked since the backup are valid again.
+fn tell_of_keys(data_dir: &Path, revoke_keys: bool, manifest: &Manifest) -> Result<(), Exit> {
+    if !manifest.files.contains_key(apps_file::FILE_NAME) {
+        return Ok(());
+    }
+    let now_ms = unix_ms();
+    let change = |registry: &mut Registry| match revoke_keys {
+        true => registry.revoke_all(now_ms),
+        false => registry.valid(now_ms),
+    };
+    let changed = apps_file::update(data_dir, false, change).map_err(|error| keys_exit(data_dir, &error))?;
+    let text = match (revoke_keys, changed.0) {
+        (_, 0) => return Ok(()),
+        (true, count) => {
+            format!("revoked all {count} valid API keys of the backup; create new ones with `carom app add`")
+        }
+        (false, count) => format!(
+            "warning: {count} API keys are valid again, including any that were revoked after {}; revoke those with `carom app revoke` (see `carom app list`), or restore with --revoke-keys",
+            dates::format(manifest.taken_ms)
+        ),
+    };
+    let _ = writeln!(io::stderr(), "{text}");
+    Ok(())
+}
+
+fn make_data(dir: &Path, settings: &Settings, manifest: &Manifest, report: &Report) -> Result<(), Exit> {
+    let data_dir = &settings.data_dir;
+    let new = &data_dir.join("links.new");
+    let file = File::open(dir.join(STORE_FILE)).map_err(|error| incomplete(&error))?;
+    let mut progress = Progress::new(io::stderr().is_terminal(), None);
+    let mut errors = io::stderr().lock();
+    let input = BufReader::with_capacity(BUFFER_LEN, file);
+    let counts = restore_store(input, new, data_dir, |counts| progress.tick(&mut errors, counts.of(Section::Links), 0));
+    progress.clear(&mut errors);
+    let counts = counts.map_err(|error| match error {
+        RestoreError::Store(error) => store_exit(&error),
+        RestoreError::Backup(error) => {
+            Exit::new(Reason::StoreDamaged, format!("{}: {error}", dir.join(STORE_FILE).display()))
+        }
+    })?;
+    let age = unix_ms().saturating_sub(manifest.taken_ms) / 1_000;
+    let raised = {
+        let (links, _) = Links::open(new, &manifest.fingerprint).map_err(|error| store_exit(&error))?;
+        // Those that lack something are made anew by the next start.
+        links.doubt_indexes(&report.incomplete).map_err(|error| store_exit(&error))?;
+        pass_over_codes(&links, age).map_err(|error| store_exit(&error))?
+    };
+    // The key comes last: what is cut off before has no key, and no node starts with it.
+    fs::rename(new, data_dir.join("links")).map_err(|error| incomplete(&error))?;
+    for name in [apps_file::FILE_NAME, code_secret::FILE_NAME] {
+        if manifest.files.contains_key(name) {
+            let bytes = fs::read(dir.join(name)).map_err(|error| incomplete(&error))?;
+            keep(data_dir, name, &bytes)?;
+        }
+    }
+    File::open(data_dir).and_then(|dir| dir.sync_all()).map_err(|error| incomplete(&error))?;
+    let time = progress.elapsed();
+    print(&format!(
+        "restored {} links as of {} to {}, in {:.1} s ({}/s)\n",
+        counts.of(Section::Links),
+        dates::format(manifest.taken_ms),
+        data_dir.display(),
+        time.as_secs_f64(),
+        rate(counts.total(), time),
+    ));
+    let _ = writeln!(errors, "skipped {raised} codes of each length, which may have been issued since the backup");
+    if !manifest.files.contains_key(code_secret::FILE_NAME) {
+        let _ = writeln!(
+            errors,
+            "next: copy the code secret with the fingerprint {} to {} (mode 0600), or set space_key_file",
+            manifest.fingerprint,
+            data_dir.join(code_secret::FILE_NAME).display()
+        );
+    }
+    Ok(())
+}
+
+/// A new file that nobody else can read.
+fn create(dir: &Path, name: &str) -> Result<File, Exit> {
+    let path = dir.join(name);
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|error| Exit::new(Reason::DataNotWritable, format!("{}: {error}", path.display())))
+}
+
+/// Writes a small file, durably.
+fn keep(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Exit> {
+    let mut file = create(dir, name)?;
+    file.write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .map_err(|error| incomplete(&format!("{}: {error}", dir.join(name).display())))
+}
+
+fn keep_file(dir: &Path, name: &str, bytes: &[u8], files: &mut BTreeMap<String, FileSum>) -> Result<(), Exit> {
+    files.insert(name.to_owned(), FileSum::of(bytes));
+    keep(dir, name, bytes)
+}
+
+fn incomplete(what: &dyn std::fmt::Display) -> Exit {
+    Exit::new(Reason::Incomplete, what.to_string())
+}
+
+fn no_answer(data_dir: &Path, error: &io::Error) -> Exit {
+    let what = format!("the process that uses {} does not respond: {error}", data_dir.display());
+    Exit::new(Reason::DataInUse, what).with_remedy(
+        "run this command as the user of the node; if the node is starting, try again in a moment; if it runs a version without control.sock, stop it first",
+    )
+}

@@ -1,0 +1,6 @@
+//! Work on a data directory without a node: import, inspection and restore.
+
+pub mod import;
+mod import_lines;
+pub mod inspect;
+pub mod restore;

@@ -1,0 +1,234 @@
+//! The first stages of an import: cutting the input into chunks of whole lines, and turning lines into records with what
+//! the store says of their codes. Decides nothing; see [`super::import`].
+
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Mutex, PoisonError};
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+
+use super::import::ImportSetup;
+use crate::services::readers::ndjson::{self, Line};
+use carom_limits::{IMPORT_CHUNK_BYTES, IMPORT_LINE_MAX};
+use carom_model::access::AppName;
+use carom_model::domains::DomainName;
+use carom_model::link::labels::Labels;
+use carom_model::link::record::{self, LinkRef, RecordRef};
+use carom_model::link::{Link, Origin, Version};
+use carom_store::links::{Links, StoreError};
+use carom_telemetry::clock::unix_ms;
+
+/// Whole lines of the input.
+pub(super) struct Chunk {
+    pub(super) number: u64,
+    pub(super) first_line: u64,
+    pub(super) bytes: Vec<u8>,
+    /// A line, by its number, that was too long and left out behind this chunk.
+    pub(super) too_long: Option<u64>,
+}
+
+/// Cuts the input into chunks; ends early when nobody takes them any more.
+pub(super) fn cut(input: &mut dyn Read, chunks: &SyncSender<Chunk>) -> io::Result<()> {
+    let mut rest = Vec::new();
+    let (mut number, mut line, mut skipping) = (0, 1, false);
+    loop {
+        let mut bytes = std::mem::take(&mut rest);
+        let before = bytes.len();
+        let room = (IMPORT_CHUNK_BYTES - before) as u64;
+        let ended = Read::take(&mut *input, room).read_to_end(&mut bytes)? < room as usize;
+        if skipping {
+            // The end of a line that was given up.
+            let end = memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |at| at + 1);
+            skipping = end == bytes.len() && !ended;
+            bytes.drain(..end);
+        }
+        let mut too_long = None;
+        if !ended {
+            let end = memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1);
+            rest = bytes.split_off(end);
+        }
+        let first_line = line;
+        line += memchr::memchr_iter(b'\n', &bytes).count() as u64;
+        if rest.len() > IMPORT_LINE_MAX {
+            rest.clear();
+            too_long = Some(line);
+            line += 1;
+            skipping = true;
+        }
+        if chunks.send(Chunk { number, first_line, bytes, too_long }).is_err() || ended {
+            return Ok(());
+        }
+        number += 1;
+    }
+}
+
+/// A line's link, ready to be decided on.
+pub(super) struct Item {
+    pub(super) line: u64,
+    /// The code and its record in the chunk's buffer; `None` where a code is to be issued.
+    pub(super) coded: Option<(Code, Range<usize>)>,
+    /// The link with everything; the code is a stand-in where one is to be issued.
+    pub(super) link: Option<Box<Link>>,
+    /// What the look-up before found.
+    pub(super) found: Found,
+}
+
+/// What is stored under the code of a line, compared with the line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    Absent,
+    Same,
+    Other,
+    Tombstone,
+    /// A slug of a fleet that is free again after so many revisions.
+    Freed {
+        rev: u32,
+    },
+    Damaged,
+}
+
+/// A chunk whose lines are parsed.
+pub(super) struct Parsed {
+    pub(super) number: u64,
+    /// How many generations were in the store before its codes were looked up.
+    pub(super) generation: u64,
+    pub(super) records: Vec<u8>,
+    pub(super) items: Vec<Item>,
+    pub(super) errors: Vec<(u64, String)>,
+    pub(super) input_bytes: u64,
+    pub(super) failure: Option<StoreError>,
+}
+
+pub(super) fn parse_all(
+    setup: &ImportSetup,
+    generation: &AtomicU64,
+    chunks: &Mutex<Receiver<Chunk>>,
+    out: &SyncSender<Parsed>,
+) {
+    let next = || chunks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+    while let Ok(chunk) = next() {
+        if out.send(parse_chunk(setup, generation, &chunk)).is_err() {
+            return;
+        }
+    }
+}
+
+fn parse_chunk(setup: &ImportSetup, generation: &AtomicU64, chunk: &Chunk) -> Parsed {
+    let mut parsed = Parsed {
+        number: chunk.number,
+        generation: generation.load(Ordering::Acquire),
+        records: Vec::with_capacity(chunk.bytes.len()),
+        items: Vec::with_capacity(chunk.bytes.len() / 128),
+        errors: Vec::new(),
+        input_bytes: chunk.bytes.len() as u64,
+        failure: None,
+    };
+    let now_ms = unix_ms();
+    let mut rest = &chunk.bytes[..];
+    if chunk.number == 0 {
+        rest = rest.strip_prefix(b"\xef\xbb\xbf").unwrap_or(rest);
+    }
+    let mut line = chunk.first_line;
+    while !rest.is_empty() {
+        let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        let text = rest[..end].trim_ascii();
+        rest = rest.get(end + 1..).unwrap_or_default();
+        if !text.is_empty() {
+            match ndjson::read(text, &setup.own, &setup.domains) {
+                Ok(read) => {
+                    if let Err(error) = parsed.add(setup, line, read, now_ms) {
+                        parsed.failure = Some(error);
+                        return parsed;
+                    }
+                }
+                Err(error) => parsed.errors.push((line, error.to_string())),
+            }
+        }
+        line += 1;
+    }
+    if let Some(line) = chunk.too_long {
+        parsed.errors.push((line, format!("is longer than {IMPORT_LINE_MAX} bytes")));
+    }
+    parsed
+}
+
+impl Parsed {
+    fn add(&mut self, setup: &ImportSetup, line: u64, read: Line, now_ms: u64) -> Result<(), StoreError> {
+        let Line { code, target, policy, created_ms, origin, labels } = read;
+        let unsaid = (created_ms.is_none(), origin.is_none());
+        let created_ms = created_ms.unwrap_or(now_ms);
+        let Some(code) = code else {
+            let version = Version::default();
+            let code = Code::parse(b"-").expect("a character of the alphabet");
+            let (target, origin) = (target.into(), Origin::Issued);
+            let link = Link { code, policy, target, created_ms, origin, version, labels };
+            let link = Some(Box::new(link));
+            self.items.push(Item { line, coded: None, link, found: Found::Absent });
+            return Ok(());
+        };
+        let origin = origin.unwrap_or(Origin::Custom);
+        let version = Version::default();
+        let mut link = Link { code, policy, target: target.into(), created_ms, origin, version, labels };
+        let mut found = compare(&setup.links, &link, unsaid)?;
+        if let Found::Freed { rev } = found {
+            link.version.rev = rev.saturating_add(1);
+            found = Found::Absent;
+        }
+        let start = self.records.len();
+        record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), &link, &mut self.records);
+        let range = start..self.records.len();
+        // What the line does not say matters when it is compared again, which is rare: then the link itself is needed.
+        let link = (unsaid.0 || unsaid.1).then(|| Box::new(link));
+        self.items.push(Item { line, coded: Some((code, range)), link, found });
+        Ok(())
+    }
+}
+
+/// Compares a link with what is stored under its code. What the line did not say (date, origin) may be anything.
+fn compare(links: &Links, link: &Link, (any_date, any_origin): (bool, bool)) -> Result<Found, StoreError> {
+    let stored = match links.get(&link.code) {
+        Ok(Some(stored)) => stored,
+        Ok(None) => return Ok(Found::Absent),
+        Err(StoreError::Damaged(_)) => return Ok(Found::Damaged),
+        Err(error) => return Err(error),
+    };
+    Ok(match record::decode(link.code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) {
+        Ok(RecordRef::Link(stored)) => {
+            let same = says_the_same(&stored, link)
+                && (any_date || stored.created_ms == link.created_ms)
+                && (any_origin || stored.origin == link.origin);
+            if same { Found::Same } else { Found::Other }
+        }
+        Ok(RecordRef::Tombstone(gone)) if gone.origin == Origin::Custom => Found::Freed { rev: gone.version.rev },
+        Ok(RecordRef::Tombstone(_)) => Found::Tombstone,
+        Err(_) => Found::Damaged,
+    })
+}
+
+/// Whether a stored link leads to the same place in the same way, and the same is noted of it.
+fn says_the_same(stored: &LinkRef<'_>, link: &Link) -> bool {
+    let Labels { title, tags, crawlable, default_end, app, app_version, domain, delete_at_ms: _, idempotency: _ } =
+        &link.labels;
+    let is_labelled = stored.title == title.as_deref() && stored.tags == tags.joined();
+    let is_noted = stored.crawlable == *crawlable && stored.default_end == *default_end;
+    let is_owned = stored.app == app.as_ref().map(AppName::as_str) && stored.app_version == app_version.as_deref();
+    let is_owned = is_owned && stored.domain == domain.as_ref().map(DomainName::as_str);
+    stored.policy == link.policy && stored.target == link.target && is_labelled && is_noted && is_owned
+}
+
+/// Compares a line with a record of the same import.
+pub(super) fn same(code: &Code, stored: &[u8], item: &Item, record: &[u8]) -> Found {
+    if stored == record {
+        return Found::Same;
+    }
+    let key = &mut [0; CODE_KEY_LEN_MAX];
+    match (record::decode(code.key(key), stored), &item.link) {
+        (Ok(RecordRef::Link(stored)), Some(link)) if says_the_same(&stored, link) => Found::Same,
+        (Ok(RecordRef::Link(_)), _) => Found::Other,
+        (Ok(RecordRef::Tombstone(_)), _) => Found::Tombstone,
+        (Err(_), _) => Found::Damaged,
+    }
+}

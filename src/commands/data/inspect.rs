@@ -1,0 +1,366 @@
+//! Whether everything that a store holds is what it should be: every record can be read, no code has two, and each index has an
+//! entry for each link and none that is of none.
+//!
+//! The entries that the links should have are compared with those that are there by sums of their hashes, which need no memory and
+//! no look-ups; only where these differ are the entries looked at, some at a time, to say which are too many or too few.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+
+use crate::services::search;
+use carom_model::link::Link;
+use carom_model::link::record::{self, RecordRef};
+use carom_store::backup::{Counts, Section};
+use carom_store::links::catalog::Shelf;
+use carom_store::links::dump::is_sound;
+use carom_store::links::{Index, Of, complete_index, is_grave, stored_end, stored_url};
+
+/// What is wrong is named so many times; the rest is counted.
+const NAMED: usize = 100;
+
+/// Entries that are looked at together where an index is not right: about 100 MB.
+const TOGETHER: u64 = 4_000_000;
+
+/// The indexes, and what they are called for people.
+const INDEXES: [(Section, Index, &str); 4] = [
+    (Section::Urls, Index::Urls, "the index of long URLs"),
+    (Section::Ends, Index::Ends, "the index of expiry dates"),
+    (Section::Dates, Index::Lists, "the index of dates"),
+    (Section::Tags, Index::Lists, "the index of tags"),
+];
+
+/// What each record is given to: its section, its key and its value.
+pub type Each<'e> = &'e mut dyn FnMut(Section, &[u8], &[u8]);
+
+/// Where records come from: a store, or a backup of one. They can be read again and again.
+pub trait Records {
+    /// Why they cannot be read.
+    type Error;
+
+    /// Gives all of them to `each`, section by section, in the order of their keys.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn each(&mut self, each: Each<'_>) -> Result<(), Self::Error>;
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Records of each section.
+    pub counts: Counts,
+    /// Links among them.
+    pub links: u64,
+    /// What is wrong, the first of it in words.
+    pub wrong: Vec<String>,
+    /// How much is wrong.
+    pub wrong_count: u64,
+    /// Whether keys stand there twice or out of order: no store can be made of that.
+    pub is_disordered: bool,
+    /// Indexes that lack entries of links.
+    pub incomplete: Vec<Index>,
+    /// Indexes that an earlier version did not know: the next start makes them.
+    pub missing: Vec<&'static str>,
+    /// Entries of indexes that are of no link: they do no harm. What is left of an import that was cut off, or of a damaged record.
+    pub surplus: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_good(&self) -> bool {
+        self.wrong_count == 0
+    }
+
+    fn add(&mut self, what: impl FnOnce() -> String) {
+        self.wrong_count += 1;
+        if self.wrong.len() < NAMED {
+            self.wrong.push(what());
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} links, {} records in all, {} errors", self.links, self.counts.total(), self.wrong_count)
+    }
+}
+
+/// The sum of the hashes of some entries, which does not depend on their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Sum {
+    sum: u128,
+    count: u64,
+}
+
+impl Sum {
+    fn add(&mut self, section: Section, entry: &[u8]) {
+        self.sum = self.sum.wrapping_add(xxh3_128_with_seed(entry, section as u64));
+        self.count += 1;
+    }
+}
+
+/// Looks at all records.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn inspect<R: Records>(records: &mut R, mut told: impl FnMut(&Counts)) -> Result<Report, R::Error> {
+    let mut report = Report::default();
+    let (mut should_be, mut are) = ([Sum::default(); Section::ALL.len()], [Sum::default(); Section::ALL.len()]);
+    let mut last: (Option<Section>, Vec<u8>) = (None, Vec::new());
+    let mut complete: Vec<Index> = Vec::new();
+    records.each(&mut |section, key, value| {
+        report.counts.add(section, 1);
+        if report.counts.total().is_multiple_of(65_536) {
+            told(&report.counts);
+        }
+        let is_behind = last.0 != Some(section) || *last.1 < *key;
+        last.0 = Some(section);
+        last.1.clear();
+        last.1.extend_from_slice(key);
+        if !is_behind {
+            report.is_disordered = true;
+            report.add(|| format!("{section}: the key {} occurs twice or is out of order", key.escape_ascii()));
+        }
+        match section {
+            Section::Links => match read_link(key, value) {
+                Ok(Some(link)) => {
+                    report.links += 1;
+                    each_entry(&link, |section, entry| should_be[section as usize].add(section, entry));
+                }
+                Ok(None) => {}
+                Err(what) => report.add(|| format!("the record of {}: {what}", key.escape_ascii())),
+            },
+            section if !is_sound(section, key, value) => {
+                report.add(|| format!("{section}: the value of {} is damaged", key.escape_ascii()));
+            }
+            Section::Meta => complete.extend(complete_index(key, value)),
+            section => with_entry(section, key, value, |entry| are[section as usize].add(section, entry)),
+        }
+    })?;
+    for (section, index, name) in INDEXES {
+        let at = section as usize;
+        if !complete.contains(&index) {
+            report.missing.push(name);
+        } else if should_be[at] != are[at] {
+            let before = report.wrong_count;
+            compare(records, section, name, should_be[at].count.max(are[at].count), &mut report)?;
+            if report.wrong_count > before && !report.incomplete.contains(&index) {
+                report.incomplete.push(index);
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// The link of a record; none where it is that of something that was removed.
+fn read_link(key: &[u8], value: &[u8]) -> Result<Option<Link>, String> {
+    let code = Code::from_key(key).map_err(|error| format!("the key {error}"))?;
+    if code.key(&mut [0; CODE_KEY_LEN_MAX]) != key {
+        return Err("the key does not match the code".to_owned());
+    }
+    match record::decode(key, value).map_err(|error| error.to_string())? {
+        RecordRef::Link(link) => Ok(Some(link.to_link(code))),
+        RecordRef::Tombstone(_) => Ok(None),
+    }
+}
+
+/// The entries that a link should have.
+fn each_entry(link: &Link, mut each: impl FnMut(Section, &[u8])) {
+    each(Section::Urls, &stored_url(&link.url_entry()));
+    if let Some(due) = link.end() {
+        each(Section::Ends, &stored_end(Of::Link, &due));
+    }
+    if let Some(due) = link.deletion() {
+        each(Section::Ends, &stored_end(Of::Deletion, &due));
+    }
+    for entry in search::listing(link).entries() {
+        let section = if entry.shelf == Shelf::Dates { Section::Dates } else { Section::Tags };
+        each(section, &listed(&entry.key, &entry.marks.to_value()));
+    }
+}
+
+/// The entry that a stored key and value are, if the section is an index and links have such entries.
+fn with_entry(section: Section, key: &[u8], value: &[u8], each: impl FnOnce(&[u8])) {
+    match section {
+        Section::Urls => each(key),
+        // The others are of codes that lie unused.
+        Section::Ends if !is_grave(key) => each(key),
+        Section::Dates | Section::Tags => each(&listed(key, value)),
+        _ => {}
+    }
+}
+
+/// Key and value of an entry of lists, told apart.
+fn listed(key: &[u8], value: &[u8]) -> Vec<u8> {
+    [&(key.len() as u32).to_le_bytes(), key, value].concat()
+}
+
+/// Says which entries of an index are missing, and counts those that are of no link.
+fn compare<R: Records>(
+    records: &mut R,
+    index: Section,
+    name: &str,
+    entries: u64,
+    report: &mut Report,
+) -> Result<(), R::Error> {
+    let pieces = entries.div_ceil(TOGETHER).max(1);
+    for piece in 0..pieces {
+        let hash = |entry: &[u8]| xxh3_64_with_seed(entry, 1);
+        let is_of_piece = |hash: u64| hash % pieces == piece;
+        let (mut there, mut owed) = (HashSet::new(), HashSet::new());
+        records.each(&mut |section, key, value| {
+            if section == index {
+                with_entry(section, key, value, |entry| {
+                    let hash = hash(entry);
+                    is_of_piece(hash).then(|| there.insert(hash));
+                });
+            } else if section == Section::Links
+                && let Ok(Some(link)) = read_link(key, value)
+            {
+                each_entry(&link, |section, entry| {
+                    let hash = hash(entry);
+                    (section == index && is_of_piece(hash)).then(|| owed.insert(hash));
+                });
+            }
+        })?;
+        report.surplus += there.difference(&owed).count() as u64;
+        let missing: HashSet<u64> = owed.difference(&there).copied().collect();
+        if missing.is_empty() {
+            continue;
+        }
+        // Their links are found by one more look at them.
+        records.each(&mut |section, key, value| {
+            if section == Section::Links
+                && let Ok(Some(link)) = read_link(key, value)
+            {
+                let mut count = 0;
+                each_entry(&link, |section, entry| {
+                    count += u32::from(section == index && missing.contains(&hash(entry)));
+                });
+                for _ in 0..count {
+                    report.add(|| format!("{name} has no entry for {}", key.escape_ascii()));
+                }
+            }
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
+
+    type Stored = (Section, Vec<u8>, Vec<u8>);
+
+    /// What a store notes of its indexes.
+    fn marks() -> Vec<Stored> {
+        let dir = tempfile::tempdir().unwrap();
+        let (links, _) = carom_store::links::Links::open(dir.path(), "key").unwrap();
+        let mut marks = Vec::new();
+        links
+            .view()
+            .dump(Section::Meta, |key, value| {
+                marks.push((Section::Meta, key.to_vec(), value.to_vec()));
+                true
+            })
+            .unwrap();
+        marks
+    }
+
+    /// Some links with all their entries, in their order.
+    fn records() -> Vec<Stored> {
+        let mut all: Vec<Stored> = marks();
+        for (at, name) in ["aa", "bb", "cc"].into_iter().enumerate() {
+            let mut link = link(name, Origin::Custom);
+            link.policy.valid_until_ms = (at > 0).then_some(9_000);
+            let mut value = Vec::new();
+            record::encode_link(name.as_bytes(), &link, &mut value);
+            all.push((Section::Links, name.as_bytes().to_vec(), value));
+            all.push((Section::Urls, stored_url(&link.url_entry()), vec![0; 8]));
+            all.extend(link.end().map(|due| (Section::Ends, stored_end(Of::Link, &due), Vec::new())));
+            for entry in search::listing(&link).entries() {
+                let section = if entry.shelf == Shelf::Dates { Section::Dates } else { Section::Tags };
+                all.push((section, entry.key, entry.marks.to_value()));
+            }
+        }
+        all.sort();
+        all
+    }
+
+    impl Records for Vec<Stored> {
+        type Error = ();
+
+        fn each(&mut self, each: Each<'_>) -> Result<(), ()> {
+            self.iter().for_each(|(section, key, value)| each(*section, key, value));
+            Ok(())
+        }
+    }
+
+    fn look(mut records: Vec<Stored>) -> Report {
+        inspect(&mut records, |_| {}).unwrap()
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_is_good() {
+        let report = look(records());
+        assert!(report.is_good() && report.surplus == 0, "{report:?}");
+        assert_eq!((report.links, report.counts.of(Section::Ends)), (3, 2));
+    }
+
+    #[test]
+    fn every_entry_that_is_missing_is_named() {
+        let all = records();
+        for (at, (section, ..)) in
+            all.iter().enumerate().filter(|(_, (section, ..))| ![Section::Meta, Section::Links].contains(section))
+        {
+            let mut some = all.clone();
+            some.remove(at);
+            let report = look(some);
+            let (.., name) = INDEXES.iter().find(|(index, ..)| index == section).unwrap();
+            assert_eq!(report.wrong_count, 1, "{report:?}");
+            assert!(report.wrong[0].starts_with(&format!("{name} has no entry for ")), "{report:?}");
+        }
+    }
+
+    #[test]
+    fn an_index_that_is_still_to_be_made_is_not_missed() {
+        let mut all = records();
+        all.retain(|(section, key, _)| !(*section == Section::Ends || *section == Section::Meta && key == b"ends"));
+        let report = look(all);
+        assert!(report.is_good() && report.missing == ["the index of expiry dates"], "{report:?}");
+    }
+
+    #[test]
+    fn entries_without_a_link_are_counted_and_do_no_harm() {
+        let mut all = records();
+        let at = all.iter().position(|(section, key, _)| *section == Section::Links && key == b"bb").unwrap();
+        all.remove(at);
+        let report = look(all);
+        // Of the long URL, the end, the date; and the tags that it has.
+        assert!(report.is_good() && report.surplus >= 3 && report.links == 2, "{report:?}");
+    }
+
+    #[test]
+    fn records_that_cannot_be_read_or_stand_there_twice_are_wrong() {
+        let all = records();
+        let at = all.iter().position(|(section, ..)| *section == Section::Links).unwrap();
+        let mut twice = all.clone();
+        twice.insert(at, all[at].clone());
+        assert!(look(twice).wrong.iter().any(|wrong| wrong.contains("the key aa occurs twice")));
+        for byte in 0..all[at].2.len() {
+            let mut changed = all.clone();
+            changed[at].2[byte] ^= 1;
+            let report = look(changed);
+            assert!(report.wrong_count == 1 && report.wrong[0].starts_with("the record of aa"), "{byte} {report:?}");
+        }
+        let mut visits = all;
+        visits.push((Section::Visits, b"aa\0\0\0\0\x05\0\0\0\x01".to_vec(), vec![0xff]));
+        assert_eq!(look(visits).wrong_count, 1);
+    }
+}

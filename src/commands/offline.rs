@@ -1,0 +1,170 @@
+//! The commands that work without a node: import, export, keys, and the check of settings.
+
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::path::Path;
+
+use carom_shards::CodeSpace;
+
+use crate::commands::cli::{KeyPlace, Source};
+use crate::commands::data::import::{self, ImportError, ImportSetup};
+use crate::data_dir::code_secret;
+use crate::data_dir::preflight;
+use crate::node::logging;
+use crate::node::{OpenStore, api_keys, domains_of, lock, mistakes_in_files, open_store, own_authorities, store_exit};
+use crate::services::maintenance::index_builder;
+use crate::services::readers::export::{self, ExportError};
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{Flags, LogFormat, Settings, Warning, environment};
+
+/// Reads links into a data directory.
+///
+/// # Errors
+/// When it could not go on, or lines were left out.
+pub fn import(data_dir: String, config: Option<&Path>, file: &Source) -> Result<(), Exit> {
+    let settings = settings_of(Some(data_dir), config)?;
+    preflight::data_dir(&settings.data_dir)?;
+    let _lock = lock(&settings.data_dir)?;
+    let (mut input, total_bytes) = open_input(file)?;
+    let OpenStore { links, key, .. } = open_store(&settings)?;
+    index_builder::ensure(&links).map_err(|error| store_exit(&error))?;
+    let of_fleet = links.is_of_fleet().map_err(|error| store_exit(&error))?;
+    let domains = domains_of(&settings, settings.listen[0]);
+    let setup = ImportSetup {
+        links,
+        data_dir: settings.data_dir.clone(),
+        space: CodeSpace::new(&key),
+        of_fleet,
+        length: settings.code_length,
+        own: own_authorities(&domains, &settings.listen),
+        domains,
+        threads: settings.cores.cpus.len(),
+        total_bytes,
+        terminal: io::stderr().is_terminal(),
+    };
+    let summary = import::import(&setup, &mut *input, &mut io::stderr().lock()).map_err(|error| match error {
+        ImportError::Store(error) => store_exit(&error),
+        ImportError::DiskFull => Exit::new(Reason::DiskFull, "the disk of the data directory is full"),
+        error => Exit::new(Reason::Incomplete, error.to_string()),
+    })?;
+    if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.refused, "lines were rejected")) }
+}
+
+/// Writes every link of a data directory.
+///
+/// # Errors
+/// When it could not go on, or records could not be read.
+pub fn export(data_dir: String, file: &Source) -> Result<(), Exit> {
+    let settings = settings_of(Some(data_dir), None)?;
+    let folder = settings.data_dir.join("links");
+    if !folder.is_dir() {
+        let what = format!("{} contains no links", settings.data_dir.display());
+        return Err(Exit::new(Reason::Usage, what).with_remedy("pass the data directory of a node with --data-dir"));
+    }
+    let _lock = lock(&settings.data_dir)?;
+    let links = open_store(&settings)?.links;
+    let mut output = open_output(file)?;
+    let messages = &mut io::stderr().lock();
+    let terminal = io::stderr().is_terminal();
+    let summary = export::export(&links, settings.cores.cpus.len(), &mut *output, messages, terminal).map_err(
+        |error| match error {
+            ExportError::Store(error) => store_exit(&error),
+            error => Exit::new(Reason::Incomplete, error.to_string()),
+        },
+    )?;
+    if summary.is_complete() { Ok(()) } else { Err(incomplete(summary.damaged, "damaged records were not exported")) }
+}
+
+/// Prints a new key.
+///
+/// # Errors
+/// When the system gives no randomness.
+pub fn new_key() -> Result<(), Exit> {
+    print(&format!("{}\n", code_secret::generate()?.to_hex()));
+    Ok(())
+}
+
+/// Prints the fingerprint of a key.
+///
+/// # Errors
+/// When there is no key, or it may be read by others.
+pub fn show_fingerprint(place: &KeyPlace) -> Result<(), Exit> {
+    let path = place.file(code_secret::FILE_NAME);
+    let key = code_secret::read(&path)?
+        .ok_or_else(|| Exit::new(Reason::SpaceKey, format!("{} does not exist", path.display())))?;
+    print(&format!("{}\n", key.fingerprint()));
+    Ok(())
+}
+
+/// Checks settings and prints those that hold.
+///
+/// # Errors
+/// Every mistake in them.
+pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
+    let (settings, warnings) = Settings::load(file, environment(), Flags::default())?;
+    for Warning(warning) in warnings {
+        let _ = writeln!(io::stderr(), "warning: {warning}");
+    }
+    if !api_keys(&settings.data_dir)?.had_keys() && settings.fleet.redis.is_none() {
+        settings.may_go_without_keys()?;
+    }
+    let mistakes = mistakes_in_files(&settings);
+    if let Some(first) = mistakes.first() {
+        let all: Vec<&str> = mistakes.iter().map(|mistake| &*mistake.what).collect();
+        return Err(Exit::new(first.reason, all.join("\n")));
+    }
+    print(&settings.describe());
+    Ok(())
+}
+
+/// The settings of a command that listens nowhere: a data directory, the rest from the environment.
+pub(crate) fn settings_of(data_dir: Option<String>, file: Option<&Path>) -> Result<Settings, Exit> {
+    let flags = Flags { data_dir, ..Flags::default() };
+    let (settings, warnings) = Settings::load(file, environment(), flags)?;
+    logging::start(settings.log_level.as_str(), settings.log_format == LogFormat::Json);
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(settings)
+}
+
+type Input = (Box<dyn Read + Send>, Option<u64>);
+
+fn open_input(file: &Source) -> Result<Input, Exit> {
+    match file {
+        Source::Standard => Ok((Box::new(io::stdin()), None)),
+        Source::File(path) => {
+            let refused =
+                |error: io::Error| Exit::new(Reason::Usage, format!("cannot read {}: {error}", path.display()));
+            let opened = File::open(path).map_err(refused)?;
+            let meta = opened.metadata().map_err(refused)?;
+            if meta.is_dir() {
+                return Err(Exit::new(
+                    Reason::Usage,
+                    format!("{} is a directory, not a file of links", path.display()),
+                ));
+            }
+            Ok((Box::new(BufReader::new(opened)), meta.is_file().then_some(meta.len())))
+        }
+    }
+}
+
+fn open_output(file: &Source) -> Result<Box<dyn Write>, Exit> {
+    match file {
+        Source::Standard => Ok(Box::new(io::stdout())),
+        Source::File(path) => match File::create(path) {
+            Ok(file) => Ok(Box::new(file)),
+            Err(error) => Err(Exit::new(Reason::Usage, format!("cannot write {}: {error}", path.display()))),
+        },
+    }
+}
+
+fn incomplete(count: u64, what: &str) -> Exit {
+    Exit::new(Reason::Incomplete, format!("{count} {what}"))
+        .with_remedy("each message above names a line or record and the reason; all others were processed")
+}
+
+/// Writes to standard output; that nobody reads it is no error of ours.
+pub(crate) fn print(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}

@@ -1,0 +1,362 @@
+//! `carom status`, `carom top` and `carom health`: the state of a node, asked over its admin listener.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::commands::cli::{AdminPlace, HealthArgs, NodeArgs, StatusArgs, TopArgs};
+use crate::services::host_lists::http_text::HttpText;
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{Flags, Settings, environment};
+use carom_telemetry::readable;
+
+/// How often the node is asked.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long it may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest status, bytes.
+const LEN_MAX: u64 = 16 << 20;
+
+/// Alarms that are shown; the newest.
+const ALARMS: usize = 8;
+
+/// The status of a node, and when it arrived.
+struct Sample {
+    status: Value,
+    at: Instant,
+}
+
+/// A node that is asked for its status.
+struct Node {
+    url: String,
+    http: HttpText,
+}
+
+/// Shows the status of a node: once, or live if standard output is a terminal and `--once` is absent.
+///
+/// # Errors
+/// [`Reason::Incomplete`] if the node does not answer, [`Reason::Usage`] for wrong settings or key files.
+pub fn status(arguments: &StatusArgs) -> Result<(), Exit> {
+    let mut node = Node::new(&arguments.node)?;
+    if !arguments.once && io::stdout().is_terminal() {
+        return node.follow(arguments.json);
+    }
+    if arguments.json {
+        print(&format!("{:#}\n", node.ask()?.status));
+        return Ok(());
+    }
+    // Rates need two samples.
+    let before = node.ask()?;
+    std::thread::sleep(EVERY.saturating_sub(before.at.elapsed()));
+    let now = node.ask()?;
+    print(&(render(&before.status, &now.status, now.at - before.at, &node.url) + "\n"));
+    Ok(())
+}
+
+/// Shows the status of a node every second until the process is interrupted.
+///
+/// # Errors
+/// As [`status`], if the node does not answer the first time.
+pub fn top(arguments: &TopArgs) -> Result<(), Exit> {
+    Node::new(&arguments.node)?.follow(arguments.json)
+}
+
+/// Asks a node for /healthz or /readyz, which need no API key, and prints what it answered.
+///
+/// # Errors
+/// [`Reason::Incomplete`] if the node does not answer 200, [`Reason::Usage`] for wrong settings.
+pub fn health(arguments: &HealthArgs) -> Result<(), Exit> {
+    let path = if arguments.ready { "readyz" } else { "healthz" };
+    let url = format!("{}/{path}", admin_url(&arguments.place)?);
+    match HttpText::new(&url, PATIENCE, LEN_MAX).read() {
+        Ok(text) => print(&format!("{}\n", plain(String::from_utf8_lossy(&text).trim()))),
+        Err(why) => {
+            let remedy = if arguments.ready {
+                "503 means that the node starts or drains; otherwise check that it runs, and its address (--admin)"
+            } else {
+                "check that the node runs, and its address (--admin)"
+            };
+            return Err(Exit::new(Reason::Incomplete, format!("{url}: {why}")).with_remedy(remedy));
+        }
+    }
+    Ok(())
+}
+
+impl Node {
+    fn new(arguments: &NodeArgs) -> Result<Node, Exit> {
+        let url = format!("{}/status", admin_url(&arguments.place)?);
+        let http = HttpText::new(&url, PATIENCE, LEN_MAX).with_key(key_of(arguments)?);
+        Ok(Node { url, http })
+    }
+
+    fn ask(&mut self) -> Result<Sample, Exit> {
+        let text = self.http.read().map_err(|why| no_answer(&self.url, &why))?;
+        let status = serde_json::from_slice(&text).map_err(|error| no_answer(&self.url, &error))?;
+        Ok(Sample { status, at: Instant::now() })
+    }
+
+    /// Shows the status every second. In a terminal, each page replaces the one before.
+    fn follow(&mut self, json: bool) -> Result<(), Exit> {
+        let is_terminal = io::stdout().is_terminal();
+        let mut before: Option<Sample> = None;
+        let mut has_answered = false;
+        loop {
+            let begun = Instant::now();
+            match self.ask() {
+                Ok(now) => {
+                    has_answered = true;
+                    if json {
+                        print(&format!("{}\n", now.status));
+                    } else if let Some(before) = &before {
+                        let page = render(&before.status, &now.status, now.at - before.at, &self.url);
+                        print(&if is_terminal { format!("\x1b[H\x1b[J{page}") } else { page + "\n" });
+                    }
+                    before = Some(now);
+                }
+                Err(exit) if !has_answered => return Err(exit),
+                // A node that restarts comes back.
+                Err(exit) => _ = writeln!(io::stderr(), "{}", exit.what),
+            }
+            std::thread::sleep(EVERY.saturating_sub(begun.elapsed()));
+        }
+    }
+}
+
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    // The reader of a pipe may have gone, as `head` does.
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// The URL of the admin listener, without a slash at its end.
+fn admin_url(place: &AdminPlace) -> Result<String, Exit> {
+    let address = match &place.admin {
+        Some(address) => address.clone(),
+        None => {
+            let (settings, _) = Settings::load(place.config.as_deref(), environment(), Flags::default())?;
+            let mut address = settings.admin_listen;
+            if address.ip().is_unspecified() {
+                let own = if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
+                address.set_ip(own);
+            }
+            address.to_string()
+        }
+    };
+    let address = if address.contains("://") { address } else { format!("http://{address}") };
+    Ok(address.trim_end_matches('/').to_owned())
+}
+
+/// The API key from `--key-file`.
+fn key_of(arguments: &NodeArgs) -> Result<Option<String>, Exit> {
+    let Some(file) = &arguments.key_file else { return Ok(None) };
+    let wrong = |what: &str| Exit::new(Reason::Usage, format!("{}: {what}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
+    match text.trim() {
+        key if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Some(key.to_owned())),
+        _ => Err(wrong("the file contains no API key; create one with `carom app add NAME --role admin`")),
+    }
+}
+
+fn no_answer(url: &str, why: &dyn std::fmt::Display) -> Exit {
+    Exit::new(Reason::Incomplete, format!("{url}: {why}")).with_remedy(
+        "check that the node runs; --admin sets its address, and --key-file the API key if it answers 401 or 403",
+    )
+}
+
+/// A page for the terminal. Rates are averages over `time`, between the two samples.
+fn render(before: &Value, now: &Value, time: Duration, url: &str) -> String {
+    let mut page = String::new();
+    let state = match (now["draining"].as_bool(), now["ready"].as_bool()) {
+        (Some(true), _) => "draining",
+        (_, Some(true)) => "ready",
+        _ => "starting",
+    };
+    let rate = |pointer: &str| rate(number(before, pointer), number(now, pointer), time);
+    let sum = |status: &Value, name: &str| cores(status).iter().map(|core| number(core, name)).sum::<f64>();
+    let sum_rate = |name: &str| self::rate(sum(before, name), sum(now, name), time);
+    // Writing to a text cannot fail.
+    let _ = writeln!(
+        page,
+        "carom {}   {state}   up {}   {url}\n",
+        now["version"].as_str().unwrap_or("?"),
+        span(number(now, "/uptimeSeconds"))
+    );
+    let _ = writeln!(
+        page,
+        "links {}   redirects {}/s   not found {}/s   link writes {}/s   connections {}\n",
+        grouped(number(now, "/links")),
+        grouped(sum_rate("/redirects")),
+        grouped(sum_rate("/misses")),
+        grouped(rate("/store/update")),
+        grouped(sum(now, "/connections")),
+    );
+    render_cores(&mut page, before, now, time);
+    render_node(&mut page, now, rate("/store/update"));
+    render_alarms(&mut page, now);
+    page
+}
+
+fn render_cores(page: &mut String, before: &Value, now: &Value, time: Duration) {
+    let titles = [
+        "core",
+        "CPU",
+        "links",
+        "MiB",
+        "connections",
+        "redirects/s",
+        "not found/s",
+        "lookups sent/s",
+        "codes ready",
+        "p50 µs",
+        "p99 µs",
+        "max µs",
+    ];
+    let mut rows = vec![titles.map(str::to_owned)];
+    let earlier = cores(before);
+    for (index, core) in cores(now).iter().enumerate() {
+        let rate = |pointer: &str| {
+            let was = earlier.get(index).map_or(0.0, |core| number(core, pointer));
+            grouped(rate(was, number(core, pointer), time))
+        };
+        let latency = |pointer: &str| match core.pointer(pointer).and_then(Value::as_f64) {
+            Some(micros) => format!("{micros:.1}"),
+            None => "–".to_owned(),
+        };
+        rows.push([
+            grouped(number(core, "/core")),
+            grouped(number(core, "/cpu")),
+            grouped(number(core, "/links")),
+            format!("{:.1}", number(core, "/mapBytes") / f64::from(1 << 20)),
+            grouped(number(core, "/connections")),
+            rate("/redirects"),
+            rate("/misses"),
+            rate("/forwardedOut"),
+            grouped(number(core, "/codes/remaining")),
+            latency("/latencyMicros/p50"),
+            latency("/latencyMicros/p99"),
+            latency("/latencyMicros/max"),
+        ]);
+    }
+    let widths: [usize; 12] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    for row in &rows {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+        let _ = writeln!(page, "{}", cells.join("  "));
+    }
+    page.push('\n');
+}
+
+fn render_node(page: &mut String, now: &Value, changes: f64) {
+    let writable = if now["store"]["writable"] == true { "writable" } else { "NOT WRITABLE" };
+    let _ = writeln!(
+        page,
+        "store   {writable}, {} commits, mean {:.2} ms (sync {:.2} ms), {} writes queued",
+        grouped(number(now, "/store/commits")),
+        number(now, "/store/commitMicrosMean") / 1_000.0,
+        number(now, "/store/syncMicrosMean") / 1_000.0,
+        grouped(number(now, "/store/queue")),
+    );
+    let left = number(now, "/issuer/remaining");
+    let lasts =
+        if changes > 0.0 { format!("; run out in {} at this rate", span(left / changes)) } else { String::new() };
+    let length = number(now, "/issuer/codeLength");
+    let _ = writeln!(page, "codes   {} left, each of {length} characters{lasts}", grouped(left));
+    if now["redis"]["configured"] == true {
+        let state = if now["redis"]["connected"] == true { "connected" } else { "UNAVAILABLE" };
+        let nodes = now["fleet"]["nodes"].as_array().map_or(0, Vec::len);
+        let _ = writeln!(
+            page,
+            "fleet   Redis {state}, {nodes} nodes, {} unsynced changes, lag {} ms",
+            grouped(number(now, "/fleet/outbox")),
+            grouped(number(now, "/fleet/lagMillis")),
+        );
+    }
+    for (name, list) in [("allow", "allowList"), ("block", "blockList")] {
+        if now[list].is_object() {
+            let (fixed, dynamic) = (number(&now[list], "/static"), number(&now[list], "/dynamic"));
+            let _ = writeln!(
+                page,
+                "{name}   {} hosts from the settings, {} from the source",
+                grouped(fixed),
+                grouped(dynamic)
+            );
+        }
+    }
+}
+
+fn render_alarms(page: &mut String, now: &Value) {
+    let alarms = now["alarms"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let on = alarms.iter().filter(|alarm| alarm["cleared"].is_null()).count();
+    let _ = writeln!(page, "alarms  {}", if on == 0 { "none".to_owned() } else { format!("{on} ACTIVE") });
+    for alarm in alarms.iter().rev().take(ALARMS) {
+        let text = |name: &str| plain(alarm[name].as_str().unwrap_or_default());
+        let until = if alarm["cleared"].is_null() { String::new() } else { format!(" until {}", text("cleared")) };
+        let _ = writeln!(page, "  {} since {}{until}\n    {}", text("name"), text("since"), text("text"));
+    }
+}
+
+/// The text without control characters, which a terminal would interpret.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+fn cores(status: &Value) -> &[Value] {
+    status["cores"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn number(value: &Value, pointer: &str) -> f64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+/// The increase per second; 0 if the node restarted in between.
+fn rate(before: f64, now: f64, time: Duration) -> f64 {
+    ((now - before) / time.as_secs_f64().max(1e-3)).max(0.0)
+}
+
+/// A number without decimals.
+fn grouped(number: f64) -> String {
+    readable::grouped(number.round().max(0.0) as u64)
+}
+
+/// A time in its two largest units.
+fn span(seconds: f64) -> String {
+    readable::duration(seconds.max(0.0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_page_has_rates_and_what_is_wrong() {
+        let core = |redirects: u64| json!({"core": 0, "cpu": 2, "links": 1_500, "mapBytes": 3 << 20, "connections": 7, "redirects": redirects});
+        let before = json!({"cores": [core(1_000)], "store": {"update": 10}});
+        let now = json!({
+            "version": "9.9.9", "ready": true, "uptimeSeconds": 61, "links": 1_500, "cores": [core(21_000)],
+            "store": {"update": 30, "writable": false}, "issuer": {"remaining": 864_000, "codeLength": 7},
+            "alarms": [{"name": "store_failed", "since": "2026-01-01T00:00:00Z", "cleared": null, "text": "the disk\u{1b}[31m is gone"}],
+        });
+        let page = render(&before, &now, Duration::from_secs(2), "http://127.0.0.1:1/status");
+        for part in [
+            "carom 9.9.9   ready   up 1 min 1 s",
+            "links 1,500   redirects 10,000/s",
+            "link writes 10/s   connections 7",
+            "NOT WRITABLE",
+            "864,000 left, each of 7 characters; run out in 1 d at this rate",
+            "alarms  1 ACTIVE",
+            "store_failed since 2026-01-01T00:00:00Z\n    the disk[31m is gone",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!page.contains('\u{1b}'));
+        // A node that was restarted, or tells little, is no trouble.
+        assert!(render(&now, &json!({}), Duration::ZERO, "").contains("redirects 0/s"));
+    }
+}

@@ -1,0 +1,28 @@
+//! Services: threads that may block, so that cores need not.
+//!
+//! Each folder or file is one long-running thread, or a few of one kind, with what it decides. Cores reach a service through
+//! its queue in [`crate::bridge`], and a service reaches a core through that core's mailbox; nothing here knows of sockets of
+//! clients or of HTTP. Every thread here runs at a lower priority than cores ([`threads::priority`]).
+
+pub mod access_log;
+pub mod allowances;
+pub mod api_keys;
+pub mod certificates;
+pub mod expiry;
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub mod faults;
+pub mod host_lists;
+pub mod ids;
+pub mod loader;
+pub mod maintenance;
+pub mod map_image;
+pub mod readers;
+pub mod replication;
+pub mod search;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod threads;
+pub mod visits;
+pub mod workers;
+pub mod writer;

@@ -1,0 +1,241 @@
+//! The certificates of the service: read before anybody is let in, and read again when their files change or somebody asks for
+//! it. Cores are told of those that can be used; connections that are there keep those that they began with. What cannot be
+//! used changes nothing and is an alarm.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use carom_shards::CoreCount;
+
+use crate::bridge::{Post, ToCore};
+use carom_model::dates;
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::{CertificateStats, NodeStats};
+use carom_tls::identity::{Identity, Pair, Tickets, Wrong};
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Longest file that is taken for one of certificates, bytes. A chain is under 10 KB.
+const FILE_LEN_MAX: u64 = 1 << 20;
+
+/// How long before a certificate ends somebody should know, in seconds. Who renews them by a program does so 30 days before.
+const ENDS_SOON: i64 = 14 * 86_400;
+
+/// Raised while files hold what cannot be used.
+const REFUSED: Alarm = Alarm::CertificateRefused;
+
+/// Raised while a certificate in use ends soon, or is over.
+const ENDS: Alarm = Alarm::CertificateEnds;
+
+/// Which files, and on which terms.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// Those with certificates, each with that of its key.
+    pub pairs: Vec<(PathBuf, PathBuf)>,
+    /// Whether HTTP/2 is spoken.
+    pub http2: bool,
+}
+
+/// What was read, and is in use.
+#[derive(Debug)]
+pub struct Certificates {
+    files: Files,
+    tickets: Tickets,
+    read: Vec<Pair>,
+    identity: Identity,
+}
+
+impl Certificates {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// What is wrong, with the file.
+    pub fn read(files: Files) -> Result<Certificates, String> {
+        let tickets = Tickets::new()?;
+        let read = files.read()?;
+        let identity = files.identity(&read, &tickets)?;
+        Ok(Certificates { files, tickets, read, identity })
+    }
+
+    /// Who the service is.
+    pub fn identity(&self) -> Identity {
+        self.identity.clone()
+    }
+}
+
+impl Files {
+    fn read(&self) -> Result<Vec<Pair>, String> {
+        let read = |(certificates, key): &(PathBuf, PathBuf)| {
+            Ok(Pair { certificates: read_file(certificates)?, key: read_file(key)? })
+        };
+        self.pairs.iter().map(read).collect()
+    }
+
+    fn identity(&self, read: &[Pair], tickets: &Tickets) -> Result<Identity, String> {
+        Identity::new(read, tickets, self.http2).map_err(|(number, wrong)| {
+            let (certificates, key) = &self.pairs[number];
+            match wrong {
+                Wrong::Certificates(wrong) => format!("{}: {wrong}", certificates.display()),
+                Wrong::Key(wrong) => format!("{}: {wrong}", key.display()),
+            }
+        })
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| wrong(&error))?;
+    file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes).map_err(|error| wrong(&error))?;
+    if bytes.len() as u64 > FILE_LEN_MAX {
+        return Err(wrong(&"it is too long for a certificate file"));
+    }
+    Ok(bytes)
+}
+
+/// The thread that looks at the files.
+pub struct Keeper {
+    stop: Arc<AtomicBool>,
+    asked: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Keeper {
+    /// Looks at the files now, and says what has come of it.
+    pub fn look(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+    }
+
+    /// Ends the thread.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().expect("panics abort");
+    }
+}
+
+/// Begins to look at the files of certificates that the cores have.
+///
+/// # Errors
+/// If the operating system cannot start a thread.
+pub fn start(certificates: Certificates, post: Post, cores: CoreCount, stats: Arc<NodeStats>) -> io::Result<Keeper> {
+    let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut watch = Watch { certificates, doubted: None, post, cores, stats };
+    watch.tell_stats();
+    watch.tell_of_ends();
+    let (until, question) = (Arc::clone(&stop), Arc::clone(&asked));
+    let run = move || {
+        loop {
+            std::thread::park_timeout(LOOK_EVERY);
+            if until.load(Ordering::Acquire) {
+                return;
+            }
+            watch.look(question.swap(false, Ordering::AcqRel));
+            watch.tell_of_ends();
+        }
+    };
+    let thread = std::thread::Builder::new().name("certificates".to_owned()).spawn(run)?;
+    Ok(Keeper { stop, asked, thread })
+}
+
+struct Watch {
+    certificates: Certificates,
+    /// What could not be used when it was last looked at. Two files are not written at one instant: what is wrong now may be
+    /// right when the second one is there.
+    doubted: Option<String>,
+    post: Post,
+    cores: CoreCount,
+    stats: Arc<NodeStats>,
+}
+
+impl Watch {
+    fn look(&mut self, is_asked: bool) {
+        let Certificates { files, tickets, read: used, identity: old } = &self.certificates;
+        let read = match files.read() {
+            Ok(read) if read == *used => {
+                self.doubted = None;
+                self.stats.alarms.clear(REFUSED);
+                if is_asked {
+                    tracing::info!("reloaded the certificates: no change");
+                }
+                return;
+            }
+            Ok(read) => read,
+            Err(wrong) => return self.refuse(wrong, is_asked),
+        };
+        match files.identity(&read, tickets).and_then(|new| worth_having(new, old, files)) {
+            Ok(identity) => {
+                self.doubted = None;
+                self.stats.alarms.clear(REFUSED);
+                for core in self.cores.cores() {
+                    self.post.to(core).post(ToCore::Identity(identity.clone()));
+                }
+                (self.certificates.read, self.certificates.identity) = (read, identity);
+                self.stats.tls.renewed.add_shared(1);
+                self.tell_stats();
+                tracing::info!("reloaded the certificates: new ones are in use");
+            }
+            Err(wrong) => self.refuse(wrong, is_asked),
+        }
+    }
+
+    fn refuse(&mut self, wrong: String, is_asked: bool) {
+        if is_asked || self.doubted.as_ref() == Some(&wrong) {
+            let text = format!("{wrong}; the previous certificates stay in use");
+            self.stats.alarms.raise(REFUSED, text);
+        }
+        self.doubted = Some(wrong);
+    }
+
+    /// Says which certificate will not hold for long.
+    fn tell_of_ends(&self) {
+        let now = (unix_ms() / 1_000) as i64;
+        let Certificates { files, identity, .. } = &self.certificates;
+        let first = identity.about().iter().zip(&files.pairs).min_by_key(|(about, _)| about.until);
+        match first {
+            Some((about, (file, _))) if about.until - now < ENDS_SOON => {
+                let verb = if about.until <= now { "expired at" } else { "expires at" };
+                let text = format!("the certificate in {} {verb} {}; replace it", file.display(), date(about.until));
+                self.stats.alarms.raise(ENDS, text);
+            }
+            _ => self.stats.alarms.clear(ENDS),
+        }
+    }
+
+    fn tell_stats(&self) {
+        let Certificates { files, identity, .. } = &self.certificates;
+        let told = identity.about().iter().zip(&files.pairs).map(|(about, (file, _))| CertificateStats {
+            file: file.display().to_string(),
+            names: about.names.clone(),
+            until_ms: (about.until.max(0) as u64).saturating_mul(1_000),
+        });
+        *self.stats.tls.certificates.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = told.collect();
+    }
+}
+
+/// New certificates, unless one of them is over, or does not hold yet, and the one of before does.
+fn worth_having(new: Identity, old: &Identity, files: &Files) -> Result<Identity, String> {
+    let now = (unix_ms() / 1_000) as i64;
+    let pairs = new.about().iter().zip(old.about()).zip(&files.pairs);
+    for ((new, old), (file, _)) in pairs {
+        if new.until <= now && old.until > now {
+            return Err(format!("{}: the certificate expired at {}", file.display(), date(new.until)));
+        }
+        if new.since > now && old.since <= now {
+            return Err(format!("{}: the certificate is not valid before {}", file.display(), date(new.since)));
+        }
+    }
+    Ok(new)
+}
+
+fn date(seconds: i64) -> String {
+    dates::format((seconds.max(0) as u64).saturating_mul(1_000))
+}

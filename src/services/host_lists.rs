@@ -1,0 +1,457 @@
+//! Lists of hosts: those that new links may lead to, and those that no link leads to. Each has a static part, from the
+//! settings, and a dynamic part that is read again and again from a file, from Redis, or from an HTTP address ([`source`]).
+//!
+//! The dynamic part is a JSON object whose values are hosts. One that is something else counts as empty where hosts are
+//! allowed; where they are blocked, the last good one goes on, because nobody wants to be led there by a typing error. One
+//! that cannot be read is what it was when it last could be; for the next process that is kept in the data directory. Each
+//! core is told of a list as a whole. Only who makes or changes a link asks what is allowed: no redirect does.
+
+mod cache;
+pub mod http_text;
+pub mod source;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{io, path::PathBuf};
+
+use serde_json::Value;
+
+use self::source::{Named, Source};
+use crate::bridge::{Post, ToCore};
+use carom_model::destination::hosts::{HostPattern, Hosts};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::{HostListStats, NodeStats};
+
+/// How often the dynamic part is read. With the time that reading may take a change holds within five seconds.
+const READ_EVERY: Duration = Duration::from_secs(2);
+
+/// After how long a list is read again that makes no sense.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Entries that are named in an alarm.
+const NAMED: usize = 3;
+
+/// What a list is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Hosts that new links may lead to.
+    Allow,
+    /// Hosts that no link leads to.
+    Block,
+}
+
+impl Kind {
+    /// What people call the list.
+    fn name(self) -> &'static str {
+        if self == Kind::Allow { "allow list" } else { "block list" }
+    }
+
+    /// The names of its alarms.
+    fn alarms(self) -> &'static Alarms {
+        if self == Kind::Allow { &ALLOW_ALARMS } else { &BLOCK_ALARMS }
+    }
+
+    /// Where its last good dynamic part is kept, in the data directory.
+    fn file_name(self) -> &'static str {
+        if self == Kind::Allow { "allowlist-cache.json" } else { "blocklist-cache.json" }
+    }
+
+    /// What there is to know of it.
+    fn stats(self, node: &NodeStats) -> &HostListStats {
+        if self == Kind::Allow { &node.allow_list } else { &node.block_list }
+    }
+
+    /// What a core is told.
+    fn message(self, hosts: Arc<Hosts>) -> ToCore {
+        if self == Kind::Allow { ToCore::Hosts(hosts) } else { ToCore::Blocked(hosts) }
+    }
+}
+
+/// The names of the alarms of a list.
+struct Alarms {
+    unreadable: Alarm,
+    malformed: Alarm,
+    entries: Alarm,
+    unkept: Alarm,
+}
+
+const ALLOW_ALARMS: Alarms = Alarms {
+    unreadable: Alarm::AllowListUnreadable,
+    malformed: Alarm::AllowListMalformed,
+    entries: Alarm::AllowListEntries,
+    unkept: Alarm::AllowListUnkept,
+};
+
+const BLOCK_ALARMS: Alarms = Alarms {
+    unreadable: Alarm::BlockListUnreadable,
+    malformed: Alarm::BlockListMalformed,
+    entries: Alarm::BlockListEntries,
+    unkept: Alarm::BlockListUnkept,
+};
+
+/// What a list is made of.
+pub struct HostListSetup {
+    /// What it is for.
+    pub kind: Kind,
+    /// The static part.
+    pub hosts: Vec<HostPattern>,
+    /// Where the dynamic part is read.
+    pub source: Option<(Source, Named)>,
+    /// Where the last good one is kept.
+    pub data_dir: PathBuf,
+    /// The mailboxes of the cores and of the admin listener, where links are made as well.
+    pub post: Post,
+    /// Counters and alarms.
+    pub stats: Arc<NodeStats>,
+}
+
+/// The thread that reads the list.
+pub struct HostList {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HostList {
+    /// Ends the thread.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread {
+            thread.thread().unpark();
+            thread.join().expect("panics abort");
+        }
+    }
+}
+
+/// Tells the cores of a list, and begins to read its dynamic part. What was read before a restart holds at once; where
+/// there is nothing, the first read is waited for.
+///
+/// # Errors
+/// If the operating system cannot start a thread.
+pub fn start(setup: HostListSetup) -> io::Result<HostList> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let HostListSetup { kind, hosts, source, data_dir, post, stats } = setup;
+    let mut reader =
+        Reader { kind, hosts, good: None, is_malformed: false, is_kept: false, told: None, data_dir, post, stats };
+    let Some((mut source, named)) = source else {
+        if !reader.hosts.is_empty() {
+            reader.tell();
+        }
+        return Ok(HostList { stop, thread: None });
+    };
+    reader.recall(&named);
+    let mut is_read = reader.good.is_none();
+    if is_read {
+        reader.renew(&mut source, &named);
+    }
+    reader.tell();
+    let until = Arc::clone(&stop);
+    let run = move || {
+        while !until.load(Ordering::Acquire) {
+            if !std::mem::take(&mut is_read) {
+                reader.renew(&mut source, &named);
+                reader.tell();
+            }
+            std::thread::park_timeout(READ_EVERY);
+        }
+    };
+    let thread = std::thread::Builder::new().name(kind.name().replace(' ', "-")).spawn(run)?;
+    Ok(HostList { stop, thread: Some(thread) })
+}
+
+/// A dynamic part that is as it should be.
+#[derive(PartialEq, Debug)]
+struct Good {
+    text: Vec<u8>,
+    patterns: Vec<HostPattern>,
+    /// Values that are no hosts, and why.
+    wrong: Vec<String>,
+}
+
+/// What reading has come to.
+enum Found {
+    /// The last good one again, which it is nearly always.
+    Same,
+    New(Good),
+    Malformed(String),
+    Unreadable(String),
+}
+
+struct Reader {
+    kind: Kind,
+    hosts: Vec<HostPattern>,
+    /// The last one that was as it should be.
+    good: Option<Good>,
+    /// Whether what stands there now makes no sense, and so counts as empty.
+    is_malformed: bool,
+    /// Whether the last good one is on disk.
+    is_kept: bool,
+    /// The dynamic part that the cores know.
+    told: Option<Vec<HostPattern>>,
+    data_dir: PathBuf,
+    post: Post,
+    stats: Arc<NodeStats>,
+}
+
+/// Reads a dynamic part.
+///
+/// # Errors
+/// What is wrong with it as a whole.
+fn parse(text: Vec<u8>) -> Result<Good, String> {
+    let value: Value = serde_json::from_slice(&text).map_err(|error| format!("is not valid JSON ({error})"))?;
+    let Value::Object(object) = value else { return Err("is not a JSON object".to_owned()) };
+    let mut good = Good { text, patterns: Vec::new(), wrong: Vec::new() };
+    for (id, value) in object {
+        let Value::String(host) = value else { return Err(format!("has a value other than a string at {id:?}")) };
+        match HostPattern::parse(&host) {
+            Ok(pattern) => good.patterns.push(pattern),
+            Err(error) => good.wrong.push(format!("{host:?} at {id:?} {error}")),
+        }
+    }
+    Ok(good)
+}
+
+impl Reader {
+    /// What was read before a restart holds until more is known.
+    fn recall(&mut self, source: &Named) {
+        match cache::read(&self.data_dir, self.kind.file_name(), source) {
+            Ok(text) => self.good = text.and_then(|text| parse(text).ok()),
+            Err(error) => {
+                tracing::warn!("the saved {} cannot be read ({error}); carom reads its source again", self.kind.name());
+            }
+        }
+    }
+
+    /// Reads the list. What makes no sense may be half of what is being written: then it is another one a moment later.
+    fn renew(&mut self, source: &mut Source, named: &Named) {
+        let mut found = self.understand(source.read());
+        if matches!(found, Found::Malformed(_)) && !self.is_malformed {
+            std::thread::sleep(READ_AGAIN_AFTER);
+            found = self.understand(source.read());
+        }
+        self.take(found, named);
+    }
+
+    fn understand(&self, read: Result<Vec<u8>, String>) -> Found {
+        match (read, &self.good) {
+            (Err(why), _) => Found::Unreadable(why),
+            (Ok(text), Some(good)) if good.text == text => Found::Same,
+            (Ok(text), _) => parse(text).map_or_else(Found::Malformed, Found::New),
+        }
+    }
+
+    /// Takes what was read, or that it could not be.
+    fn take(&mut self, found: Found, source: &Named) {
+        self.is_malformed = matches!(found, Found::Malformed(_));
+        if !self.is_malformed {
+            self.stats.alarms.clear(self.kind.alarms().malformed);
+        }
+        if !matches!(found, Found::Unreadable(_)) {
+            self.stats.alarms.clear(self.kind.alarms().unreadable);
+        }
+        match found {
+            Found::Same => self.took_good(source),
+            Found::New(mut good) => {
+                self.report_wrong(&good.wrong, source);
+                if self.kind == Kind::Block && !good.wrong.is_empty() {
+                    // What is wrong now may have been one of those.
+                    let before = self.good.take().map_or(Vec::new(), |before| before.patterns);
+                    good.patterns.extend(
+                        before.into_iter().filter(|pattern| !good.patterns.contains(pattern)).collect::<Vec<_>>(),
+                    );
+                }
+                (self.good, self.is_kept) = (Some(good), false);
+                self.took_good(source);
+            }
+            Found::Malformed(why) => {
+                let holds = match self.kind {
+                    Kind::Allow => "counts as empty, so only hosts from the settings are allowed",
+                    Kind::Block => "is ignored, so the last valid list is used",
+                };
+                let text = format!(
+                    "the {} of {source} {why} and {holds}; make it a JSON object of hosts, such as {{\"1\": \"shop.example\"}}",
+                    self.kind.name()
+                );
+                self.stats.alarms.raise(self.kind.alarms().malformed, text);
+            }
+            Found::Unreadable(why) => {
+                let holds = match &self.good {
+                    Some(_) => "the last valid list is used",
+                    None => "it was never read, so only the hosts from the settings apply",
+                };
+                let text = format!("the {} of {source} cannot be read ({why}); {holds}", self.kind.name());
+                self.stats.alarms.raise(self.kind.alarms().unreadable, text);
+            }
+        }
+    }
+
+    fn took_good(&mut self, source: &Named) {
+        self.kind.stats(&self.stats).read_ms.set(unix_ms());
+        self.keep_on_disk(source);
+    }
+
+    fn report_wrong(&self, wrong: &[String], source: &Named) {
+        if wrong.is_empty() {
+            return self.stats.alarms.clear(self.kind.alarms().entries);
+        }
+        let (some, count) = (wrong[..wrong.len().min(NAMED)].join("; "), wrong.len());
+        let text =
+            format!("{count} entries of the {} of {source} are not hosts and are ignored: {some}", self.kind.name());
+        self.stats.alarms.happened(self.kind.alarms().entries, text);
+    }
+
+    /// The dynamic part that holds now. Of what is blocked, the last good one holds whatever has come since.
+    fn dynamic(&self) -> &[HostPattern] {
+        let is_lost = self.is_malformed && self.kind == Kind::Allow;
+        self.good.as_ref().filter(|_| !is_lost).map_or(&[], |good| &good.patterns)
+    }
+
+    /// Keeps the last good one for the next process, if that is not done yet.
+    fn keep_on_disk(&mut self, source: &Named) {
+        let Some(good) = self.good.as_ref().filter(|_| !self.is_kept) else { return };
+        match cache::write(&self.data_dir, self.kind.file_name(), source, &good.text) {
+            Ok(()) => {
+                self.is_kept = true;
+                self.stats.alarms.clear(self.kind.alarms().unkept);
+            }
+            Err(error) => {
+                let text = format!(
+                    "the {} cannot be saved ({error}); a restart would lose it; carom retries",
+                    self.kind.name()
+                );
+                self.stats.alarms.raise(self.kind.alarms().unkept, text);
+            }
+        }
+    }
+
+    /// Tells the cores, if they do not know.
+    fn tell(&mut self) {
+        let known = self.kind.stats(&self.stats);
+        known.configured.store(true, Ordering::Relaxed);
+        known.fixed.set(self.hosts.len() as u64);
+        let dynamic = self.dynamic();
+        known.dynamic.set(dynamic.len() as u64);
+        if self.told.as_deref() == Some(dynamic) {
+            return;
+        }
+        let dynamic = dynamic.to_vec();
+        let hosts: Arc<Hosts> = Arc::new(self.hosts.iter().chain(&dynamic).cloned().collect());
+        self.post.all().iter().for_each(|mailbox| mailbox.post(self.kind.message(Arc::clone(&hosts))));
+        let (fixed, count) = (self.hosts.len(), dynamic.len());
+        if self.told.replace(dynamic).is_some() {
+            tracing::info!(fixed, dynamic = count, "the {} has changed", self.kind.name());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::testing::TestNode;
+
+    fn reader(dir: &std::path::Path) -> Reader {
+        let node = TestNode::new(dir, 1);
+        Reader {
+            kind: Kind::Allow,
+            hosts: vec![HostPattern::parse("static.example").unwrap()],
+            good: None,
+            is_malformed: false,
+            is_kept: false,
+            told: None,
+            data_dir: dir.to_owned(),
+            post: node.post,
+            stats: Arc::default(),
+        }
+    }
+
+    fn named(name: &str) -> Named {
+        Named::new(name.to_owned(), name)
+    }
+
+    fn take(reader: &mut Reader, read: Result<&[u8], &str>) {
+        let found = reader.understand(read.map(<[u8]>::to_vec).map_err(str::to_owned));
+        reader.take(found, &named("a file"));
+    }
+
+    fn holding(reader: &Reader) -> Vec<String> {
+        reader.dynamic().iter().map(ToString::to_string).collect()
+    }
+
+    fn on(reader: &Reader) -> Vec<Alarm> {
+        let alarms = reader.stats.alarms.list();
+        alarms.iter().filter(|alarm| alarm.cleared_ms.is_none()).map(|alarm| alarm.alarm).collect()
+    }
+
+    #[test]
+    fn only_an_object_of_texts_is_a_list() {
+        assert_eq!(parse(b"{}".to_vec()).unwrap().patterns, []);
+        let good = parse(br#"{"1": "a.example", "2": "*.b.example", "3": "c d", "4": ""}"#.to_vec()).unwrap();
+        assert_eq!((good.patterns.len(), good.wrong.len()), (2, 2));
+        for wrong in
+            ["", "[]", "\"a.example\"", "null", r#"{"1": 1}"#, r#"{"1": null}"#, r#"{"1": ["a"]}"#, "{", "{} {}"]
+        {
+            assert!(parse(wrong.as_bytes().to_vec()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_last_good_one_holds_while_none_is_to_be_read_and_none_while_it_is_malformed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut first = reader(dir.path());
+        take(&mut first, Err("gone"));
+        assert_eq!((holding(&first), on(&first)), (vec![], vec![Alarm::AllowListUnreadable]));
+        take(&mut first, Ok(br#"{"1": "a.example", "2": "?"}"#));
+        assert_eq!((holding(&first), on(&first)), (vec!["a.example".to_owned()], vec![Alarm::AllowListEntries]));
+        take(&mut first, Ok(b"[]"));
+        assert!(holding(&first).is_empty() && on(&first).contains(&Alarm::AllowListMalformed));
+        take(&mut first, Err("gone"));
+        assert_eq!(holding(&first), ["a.example"]);
+        assert!(!on(&first).contains(&Alarm::AllowListMalformed));
+        // Another process.
+        let mut second = reader(dir.path());
+        second.recall(&named("a file"));
+        take(&mut second, Err("gone"));
+        assert_eq!(holding(&second), ["a.example"]);
+        take(&mut second, Ok(b"{}"));
+        assert!(holding(&second).is_empty() && on(&second).is_empty());
+        let mut third = reader(dir.path());
+        third.recall(&named("a file"));
+        assert_eq!(third.good.map(|good| good.patterns), Some(Vec::new()), "an empty list is one, too");
+        // What was read elsewhere says nothing.
+        let mut other = reader(dir.path());
+        other.recall(&named("another file"));
+        assert_eq!(other.good, None);
+    }
+
+    #[test]
+    fn what_is_blocked_stays_so_while_the_list_makes_no_sense() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut reader = Reader { kind: Kind::Block, ..reader(dir.path()) };
+        take(&mut reader, Ok(br#"{"1": "a.example"}"#));
+        take(&mut reader, Ok(b"[]"));
+        assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec![Alarm::BlockListMalformed]));
+        take(&mut reader, Ok(br#"{"1": "a.exam ple", "2": "b.example"}"#));
+        assert_eq!(holding(&reader), ["b.example", "a.example"], "a typing error lets nobody through");
+        take(&mut reader, Ok(b"{}"));
+        assert!(holding(&reader).is_empty() && on(&reader).is_empty());
+        // The two lists are kept apart.
+        assert!(cache::read(dir.path(), Kind::Allow.file_name(), &named("a file")).unwrap().is_none());
+        assert!(cache::read(dir.path(), Kind::Block.file_name(), &named("a file")).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_could_not_be_kept_is_kept_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut reader = reader(dir.path());
+        reader.data_dir = dir.path().join("later");
+        let text = br#"{"1": "a.example"}"#;
+        take(&mut reader, Ok(text));
+        assert_eq!((holding(&reader), on(&reader)), (vec!["a.example".to_owned()], vec![Alarm::AllowListUnkept]));
+        std::fs::create_dir(&reader.data_dir).unwrap();
+        take(&mut reader, Ok(text));
+        assert!(on(&reader).is_empty());
+        assert!(cache::read(&reader.data_dir, Kind::Allow.file_name(), &named("a file")).unwrap().is_some());
+    }
+}

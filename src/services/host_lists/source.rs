@@ -1,0 +1,82 @@
+//! Where the dynamic part of a list of hosts is read.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::services::host_lists::http_text::HttpText;
+use crate::services::replication::redis::{Redis, Trouble};
+
+/// Longest list that is read, bytes: some hundred thousand hosts.
+const LEN_MAX: u64 = 16 * 1024 * 1024;
+
+/// How long reading may take.
+const READ_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How a place is called.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Named {
+    /// In messages.
+    pub shown: String,
+    /// What stands for it where it must not be taken for another. Says nothing of secrets in an address.
+    pub(super) key: String,
+}
+
+impl Named {
+    /// The name of a place, and all that makes it another than others.
+    pub fn new(shown: String, whole: &str) -> Named {
+        Named { shown, key: format!("{:016x}", xxh3_64(whole.as_bytes())) }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+/// A place where the list is.
+pub enum Source {
+    /// A file.
+    File(PathBuf),
+    /// A key of the fleet.
+    Redis(Box<Redis>, &'static str),
+    /// What an HTTP address answers.
+    Http(Box<HttpText>),
+}
+
+impl Source {
+    /// An HTTP address.
+    pub fn http(url: &str) -> Source {
+        Source::Http(Box::new(HttpText::new(url, READ_TIME_MAX, LEN_MAX)))
+    }
+
+    /// The list as it is now.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn read(&mut self) -> Result<Vec<u8>, String> {
+        match self {
+            Source::File(path) => read_file(path).map_err(|error| error.to_string()),
+            Source::Redis(redis, key) => match redis.text(key, READ_TIME_MAX) {
+                Ok(Some(text)) => Ok(text),
+                Ok(None) => Err("the key does not exist".to_owned()),
+                Err(Trouble::Away { what, .. } | Trouble::Refused(what)) => Err(what),
+            },
+            Source::Http(http) => http.read(),
+        }
+    }
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(LEN_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > LEN_MAX {
+        return Err(io::Error::other(format!("it is longer than {LEN_MAX} bytes")));
+    }
+    Ok(text)
+}

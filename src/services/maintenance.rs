@@ -1,0 +1,10 @@
+//! Upkeep of a running node: backups, indexes built in the background, free disk space, the filter of codes, and the samples
+//! of recent activity.
+
+pub mod activity_sampler;
+pub mod backup;
+pub mod code_filter;
+pub mod control_socket;
+pub mod disk_guard;
+pub mod index_builder;
+pub mod progress;

@@ -1,0 +1,198 @@
+//! The entries that a record has in the indexes beside the links, for those who write past the writer: an import, a store
+//! that an earlier version made, and links that were found in a broken journal.
+
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+
+use super::progress::rate;
+use crate::services::search;
+use carom_limits::INDEX_BATCH;
+use carom_model::link::record::{self, RecordRef};
+use carom_model::link::{Due, UrlEntry};
+use carom_store::links::catalog::Entry;
+use carom_store::links::{Batch, Index, Links, Of, StoreError, UrlUse, parts};
+
+/// How often the log is told how far the making of indexes is.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// The entries of some links.
+#[derive(Debug, Default)]
+pub struct Entries {
+    urls: Vec<UrlEntry>,
+    ends: Vec<Due>,
+    lists: Vec<Entry>,
+}
+
+impl Entries {
+    /// Adds those of a record, if it is that of a link.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        let (Ok(code), Ok(RecordRef::Link(link))) = (Code::from_key(key), record::decode(key, value)) else { return };
+        let link = link.to_link(code);
+        self.urls.push(link.url_entry());
+        self.ends.extend(link.end());
+        self.lists.append(&mut search::listing(&link).entries());
+    }
+
+    /// How many links they are of.
+    fn links(&self) -> usize {
+        self.urls.len()
+    }
+
+    /// Writes those of one index to a batch.
+    fn put(&self, index: Index, batch: &mut Batch) {
+        match index {
+            Index::Urls => self.urls.iter().for_each(|entry| batch.set_url(entry, entry.created_ms)),
+            Index::Ends => self.ends.iter().for_each(|due| batch.set_due(Of::Link, due)),
+            Index::Lists => self.lists.iter().for_each(|entry| batch.list(entry)),
+        }
+    }
+
+    /// Writes those of some indexes to the store.
+    fn write(&self, links: &Links, indexes: &[Index]) -> Result<(), StoreError> {
+        let mut batch = links.batch();
+        indexes.iter().for_each(|index| self.put(*index, &mut batch));
+        links.commit(batch)
+    }
+
+    /// Adds all to the store durably and without the journal. They may be there already, if an import was cut off before it
+    /// added the links. Nobody else may write meanwhile.
+    ///
+    /// # Errors
+    /// After one, some of them may not be in the store.
+    pub fn ingest(self, links: &Links) -> Result<(), StoreError> {
+        let uses: Vec<UrlUse> = self.urls.into_iter().map(|entry| (entry, entry.created_ms)).collect();
+        links.ingest_urls(uses)?;
+        links.ingest_ends(&self.ends)?;
+        links.ingest_catalog(self.lists)
+    }
+}
+
+/// What an index is called.
+fn name(index: Index) -> &'static str {
+    match index {
+        Index::Urls => "long URLs",
+        Index::Ends => "expiry dates",
+        Index::Lists => "lists",
+    }
+}
+
+/// Makes the indexes that a store does not have, because an earlier version made it: all of them in one scan. Cut off, it
+/// begins anew with the next start. Nobody else may write meanwhile.
+///
+/// # Errors
+/// If the store fails.
+pub fn ensure(links: &Links) -> Result<(), StoreError> {
+    let mut missing = Vec::new();
+    for index in Index::ALL {
+        if !links.has_index(index)? {
+            missing.push(index);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.iter().map(|index| name(*index)).collect::<Vec<_>>().join(" and of ");
+    let (start, about) = (Instant::now(), links.approximate_len());
+    tracing::info!("building the index of {names} for about {about} records; this happens once");
+    let (mut told, mut count, mut entries, mut written) = (start, 0, Entries::default(), Ok(()));
+    for part in parts() {
+        // What cannot be read of the store is reported when the links are read back.
+        links.scan(part, |key, value| {
+            entries.add(key, value);
+            if entries.links() >= INDEX_BATCH {
+                count += entries.links() as u64;
+                written = std::mem::take(&mut entries).write(links, &missing);
+                if told.elapsed() >= TELL_EVERY {
+                    told = Instant::now();
+                    tracing::info!("indexed {names} of {count} of about {about} links");
+                }
+            }
+            written.is_ok()
+        })?;
+        std::mem::replace(&mut written, Ok(()))?;
+    }
+    count += entries.links() as u64;
+    entries.write(links, &missing)?;
+    let mut marks = links.batch();
+    missing.iter().for_each(|index| marks.set_index(*index));
+    links.commit(marks)?;
+    links.sync()?;
+    let time = start.elapsed();
+    let rate = rate(count, time);
+    tracing::info!("built the index of {names} for {count} links in {:.1} s ({rate}/s)", time.as_secs_f64());
+    Ok(())
+}
+
+/// Makes the entries of links that were found in a broken journal, where nothing else of their commit may be left.
+///
+/// # Errors
+/// If the store fails.
+pub fn mend(links: &Links, codes: &[Code]) -> Result<(), StoreError> {
+    let mut entries = Entries::default();
+    for code in codes {
+        if let Some(stored) = links.get(code)? {
+            entries.add(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored);
+        }
+    }
+    entries.write(links, &Index::ALL)?;
+    links.sync()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::testing::TestNode;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
+    use carom_store::links::catalog::Shelf;
+
+    /// A store with some links that are in no index.
+    fn without_entries(node: &TestNode) -> Vec<Code> {
+        let names = ["a", "b", "gone"];
+        let mut batch = node.links.batch();
+        for (at, name) in names.iter().enumerate() {
+            let mut link = link(name, Origin::Custom);
+            link.policy.valid_until_ms = (at == 0).then_some(9);
+            let mut record = Vec::new();
+            match *name {
+                "gone" => record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record),
+                name => record::encode_link(name.as_bytes(), &link, &mut record),
+            }
+            batch.put(&link.code, &record);
+        }
+        node.links.commit(batch).unwrap();
+        names.map(|name| Code::parse(name.as_bytes()).unwrap()).to_vec()
+    }
+
+    /// How many entries each index has; in that of long URLs, those of the link without an end.
+    fn entries(links: &Links) -> [usize; 3] {
+        let key = link("b", Origin::Custom).url_key();
+        let dates = links.view().keys(Shelf::Dates, b"", b"").count();
+        [links.oldest_urls(key, 9).unwrap().len(), links.due(Of::Link, None, 99, 9).unwrap().len(), dates]
+    }
+
+    #[test]
+    fn what_is_missing_is_made_in_one_go_and_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        without_entries(&node);
+        ensure(&node.links).unwrap();
+        assert_eq!(entries(&node.links), [0; 3], "a new store needs none");
+        for index in [Index::Ends, Index::Urls, Index::Lists] {
+            node.links.forget_index(index).unwrap();
+        }
+        ensure(&node.links).unwrap();
+        assert_eq!(entries(&node.links), [1, 1, 2]);
+        assert!(Index::ALL.iter().all(|index| node.links.has_index(*index).unwrap()));
+    }
+
+    #[test]
+    fn links_of_a_broken_journal_get_all_their_entries() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        mend(&node.links, &without_entries(&node)).unwrap();
+        assert_eq!(entries(&node.links), [1, 1, 2]);
+    }
+}

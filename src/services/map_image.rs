@@ -1,0 +1,363 @@
+//! The image of the map: a file from which a start loads links faster than from the store.
+//!
+//! An image has the records of all links as they were at a [`LogPosition`], some of them newer, in the pages of a map
+//! ([`carom_shards::map::sealed`]), sorted as the index of a core is: a core adopts them as they are. The change log of the
+//! store says which links changed since; a start takes these from the store and all others from the image. So a start after
+//! a kill costs what a start after a clean stop does, and nothing must be written when the node stops. [`start`] runs the
+//! thread that makes another image when many links have changed. Whatever is wrong with an image, the store is read
+//! instead ([`super::loader`]).
+
+mod file;
+mod sorter;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use carom_shards::map::sealed::Sealed;
+use carom_shards::{Code, CodeHasher, CoreCount, Entry};
+
+use super::maintenance::disk_guard::DiskGuard;
+use super::threads::priority::let_cores_go_first;
+use crate::bridge::ChangedCodes;
+use carom_limits::{
+    IMAGE_CHANGES_MIN, IMAGE_CHANGES_SHARE, IMAGE_LINKS_MIN, IMAGE_LOOK_EVERY, IMAGE_REPLAYED_SHARE, IMAGE_SAMPLED,
+    IMAGE_SYNC_BYTES, IMAGE_SYNC_PAUSE,
+};
+use carom_model::link::record::{self, RecordRef};
+use carom_store::links::{ChangesSince, Links, StoreError, parts};
+
+pub use self::file::FILE_NAME;
+use self::file::ImageWriter;
+pub(super) use self::file::{Image, Unusable};
+use self::sorter::Sorter;
+
+/// The hasher that the image in a data directory was made with; `None` where there is no image that can be read. A start
+/// takes it for all cores: its secrecy is that of the data directory.
+pub fn hasher_of(data_dir: &Path) -> Option<CodeHasher> {
+    Some(Image::open(&data_dir.join(FILE_NAME)).ok()??.hasher)
+}
+
+/// Opens the image in a data directory and finds out which links have changed since. `None` where there is none, or none
+/// that is worth to be used: the log then says why.
+///
+/// # Errors
+/// If the operating system refused to read the store.
+pub(super) fn open(
+    links: &Links,
+    data_dir: &Path,
+    hasher: CodeHasher,
+) -> Result<Option<(Image, ChangedCodes)>, StoreError> {
+    let image = match Image::open(&data_dir.join(FILE_NAME)) {
+        Ok(Some(image)) => image,
+        Ok(None) => return Ok(None),
+        Err(unusable) => {
+            give_up(data_dir, &unusable);
+            return Ok(None);
+        }
+    };
+    if image.hasher.seed() != hasher.seed() {
+        tracing::info!(
+            "the image of the links has another hash seed than this process; all links are read from the store"
+        );
+        return Ok(None);
+    }
+    let most = image.records / IMAGE_REPLAYED_SHARE + IMAGE_CHANGES_MIN;
+    let mut codes = Vec::new();
+    let mut count = 0;
+    let known = links.changes_since(image.position, |code| {
+        count += 1;
+        if count <= most {
+            codes.push(code);
+        }
+    })?;
+    if known == ChangesSince::Unknown {
+        tracing::info!("links were changed outside the change log, as by an import; all links are read from the store");
+        remove(data_dir);
+        return Ok(None);
+    }
+    if count > most {
+        tracing::info!("{count} changes are newer than the image of the links; all links are read from the store");
+        return Ok(None);
+    }
+    Ok(Some((image, ChangedCodes::new(codes, hasher))))
+}
+
+/// Removes an image that cannot be used.
+pub(super) fn give_up(data_dir: &Path, why: &dyn std::fmt::Display) {
+    let path = data_dir.join(FILE_NAME);
+    // A warning, no alarm: nothing is lost, and the node makes another image.
+    tracing::warn!(
+        "the image of the links {} cannot be used ({why}); all links are read from the store",
+        path.display()
+    );
+    remove(data_dir);
+}
+
+fn remove(data_dir: &Path) {
+    if let Err(error) = std::fs::remove_file(data_dir.join(FILE_NAME)) {
+        tracing::warn!("cannot remove the image of the links in {}: {error}", data_dir.display());
+    }
+}
+
+/// Inputs of the thread that makes images.
+#[derive(Debug)]
+pub struct ImageSetup {
+    /// The store.
+    pub links: Links,
+    /// The hasher of the process.
+    pub hasher: CodeHasher,
+    /// How many cores own links.
+    pub cores: CoreCount,
+    /// The data directory, which contains the image.
+    pub data_dir: PathBuf,
+    /// How many links had changed since the image that the node has loaded; `None` where it has loaded none, or one for
+    /// another number of cores.
+    pub replayed: Option<u64>,
+    /// How many changes had been committed when that was found out ([`Links::changes`]).
+    pub changes: u64,
+}
+
+/// The thread that makes images.
+#[derive(Debug)]
+pub struct ImageMaker {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl ImageMaker {
+    /// Ends the thread. An image in the making is given up.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().expect("panics abort");
+    }
+}
+
+/// Starts the thread that makes images. To be called after all links are loaded.
+///
+/// # Errors
+/// If the operating system cannot start a thread.
+pub fn start(setup: ImageSetup) -> io::Result<ImageMaker> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut maker = Maker {
+        path: setup.data_dir.join(FILE_NAME),
+        disk: DiskGuard::new(setup.data_dir),
+        links: setup.links,
+        hasher: setup.hasher,
+        cores: setup.cores,
+        made_at: setup.replayed.map(|replayed| setup.changes.wrapping_sub(replayed)),
+        stop: Arc::clone(&stop),
+    };
+    let run = move || {
+        let_cores_go_first();
+        maker.remove_unfinished();
+        // The load has left free memory in the heaps of its threads.
+        let mut was_busy = true;
+        while !maker.stop.load(Ordering::Acquire) {
+            std::thread::park_timeout(IMAGE_LOOK_EVERY);
+            if std::mem::replace(&mut was_busy, maker.look()) {
+                carom_ring::return_free_memory();
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("image".to_owned()).spawn(run)?;
+    Ok(ImageMaker { stop, thread })
+}
+
+struct Maker {
+    links: Links,
+    hasher: CodeHasher,
+    cores: CoreCount,
+    path: PathBuf,
+    disk: DiskGuard,
+    /// [`Links::changes`] when the image was begun; before the start of the node by so many less. `None` without an image.
+    made_at: Option<u64>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Why there is no new image.
+enum NotMade {
+    Stopped,
+    /// There will be one when the damage is repaired; the start has reported it.
+    Damaged,
+    Failed(String),
+}
+
+impl From<io::Error> for NotMade {
+    fn from(error: io::Error) -> NotMade {
+        NotMade::Failed(error.to_string())
+    }
+}
+
+impl From<StoreError> for NotMade {
+    fn from(error: StoreError) -> NotMade {
+        NotMade::Failed(error.to_string())
+    }
+}
+
+impl Maker {
+    /// Makes an image if it is time to. Returns whether it was.
+    fn look(&mut self) -> bool {
+        let links = self.links.approximate_len();
+        let changes = self.links.changes();
+        let due = IMAGE_CHANGES_MIN.max(links as u64 / IMAGE_CHANGES_SHARE);
+        let is_due = self.made_at.is_none_or(|made_at| changes.wrapping_sub(made_at) >= due);
+        if links < IMAGE_LINKS_MIN || !is_due || self.stop.load(Ordering::Acquire) || !self.has_room() {
+            return false;
+        }
+        let start = Instant::now();
+        match self.make() {
+            Ok((records, bytes)) => {
+                let seconds = start.elapsed().as_secs_f64();
+                tracing::info!(records, bytes, seconds, "wrote an image of the links");
+                self.made_at = Some(changes);
+            }
+            Err(NotMade::Stopped) => {}
+            Err(not_made) => {
+                // Tried again after as many changes: the next start reads what it needs from the store.
+                self.made_at = Some(changes);
+                if let NotMade::Failed(error) = not_made {
+                    tracing::warn!("cannot write the image of the links to {}: {error}", self.path.display());
+                }
+            }
+        }
+        true
+    }
+
+    /// Removes what a process left that was killed while it made an image: there may not be another one for long.
+    fn remove_unfinished(&self) {
+        for path in [file::unfinished(&self.path), sorter::unsorted(&self.path)] {
+            match std::fs::remove_file(&path) {
+                Ok(()) => tracing::info!("removed {}, an unfinished image of the links", path.display()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::warn!("cannot remove {}: {error}", path.display()),
+            }
+        }
+    }
+
+    /// Whether the disk has room for another image, the records that are sorted for it, and as much again for the store.
+    fn has_room(&self) -> bool {
+        let expected = self.links.disk_bytes().max(self.path.metadata().map_or(0, |metadata| metadata.len()));
+        self.disk.space().is_ok_and(|space| space.free > space.reserve() + 3 * expected)
+    }
+
+    fn make(&self) -> Result<(u64, u64), NotMade> {
+        // Before the scan: a link that changes meanwhile is in the log from there on.
+        let mut writer = ImageWriter::begin(&self.path, self.links.log_position(), self.hasher, self.cores)?;
+        let made = self.fill(&mut writer).and_then(|records| Ok((records, writer.finish()?)));
+        if made.is_err() {
+            writer.abandon();
+        }
+        made
+    }
+
+    /// Gives all links to the writer in their order; all that they have is durable then.
+    fn fill(&self, writer: &mut ImageWriter) -> Result<u64, NotMade> {
+        let mut pace = Pace::default();
+        let mut sorter = self.sorter()?;
+        for part in parts() {
+            let mut sorted = Ok(());
+            let damaged = self.links.scan(part, |key, value| {
+                sorted = self.sort(&mut sorter, &mut pace, key, value);
+                sorted.is_ok()
+            })?;
+            sorted?;
+            if !damaged.is_empty() {
+                return Err(NotMade::Damaged);
+            }
+        }
+        let mut records = 0;
+        while let Some(part) = sorter.next_part()? {
+            if part.begins_core {
+                writer.end_page()?;
+            }
+            for record in part.records() {
+                self.write(writer, &mut pace, record)?;
+                records += 1;
+            }
+        }
+        // What the image says must not be lost by a power failure that leaves the image.
+        self.links.sync()?;
+        Ok(records)
+    }
+
+    fn sorter(&self) -> Result<Sorter, NotMade> {
+        let record_bytes = self.record_bytes()?;
+        Ok(Sorter::new(&self.path, self.hasher, self.cores, self.links.approximate_len(), record_bytes)?)
+    }
+
+    /// Bytes that a record has in the image, about: the mean of a few in each part of the store.
+    fn record_bytes(&self) -> Result<u64, StoreError> {
+        let (mut bytes, mut seen) = (0, 0);
+        for part in parts() {
+            let mut records = 0;
+            self.links.scan(part, |key, value| {
+                if let Ok(RecordRef::Link(link)) = record::decode(key, value) {
+                    bytes += (RECORD_BYTES_BESIDE_TARGET + link.target.len()) as u64;
+                    seen += 1;
+                }
+                records += 1;
+                records < IMAGE_SAMPLED
+            })?;
+        }
+        Ok(u64::checked_div(bytes, seen).unwrap_or(RECORD_BYTES_BESIDE_TARGET as u64))
+    }
+
+    /// Gives the sorter what the map needs of a record: nothing of a tombstone, and neither titles nor tags.
+    fn sort(&self, sorter: &mut Sorter, pace: &mut Pace, key: &[u8], value: &[u8]) -> Result<(), NotMade> {
+        let decoded = record::decode(key, value);
+        let entry = match &decoded {
+            Ok(RecordRef::Tombstone(_)) => return Ok(()),
+            Ok(RecordRef::Link(link)) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
+            // A start asks the store again, and reports what is still damaged: another program may be able to read it.
+            Err(_) => Entry::Damaged,
+        };
+        let code = Code::from_key(key).map_err(|_| NotMade::Damaged)?;
+        let written = sorter.push(&code, &entry)?;
+        self.pause(pace, written, || sorter.sync())
+    }
+
+    fn write(&self, writer: &mut ImageWriter, pace: &mut Pace, record: Sealed<'_>) -> Result<(), NotMade> {
+        let written = writer.push(record)?;
+        self.pause(pace, written, || writer.sync())
+    }
+
+    /// Waits for the disk when much was written, so that it is never given much at once.
+    fn pause(&self, pace: &mut Pace, written: usize, sync: impl FnOnce() -> io::Result<()>) -> Result<(), NotMade> {
+        if pace.is_due(written) {
+            sync()?;
+            // Others write too, and what is kept free is for the store: it does not survive the end of the disk.
+            if self.disk.space().is_ok_and(|space| space.free < space.reserve()) {
+                return Err(NotMade::Failed("the disk is nearly full".to_owned()));
+            }
+            std::thread::park_timeout(IMAGE_SYNC_PAUSE);
+        }
+        if self.stop.load(Ordering::Relaxed) { Err(NotMade::Stopped) } else { Ok(()) }
+    }
+}
+
+/// Bytes of a record without its target, about.
+const RECORD_BYTES_BESIDE_TARGET: usize = 24;
+
+/// Bytes that were written since the disk was waited for.
+#[derive(Default)]
+struct Pace(usize);
+
+impl Pace {
+    /// Whether so much was written that the disk is to be waited for. Counts from the beginning then.
+    fn is_due(&mut self, written: usize) -> bool {
+        self.0 += written;
+        let is_due = self.0 >= IMAGE_SYNC_BYTES;
+        if is_due {
+            self.0 = 0;
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests;

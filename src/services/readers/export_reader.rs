@@ -1,0 +1,158 @@
+//! The thread that reads the store page by page, for exports over HTTP.
+//!
+//! Nothing is kept from one page to the next but the last key, which comes with the next request: a client that does not
+//! read holds nothing here. So an export is no picture of one instant. A link that is there all the time is told once; of
+//! others it depends on when its page is read.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use carom_shards::Code;
+
+use super::export;
+use crate::bridge::{Page, PageQueue, PageRequest, Post, ToCore};
+use crate::services::search::filter::Sift;
+use crate::services::search::visits::Visits;
+use crate::services::threads::pool;
+use crate::services::threads::priority::let_cores_go_first;
+use carom_limits::{EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS, EXPORT_QUEUE_LEN};
+use carom_model::link::record::LinkRef;
+use carom_store::links::{Links, parts};
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
+
+/// Starts the thread. It ends when all senders are gone.
+///
+/// # Errors
+/// Where the operating system gives no thread.
+pub fn start(
+    links: &Links,
+    post: &Post,
+    stats: &Arc<NodeStats>,
+    visits: Arc<dyn Visits>,
+) -> io::Result<(PageQueue, Vec<JoinHandle<()>>)> {
+    let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(stats));
+    pool::start(
+        "store-pages",
+        1,
+        EXPORT_QUEUE_LEN,
+        let_cores_go_first,
+        move |PageRequest { behind, filter, ticket }: PageRequest| {
+            let mut sift = Sift::new(&filter, &*visits, unix_ms());
+            let page = page(&links, &stats, &behind, &mut sift, (EXPORT_PAGE_BYTES, EXPORT_PAGE_RECORDS));
+            post.to(ticket.core).post(ToCore::Page { token: ticket.token, page });
+        },
+    )
+}
+
+/// What stands behind a key: about so many bytes of lines, of so many records at most. Of damaged records only those are told
+/// who may see all links: nobody knows whose they are.
+fn page(
+    links: &Links,
+    stats: &NodeStats,
+    behind: &[u8],
+    sift: &mut Sift<'_>,
+    (bytes, records): (usize, usize),
+) -> Page {
+    let tells_all = sift.filter().scope.is_all();
+    let mut page = Page { lines: Vec::with_capacity(bytes + 4_096), ..Page::default() };
+    let mut left = records;
+    let mut last = Vec::new();
+    for part in parts().into_iter().filter(|part| !part.is_before(behind)) {
+        let mut damaged = Vec::new();
+        let scanned = links.scan_behind(part, behind, |key, value| {
+            let is_wanted = |code: &Code, link: &LinkRef<'_>| sift.takes(code, link);
+            match export::write_line(key, value, is_wanted, &mut page.lines) {
+                Err(what) if tells_all => damaged.push(what),
+                Ok(_) | Err(_) => {}
+            }
+            left -= 1;
+            last.clear();
+            last.extend_from_slice(key);
+            left > 0 && page.lines.len() < bytes
+        });
+        page.damaged.append(&mut damaged);
+        match scanned {
+            Ok(ranges) if tells_all => page.damaged.extend(ranges.iter().map(ToString::to_string)),
+            Ok(_) => {}
+            Err(error) => {
+                stats.store_errors.add_shared(1);
+                tracing::error!(%error, "an export could not read the store");
+                page.failed = true;
+                return page;
+            }
+        }
+        if left == 0 || page.lines.len() >= bytes {
+            page.last = Some(last);
+            return page;
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::testing::TestNode;
+    use carom_model::link::Origin;
+    use carom_model::link::record;
+    use carom_model::query::Filter;
+    use carom_model::testing::link;
+    use carom_model::visits::tally::Counts;
+    use carom_store::links::StoreError;
+
+    struct Nobody;
+
+    impl Visits for Nobody {
+        fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+            Ok(vec![Counts::default(); codes.len()])
+        }
+    }
+
+    /// All lines, read in pages of those bounds, and what was damaged.
+    fn read_all(node: &TestNode, bounds: (usize, usize)) -> (Vec<u8>, Vec<String>) {
+        let (mut lines, mut damaged, mut behind) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let filter = Filter::default();
+            let page = page(&node.links, &node.stats, &behind, &mut Sift::new(&filter, &Nobody, 0), bounds);
+            assert!(!page.failed);
+            lines.extend(page.lines);
+            damaged.extend(page.damaged);
+            match page.last {
+                Some(last) => behind = last,
+                None => return (lines, damaged),
+            }
+        }
+    }
+
+    #[test]
+    fn pages_of_any_size_tell_the_same_as_the_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let mut batch = node.links.batch();
+        let mut record = Vec::new();
+        let names = ["-", "0", "0a", "A-", "Zz", "a", "aa", "ab", "b", "z", "zz-top", "z_", "_", "__"];
+        for (at, name) in names.iter().enumerate() {
+            let code = Code::parse(name.as_bytes()).unwrap();
+            record.clear();
+            match at % 4 {
+                3 => record::encode_tombstone(name.as_bytes(), &carom_model::testing::tombstone(), &mut record),
+                _ => record::encode_link(name.as_bytes(), &link(name, Origin::Custom), &mut record),
+            }
+            if at == 5 {
+                record[3] ^= 1;
+            }
+            batch.put(&code, &record);
+        }
+        node.links.commit(batch).unwrap();
+        let mut whole = Vec::new();
+        let summary = export::export(&node.links, 1, &mut whole, &mut io::sink(), false).unwrap();
+        assert_eq!((summary.links, summary.damaged), (10, 1));
+        for bounds in [(1, 100), (150, 100), (1 << 20, 1), (1 << 20, 3), (1 << 20, 100)] {
+            let (lines, damaged) = read_all(&node, bounds);
+            assert_eq!(String::from_utf8_lossy(&lines), String::from_utf8_lossy(&whole), "{bounds:?}");
+            assert!(damaged.len() == 1 && damaged[0].starts_with("a: "), "{damaged:?}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Threads that read whole records for cores: listings and details need more than a redirect does, and a core must not
+//! wait for a disk.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+
+use crate::bridge::{Post, ReaderQueue, StoreAnswer, StoreRequest};
+use crate::services::threads::pool;
+use crate::services::visits::Visits;
+use carom_limits::{READ_QUEUE_LEN, READERS};
+use carom_model::link::Link;
+use carom_model::link::record::{self, RecordRef};
+use carom_model::visits::tally::Subject;
+use carom_store::links::{Links, StoreError};
+use carom_telemetry::stats::NodeStats;
+
+/// Starts the readers. They end when all senders are gone.
+///
+/// # Errors
+/// If the operating system cannot start a thread.
+pub fn start(
+    links: &Links,
+    post: &Post,
+    stats: &Arc<NodeStats>,
+    visits: &Visits,
+) -> io::Result<(ReaderQueue, Vec<JoinHandle<()>>)> {
+    let (links, post, stats, visits) = (links.clone(), post.clone(), Arc::clone(stats), visits.clone());
+    pool::start(
+        "store-read",
+        READERS,
+        READ_QUEUE_LEN,
+        || (),
+        move |request| match request {
+            StoreRequest::Read { code, ticket } => post.answer(ticket, answer(&links, &stats, &visits, code)),
+            StoreRequest::ReadVisits { subject, ticket } => {
+                post.answer(ticket, answer_visits(&links, &stats, &visits, subject));
+            }
+            StoreRequest::ReadEdits { code, ticket } => {
+                stats.store_selects.add_shared(1);
+                let edits = links.edits_of(&code).map(StoreAnswer::Edits);
+                post.answer(ticket, edits.unwrap_or_else(|error| unreadable(&stats, &error)));
+            }
+            StoreRequest::Create { ticket, .. }
+            | StoreRequest::Change { ticket, .. }
+            | StoreRequest::Delete { ticket, .. } => {
+                post.answer(ticket, StoreAnswer::Refused("writes are not served by the readers"));
+            }
+        },
+    )
+}
+
+/// What the store has under a code.
+pub(crate) enum Read {
+    /// This link.
+    Link(Arc<Link>),
+    /// Nothing, or what is left of a link.
+    Nothing,
+    /// A record that cannot be decoded, or a block that cannot be read; and why.
+    Damaged(String),
+    /// The operating system refused to read. That was counted and logged.
+    Unreadable,
+}
+
+/// Reads the link of a code.
+pub(crate) fn read(links: &Links, stats: &NodeStats, code: &Code) -> Read {
+    match links.get(code) {
+        Ok(None) => Read::Nothing,
+        Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
+            Ok(RecordRef::Link(link)) => Read::Link(Arc::new(link.to_link(*code))),
+            Ok(RecordRef::Tombstone(_)) => Read::Nothing,
+            Err(error) => Read::Damaged(error.to_string()),
+        },
+        Err(StoreError::Damaged(text)) => Read::Damaged(text),
+        Err(error) => {
+            stats.store_errors.add_shared(1);
+            tracing::error!(%error, %code, "a record could not be read");
+            Read::Unreadable
+        }
+    }
+}
+
+fn answer(links: &Links, stats: &NodeStats, visits: &Visits, code: Code) -> StoreAnswer {
+    stats.store_selects.add_shared(1);
+    match read(links, stats, &code) {
+        Read::Link(link) => match visits.counts(&[code]) {
+            Ok(counts) => StoreAnswer::Found(link, counts.first().copied().unwrap_or_default()),
+            Err(error) => unreadable(stats, &error),
+        },
+        Read::Nothing => StoreAnswer::NotFound,
+        Read::Damaged(_) => StoreAnswer::Damaged,
+        Read::Unreadable => StoreAnswer::Refused(UNREADABLE),
+    }
+}
+
+/// Visits of a link that is there, or of all.
+fn answer_visits(links: &Links, stats: &NodeStats, visits: &Visits, subject: Subject) -> StoreAnswer {
+    stats.store_selects.add_shared(1);
+    if let Subject::Link(code) = subject {
+        match read(links, stats, &code) {
+            Read::Link(_) | Read::Damaged(_) => {}
+            Read::Nothing => return StoreAnswer::NotFound,
+            Read::Unreadable => return StoreAnswer::Refused(UNREADABLE),
+        }
+    }
+    match visits.history(subject) {
+        Ok(history) => StoreAnswer::Visits(Box::new(history)),
+        Err(error) => unreadable(stats, &error),
+    }
+}
+
+const UNREADABLE: &str = "the store cannot be read at present";
+
+fn unreadable(stats: &NodeStats, error: &StoreError) -> StoreAnswer {
+    stats.store_errors.add_shared(1);
+    tracing::error!(%error, "the details of a link could not be read");
+    StoreAnswer::Refused(UNREADABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::Ticket;
+    use crate::services::testing::TestNode;
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
+    use carom_model::visits::tally::Counts;
+    use carom_shards::CoreId;
+
+    #[test]
+    fn each_kind_of_record_has_its_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let link = link("abc", Origin::Custom);
+        let mut batch = node.links.batch();
+        let mut record = Vec::new();
+        record::encode_link(b"abc", &link, &mut record);
+        batch.put(&link.code, &record);
+        // The same record under another key is not that key's.
+        batch.put(&Code::parse(b"moved").unwrap(), &record);
+        record.clear();
+        record::encode_tombstone(b"gone", &carom_model::testing::tombstone(), &mut record);
+        batch.put(&Code::parse(b"gone").unwrap(), &record);
+        node.links.commit(batch).unwrap();
+
+        let counted = crate::services::visits::start(dir.path(), &node.links, Vec::new(), &node.stats).unwrap();
+        let (queue, threads) = start(&node.links, &node.post, &node.stats, &counted.visits).unwrap();
+        for (token, code) in ["abc", "moved", "gone", "never"].iter().enumerate() {
+            let ticket = Ticket { core: CoreId(0), token: token as u64 };
+            queue.send(StoreRequest::Read { code: Code::parse(code.as_bytes()).unwrap(), ticket }).unwrap();
+        }
+        let answers = node.answers(4);
+        assert_eq!(answers[&0], StoreAnswer::Found(Arc::new(link), Counts::default()));
+        assert_eq!(answers[&1], StoreAnswer::Damaged);
+        assert_eq!((&answers[&2], &answers[&3]), (&StoreAnswer::NotFound, &StoreAnswer::NotFound));
+        drop(queue);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+}

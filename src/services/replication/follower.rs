@@ -1,0 +1,347 @@
+//! Reads the streams, brings the outbox to Redis, and compares everything of a partition whose place was lost.
+//!
+//! One thread does all three in turn, in small pieces, so that none keeps the others from going on. It sleeps on the
+//! queue of deliveries, [`POLL`] at most: that is how old a change of another node may get before it is seen.
+
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+
+use super::{Shared, note_trouble};
+use crate::bridge::{Delivered, Followed, Order, Told};
+use crate::services::replication::redis::{Change, Redis, Trouble};
+use carom_model::replication::follow::{self, Entry, Position, Read};
+use carom_model::replication::outbox::Delivery;
+use carom_model::replication::{EntryId, PARTITIONS, Partition, State};
+use carom_store::links::StoreError;
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::clock::unix_ms;
+
+mod compare;
+
+use compare::Compare;
+
+/// Between two looks at the streams while they are quiet.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The same while Redis does not answer.
+const POLL_WHILE_AWAY: Duration = Duration::from_millis(250);
+
+/// Entries that are read from one stream at once. A hundred microseconds of a server's time.
+const READ_COUNT: usize = 512;
+
+/// States that are brought to Redis at once.
+const DELIVER_COUNT: usize = 256;
+
+/// How often the writer hears that time goes by.
+const TICK_EVERY: Duration = Duration::from_secs(2);
+
+/// What has not come by after this time was lost.
+const LATE: Duration = Duration::from_secs(5);
+
+/// Orders that wait for the writer at most, of a few hundred links each.
+const ORDERS_MAX: u64 = 64;
+
+/// How long reading and bringing may take: nobody waits for them but other nodes.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Prepares the thread.
+pub(super) fn prepare(
+    shared: &Shared,
+    writer: SyncSender<Order>,
+    deliveries: Receiver<Delivery>,
+) -> io::Result<Follower> {
+    let mut follower = Follower {
+        redis: shared.redis()?,
+        shared: shared.clone(),
+        writer,
+        deliveries,
+        queue: VecDeque::new(),
+        positions: HashMap::new(),
+        compare: None,
+        must_compare: Vec::new(),
+        expected: HashMap::new(),
+        ending: HashMap::new(),
+        ticked: Instant::now(),
+        dropped: 0,
+        told: Cell::new(0),
+    };
+    follower.take_places().map_err(io::Error::other)?;
+    Ok(follower)
+}
+
+pub(super) struct Follower {
+    shared: Shared,
+    redis: Redis,
+    writer: SyncSender<Order>,
+    deliveries: Receiver<Delivery>,
+    /// What must be brought to Redis.
+    queue: VecDeque<Delivery>,
+    /// Where the node stands in each stream; none where it has no place.
+    positions: HashMap<Partition, Position>,
+    compare: Option<Compare>,
+    must_compare: Vec<Partition>,
+    /// Entries that a comparison has made in a stream and that have not come by. No empty sets.
+    expected: HashMap<Partition, BTreeSet<EntryId>>,
+    /// Partitions whose comparison has ended, and only waits for that.
+    ending: HashMap<Partition, Instant>,
+    /// When the writer was last told that time goes by.
+    ticked: Instant,
+    /// Orders that the writer had not taken when the places were read.
+    dropped: u64,
+    /// Orders that the writer was given.
+    told: Cell<u64>,
+}
+
+/// Whether there is more to do at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pace {
+    Busy,
+    Quiet,
+    Away,
+}
+
+/// The writer is gone: the node is on its way out.
+struct Ended;
+
+impl Follower {
+    /// Starts the thread: not before all links have been read back, or what was read then would take the place of what
+    /// other nodes have done since.
+    pub(super) fn start(self) -> io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("redis-follow".to_owned()).spawn(move || self.run())
+    }
+
+    fn run(mut self) {
+        while !self.shared.is_stopping() {
+            let Ok(pace) = self.turn() else { return };
+            let wait = match pace {
+                Pace::Busy => continue,
+                Pace::Quiet => POLL,
+                Pace::Away => POLL_WHILE_AWAY,
+            };
+            match self.deliveries.recv_timeout(wait) {
+                Ok(delivery) => self.queue.push_back(delivery),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The writer has ended. Whatever is left stays in the outbox.
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// One piece of everything.
+    fn turn(&mut self) -> Result<Pace, Ended> {
+        self.queue.extend(self.deliveries.try_iter());
+        let stats = &self.shared.stats;
+        if stats.writes_refused.load(Ordering::Acquire) || !stats.fleet.same_key.load(Ordering::Acquire) {
+            return Ok(Pace::Away);
+        }
+        if stats.fleet.orders_dropped.get() != self.dropped {
+            if self.take_places().is_err() {
+                return Ok(Pace::Away);
+            }
+            if self.tell(Order::Resume).is_err() {
+                return Err(Ended);
+            }
+        }
+        if self.ticked.elapsed() >= TICK_EVERY {
+            self.ticked = Instant::now();
+            // What was to come by and was lost may be ahead of all that does.
+            self.expected.retain(|of, _| self.ending.get(of).is_none_or(|since| since.elapsed() < LATE));
+            self.ending.retain(|_, since| since.elapsed() < LATE);
+            if self.shared.stats.fleet.outbox.get() > 0 && self.tell(Order::Tick).is_err() {
+                return Err(Ended);
+            }
+        }
+        let mut pace = Pace::Quiet;
+        // Each by itself: of a cluster one server may be away.
+        for work in [Self::read, Self::deliver, Self::compare] {
+            match work(self) {
+                Ok(true) if pace == Pace::Quiet => pace = Pace::Busy,
+                Ok(_) => {}
+                Err(Stopped::Ended) => return Err(Ended),
+                Err(Stopped::Trouble(trouble)) => {
+                    note_trouble(&self.shared.stats, &trouble);
+                    pace = Pace::Away;
+                }
+            }
+        }
+        Ok(pace)
+    }
+
+    /// Reads from the store where the node stands, at the start and after the writer has left something out.
+    fn take_places(&mut self) -> Result<(), StoreError> {
+        self.dropped = self.shared.stats.fleet.orders_dropped.get();
+        self.positions.clear();
+        self.must_compare.clear();
+        self.expected.clear();
+        self.ending.clear();
+        self.compare = None;
+        // What the writer was told of them may be among what it left out.
+        self.queue = self.shared.links.outbox()?.into();
+        for partition in Partition::all() {
+            if let Some(position) = self.shared.links.position(partition)? {
+                self.positions.insert(partition, position);
+            }
+            if self.shared.links.must_compare(partition)? {
+                self.must_compare.push(partition);
+            }
+        }
+        self.count_what_is_left();
+        Ok(())
+    }
+
+    /// Says how many partitions are still to be compared: those without a place will have to be.
+    fn count_what_is_left(&self) {
+        let lost = usize::from(PARTITIONS) - self.positions.len();
+        self.shared.stats.fleet.comparing.set((self.must_compare.len() + lost) as u64);
+    }
+
+    /// Gives the writer something to do. Waits while it has a lot to do: each order may hold hundreds of links.
+    fn tell(&self, order: Order) -> Result<(), Stopped> {
+        while self.told.get().saturating_sub(self.shared.stats.fleet.orders_taken.get()) >= ORDERS_MAX {
+            if self.shared.is_stopping() {
+                return Err(Stopped::Ended);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.told.set(self.told.get() + 1);
+        self.writer.send(order).map_err(|_| Stopped::Ended)
+    }
+
+    /// Reads all streams once. Returns whether there may be more.
+    fn read(&mut self) -> Result<bool, Stopped> {
+        let mut places: Vec<(Partition, Position)> = self.positions.iter().map(|(of, at)| (*of, *at)).collect();
+        places.sort_by_key(|(partition, _)| *partition);
+        let answers = self.redis.read(&places, READ_COUNT, ANSWER_TIME);
+        let (mut more, mut trouble) = (false, None);
+        for ((partition, position), answer) in places.into_iter().zip(answers) {
+            match answer {
+                Ok(entries) => {
+                    more |= entries.len() >= READ_COUNT;
+                    self.take(partition, position, entries)?;
+                }
+                Err(error) => trouble = Some(error),
+            }
+        }
+        let lost: Vec<Partition> = Partition::all().filter(|of| !self.positions.contains_key(of)).collect();
+        if !lost.is_empty() && trouble.is_none() {
+            self.go_to_the_end(&lost)?;
+        }
+        trouble.map_or(Ok(more), |trouble| Err(Stopped::Trouble(trouble)))
+    }
+
+    /// Takes what was read from one stream.
+    fn take(&mut self, partition: Partition, position: Position, entries: Vec<Entry>) -> Result<(), Stopped> {
+        match follow::judge(Some(position), entries) {
+            Read::Quiet => Ok(()),
+            Read::Next(entries, to) => {
+                self.expect(partition, &entries, to)?;
+                let fleet = &self.shared.stats.fleet;
+                fleet.followed.add(entries.len() as u64);
+                fleet.lag_ms.set(unix_ms().saturating_sub(to.id.ms));
+                let entries = entries.into_iter().map(|entry| (Position::of(&entry), self.decode(&entry))).collect();
+                self.positions.insert(partition, to);
+                self.tell(Order::Followed(Followed { partition, entries, to }))
+            }
+            Read::Gap => {
+                self.positions.remove(&partition);
+                Ok(())
+            }
+        }
+    }
+
+    fn decode(&self, entry: &Entry) -> Option<Told> {
+        let code = entry.code?;
+        match State::from_text(code, &entry.text) {
+            Ok(state) => Some(Told { code, state, displaced: entry.displaced }),
+            Err(_) => {
+                let text = format!("a stream entry for {code} was not written by carom or is damaged; it is skipped");
+                self.shared.stats.alarms.raise(Alarm::StreamDamaged, text);
+                None
+            }
+        }
+    }
+
+    /// Takes a new place at the end of streams whose old place is gone. What lies before it is compared.
+    fn go_to_the_end(&mut self, lost: &[Partition]) -> Result<(), Stopped> {
+        for (&partition, end) in lost.iter().zip(self.redis.ends(lost, ANSWER_TIME)) {
+            let at = end?;
+            self.shared.stats.fleet.gaps.add(1);
+            self.positions.insert(partition, at);
+            self.expected.remove(&partition);
+            self.ending.remove(&partition);
+            if !self.must_compare.contains(&partition) {
+                self.must_compare.push(partition);
+            }
+            // One that is under way may have passed what is new now.
+            if let Some(compare) = &mut self.compare {
+                compare.again(partition);
+            }
+            self.tell(Order::Gap { partition, at })?;
+        }
+        Ok(())
+    }
+
+    /// Brings some of the outbox to Redis, in order. Returns whether there is more.
+    fn deliver(&mut self) -> Result<bool, Stopped> {
+        if self.queue.is_empty() {
+            return Ok(false);
+        }
+        let mut some = Vec::new();
+        while let Some(delivery) = self.queue.front().copied().filter(|_| some.len() < DELIVER_COUNT) {
+            self.queue.pop_front();
+            if let Some(state) = self.stored(&delivery.code) {
+                some.push((delivery, state));
+            }
+        }
+        let offers: Vec<(Code, Change)> =
+            some.iter().map(|(delivery, state)| (delivery.code, Change::Offer(state.clone()))).collect();
+        let answers = self.redis.change(&offers, ANSWER_TIME);
+        let (mut delivered, mut again, mut trouble) = (Vec::new(), Vec::new(), None);
+        for ((delivery, sent), answer) in some.into_iter().zip(answers) {
+            match answer {
+                Ok(changed) => {
+                    delivered.push(Delivered { delivery, sent, verdict: changed.verdict, echo: changed.echo });
+                }
+                Err(error) => {
+                    again.push(delivery);
+                    trouble = Some(error);
+                }
+            }
+        }
+        for delivery in again.into_iter().rev() {
+            self.queue.push_front(delivery);
+        }
+        self.shared.stats.fleet.delivered.add(delivered.len() as u64);
+        if !delivered.is_empty() {
+            self.tell(Order::Delivered(delivered))?;
+        }
+        match trouble {
+            Some(trouble) => Err(Stopped::Trouble(trouble)),
+            None => Ok(!self.queue.is_empty()),
+        }
+    }
+
+    /// The present state of a code in the store; `None` where there is none that can be read.
+    fn stored(&self, code: &Code) -> Option<State> {
+        State::from_value(*code, &self.shared.links.get(code).ok()??)
+    }
+}
+
+/// Why a piece of work was not finished.
+enum Stopped {
+    Trouble(Trouble),
+    Ended,
+}
+
+impl From<Trouble> for Stopped {
+    fn from(trouble: Trouble) -> Stopped {
+        Stopped::Trouble(trouble)
+    }
+}

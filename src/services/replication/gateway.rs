@@ -1,0 +1,334 @@
+//! Asks Redis about every change that a client wants: whether a code is free, what there is to change or delete.
+//!
+//! Requests that arrive while others are out are put to Redis as soon as it has said anything, so that one round trip serves
+//! many. Each goes on with its own answer: a server of a cluster that stands still is waited for by nobody who asks
+//! another. Redis may take [`super::FleetSettings::answer_time`]; after that the request goes on without it, and until that
+//! server speaks nobody asks it again.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+use super::{Shared, note_trouble, reuse};
+use crate::bridge::{Ground, Order, StoreRequest, WriterQueue};
+use crate::services::replication::redis::{Answer, Change, Changed, Redis, Ticket, Trouble};
+use carom_limits::{GATEWAY_BATCH, WRITE_QUEUE_LEN};
+use carom_model::link::{Link, Origin, Version};
+use carom_model::replication::State;
+use carom_model::replication::rules::{self, Verdict};
+use carom_telemetry::clock::unix_ms;
+
+/// How long a new request waits at most while others wait for Redis.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Starts the thread; it ends when all senders are gone.
+pub(super) fn start(shared: &Shared, writer: SyncSender<Order>) -> io::Result<(WriterQueue, JoinHandle<()>)> {
+    let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
+    let (redis, claims) = (shared.redis()?, Claims::new()?);
+    let (reuse, searching) = reuse::start(shared, writer.clone())?;
+    let gateway = Gateway { redis, shared: shared.clone(), writer, claims, reuse, asked: HashMap::new() };
+    let run = move || {
+        gateway.run(&receiver);
+        searching.join().expect("panics abort");
+    };
+    let thread = std::thread::Builder::new().name("redis-ask".to_owned()).spawn(run)?;
+    Ok((sender, thread))
+}
+
+/// Numbers that no other link of the fleet has, but by a chance of one in 10^19 for each pair.
+struct Claims(Pcg64);
+
+impl Claims {
+    fn new() -> io::Result<Claims> {
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(io::Error::other)?;
+        Ok(Claims(Pcg64::from_seed(seed)))
+    }
+
+    /// Never zero, which stands for links from before the fleet.
+    fn next(&mut self) -> u64 {
+        self.0.next_u64().max(1)
+    }
+}
+
+struct Gateway {
+    shared: Shared,
+    redis: Redis,
+    writer: SyncSender<Order>,
+    claims: Claims,
+    /// To who looks for links that are there already.
+    reuse: SyncSender<StoreRequest>,
+    /// What Redis has yet to answer.
+    asked: HashMap<Ticket, Asked>,
+}
+
+/// A request of which Redis was asked something.
+struct Asked {
+    request: StoreRequest,
+    /// Until when it waits.
+    deadline: Instant,
+    /// What Redis is to do; none while it is asked which link there is to change or delete.
+    change: Option<(Code, Change)>,
+}
+
+/// The node is on its way out.
+struct Ended;
+
+impl Gateway {
+    fn run(mut self, receiver: &Receiver<Order>) {
+        while self.turn(receiver).is_ok() {}
+    }
+
+    /// Takes what has come from either side. With nothing to wait for from Redis it sleeps until there is a request.
+    fn turn(&mut self, receiver: &Receiver<Order>) -> Result<(), Ended> {
+        let first = if self.asked.is_empty() { Some(receiver.recv().map_err(|_| Ended)?) } else { None };
+        let room = WRITE_QUEUE_LEN.saturating_sub(self.asked.len()).min(GATEWAY_BATCH);
+        for order in first.into_iter().chain(receiver.try_iter().take(room)) {
+            let Some(request) = self.prepare(order) else { continue };
+            if self.is_repeated(&request) {
+                // The writer has its link. Should it be forgotten in this very moment, nothing is made.
+                self.tell(request, Ground::Unheard { asked: false, alone: false })?;
+            } else if let Some(request) = self.hand_over(request) {
+                self.ask(request)?;
+            }
+        }
+        for (ticket, answer) in self.redis.turn(Instant::now() + LOOK_EVERY) {
+            if let Some(asked) = self.asked.remove(&ticket) {
+                self.go_on(asked, answer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a new link its first version. Whatever is no request of a client goes on as it is.
+    fn prepare(&mut self, order: Order) -> Option<StoreRequest> {
+        match order {
+            Order::Client(StoreRequest::Create { link, reuse, ticket }, _) => {
+                let version = Version { rev: 1, claim: self.claims.next(), edit: 0 };
+                let link = Arc::new(Link { version, ..Arc::unwrap_or_clone(link) });
+                Some(StoreRequest::Create { link, reuse, ticket })
+            }
+            Order::Client(request, _) => Some(request),
+            other => {
+                // Nobody but clients sends here; the writer knows what to do with the rest.
+                let _ = self.writer.send(other);
+                None
+            }
+        }
+    }
+
+    /// Whether the idempotency key of a create has made a link that this node knows.
+    fn is_repeated(&self, request: &StoreRequest) -> bool {
+        let StoreRequest::Create { link, .. } = request else { return false };
+        let made = link.labels.idempotency.map(|asked| self.shared.links.created_with(&asked.key, unix_ms()));
+        made.is_some_and(|made| !matches!(made, Ok(None)))
+    }
+
+    /// Gives a request away for which a link that is there already may do. If too many wait there, a new one is made.
+    fn hand_over(&self, request: StoreRequest) -> Option<StoreRequest> {
+        if !reuse::is_wanted(&request, self.shared.settings.dedupe) {
+            return Some(request);
+        }
+        match self.reuse.try_send(request) {
+            Ok(()) => None,
+            Err(TrySendError::Full(request) | TrySendError::Disconnected(request)) => Some(request),
+        }
+    }
+
+    /// Begins to ask Redis about a request.
+    fn ask(&mut self, request: StoreRequest) -> Result<(), Ended> {
+        let deadline = Instant::now() + self.shared.settings.answer_time;
+        if let Some(theirs) = self.of_another_app(&request) {
+            // Redis may have forgotten it; then it must not be talked into another link, or its end.
+            return self.tell(request, Ground::Held(theirs));
+        }
+        if let Err(why) = self.shared.may_change() {
+            return self.go_alone(request, why);
+        }
+        match &request {
+            StoreRequest::Create { link, .. } => {
+                let change = (link.code, Change::Claim(State::Link(Arc::clone(link))));
+                self.put(request, deadline, change);
+            }
+            StoreRequest::Change { code, .. } | StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. } => {
+                // A change or delete is of the link that is there now, and of no later one.
+                let ticket = self.redis.put_state(code, deadline);
+                self.asked.insert(ticket, Asked { request, deadline, change: None });
+            }
+            StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. } => {
+                return self.go_alone(request, "it is not for Redis");
+            }
+        }
+        Ok(())
+    }
+
+    /// The link that this node has under the code of a request, where whoever asks may not touch it.
+    fn of_another_app(&self, request: &StoreRequest) -> Option<State> {
+        let (code, by) = match request {
+            StoreRequest::Create { link, .. } if link.origin == Origin::Custom => (&link.code, None),
+            StoreRequest::Change { code, by, .. } | StoreRequest::Delete { code, by, .. } if !by.is_all() => {
+                (code, Some(by))
+            }
+            _ => return None,
+        };
+        let Some(State::Link(mine)) = self.mine(code) else { return None };
+        let may = match (by, request) {
+            (Some(by), _) => by.has(&mine),
+            (None, StoreRequest::Create { link, .. }) => link.labels.app == mine.labels.app,
+            (None, _) => true,
+        };
+        (!may).then_some(State::Link(mine))
+    }
+
+    /// The state that this node has of a code.
+    fn mine(&self, code: &Code) -> Option<State> {
+        self.shared.links.get(code).ok().flatten().and_then(|value| State::from_value(*code, &value))
+    }
+
+    fn put(&mut self, request: StoreRequest, deadline: Instant, change: (Code, Change)) {
+        let ticket = self.redis.put_change(&change.0, &change.1, deadline);
+        self.asked.insert(ticket, Asked { request, deadline, change: Some(change) });
+    }
+
+    /// Gives the writer a request that Redis has answered, or asks the next question.
+    fn go_on(&mut self, asked: Asked, answer: Answer) -> Result<(), Ended> {
+        let Asked { request, deadline, change } = asked;
+        match (change, &request) {
+            (Some((code, change)), StoreRequest::Change { .. }) => match answer.changed(code, &change) {
+                // Somebody else was faster: what this changes is the link as it is now.
+                Ok(Changed { verdict: Verdict::Held(state), .. }) if Instant::now() < deadline => {
+                    self.change(request, deadline, Some(state))
+                }
+                answer => self.decide(request, answer, Some(&change)),
+            },
+            (Some((code, change)), _) => self.decide(request, answer.changed(code, &change), Some(&change)),
+            (None, StoreRequest::Change { code, .. }) => match answer.state(*code) {
+                // Redis has its time for the offer from when it is made, whatever the store takes.
+                Ok(state) => self.change(request, Instant::now() + self.shared.settings.answer_time, state),
+                Err(trouble @ Trouble::Refused(_)) => self.decide(request, Err(trouble), None),
+                Err(_) => self.go_alone(request, "the link to change could not be looked up in Redis"),
+            },
+            (None, StoreRequest::Delete { code, .. } | StoreRequest::Read { code, .. }) => match answer.state(*code) {
+                Ok(Some(State::Link(link))) if !is_within(&request, &link) => {
+                    self.tell(request, Ground::Held(State::Link(link)))
+                }
+                Ok(state) => {
+                    let claim = claim_to_remove(state, || self.mine(code));
+                    let change = (*code, Change::Remove { claim, now_ms: unix_ms() });
+                    self.put(request, deadline, change);
+                    Ok(())
+                }
+                Err(_) => self.go_alone(request, "the link to delete could not be looked up in Redis"),
+            },
+            (None, StoreRequest::Create { .. } | StoreRequest::ReadVisits { .. } | StoreRequest::ReadEdits { .. }) => {
+                Ok(())
+            }
+        }
+    }
+
+    /// Offers the changed link: as the next state after what Redis has, or after what this node has where that is newer.
+    fn change(&mut self, request: StoreRequest, deadline: Instant, theirs: Option<State>) -> Result<(), Ended> {
+        let StoreRequest::Change { code, patch, by, .. } = &request else { return Ok(()) };
+        let now = rules::newest(self.mine(code), theirs);
+        let changed = match &now {
+            Some(State::Link(link)) if !by.has(link) => None,
+            Some(State::Link(link)) => patch.apply(link).ok(),
+            Some(State::Gone(_)) | None => None,
+        };
+        match (now, changed) {
+            (Some(_), Some(link)) => {
+                let version = link.version.edited();
+                let change = (*code, Change::Offer(State::Link(Arc::new(Link { version, ..link }))));
+                self.put(request, deadline, change);
+                Ok(())
+            }
+            // There is nothing to change, or not like this: the writer says why.
+            (Some(state), None) => self.tell(request, Ground::Held(state)),
+            (None, _) => self.tell(request, Ground::Absent),
+        }
+    }
+
+    fn tell(&self, request: StoreRequest, ground: Ground) -> Result<(), Ended> {
+        self.writer.send(Order::Client(request, ground)).map_err(|_| Ended)
+    }
+
+    fn go_alone(&self, request: StoreRequest, why: &str) -> Result<(), Ended> {
+        self.decide(request, Err(Trouble::Away { what: why.to_owned(), asked: false }), None)
+    }
+
+    fn decide(
+        &self,
+        request: StoreRequest,
+        answer: Result<Changed, Trouble>,
+        change: Option<&Change>,
+    ) -> Result<(), Ended> {
+        let ground = ground(&self.shared, answer, change);
+        self.tell(request, ground)
+    }
+}
+
+/// Returns the claim that a delete names: of the link in Redis or, where Redis has none, of the link on this node. The
+/// outbox may bring that link to Redis between the two questions; a delete that named nothing would leave it there.
+fn claim_to_remove(theirs: Option<State>, mine: impl FnOnce() -> Option<State>) -> u64 {
+    theirs.or_else(mine).map_or(0, |state| state.version().claim)
+}
+
+/// Whether whoever asks may delete that link.
+fn is_within(request: &StoreRequest, link: &Link) -> bool {
+    if let StoreRequest::Delete { by, .. } = request { by.has(link) } else { true }
+}
+
+/// What an answer of Redis means for the request that asked for a change.
+pub(super) fn ground(shared: &Shared, answer: Result<Changed, Trouble>, change: Option<&Change>) -> Ground {
+    let alone = shared.settings.accept_without_redis && shared.lease_holds();
+    match answer {
+        Ok(Changed { verdict: Verdict::Accepted(state), echo: Some(echo) }) => Ground::Accepted { state, echo },
+        Ok(Changed { verdict: Verdict::Same, echo: Some(echo) }) => match change {
+            Some(Change::Claim(state) | Change::Offer(state)) => Ground::Accepted { state: state.clone(), echo },
+            Some(Change::Remove { .. } | Change::Expire { .. }) | None => Ground::Unheard { asked: true, alone },
+        },
+        Ok(Changed { verdict: Verdict::Held(state), .. }) => {
+            if matches!(change, Some(Change::Claim(mine)) if mine.origin() == Origin::Issued) {
+                shared.stats.fleet.collisions.add_shared(1);
+            }
+            Ground::Held(state)
+        }
+        Ok(Changed { verdict: Verdict::Absent, .. }) => Ground::Absent,
+        Ok(Changed { echo: None, .. }) => Ground::Unheard { asked: true, alone },
+        Err(trouble) => {
+            note_trouble(&shared.stats, &trouble);
+            Ground::Unheard { asked: trouble.may_be_done(), alone }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn a_delete_names_the_link_that_redis_has_yet_to_hear_of() {
+        let state = |claim| {
+            let version = Version { rev: 1, claim, edit: 0 };
+            State::Link(Arc::new(Link { version, ..carom_model::testing::link("abc", Origin::Issued) }))
+        };
+        assert_eq!(claim_to_remove(Some(state(7)), || panic!("the store is not asked")), 7);
+        assert_eq!(claim_to_remove(None, || Some(state(9))), 9);
+        assert_eq!(claim_to_remove(None, || None), 0);
+    }
+
+    #[test]
+    fn claims_are_all_different() {
+        let mut claims = Claims::new().unwrap();
+        let drawn: HashSet<u64> = (0..100_000).map(|_| claims.next()).collect();
+        assert_eq!(drawn.len(), 100_000);
+    }
+}

@@ -1,0 +1,252 @@
+//! Says every second that this node is there, and hears of the others: what they have seen of the counters, and who has
+//! gone, so that one of those left takes over what they had leased.
+
+use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::{CodeLength, Counter, Run};
+use serde_json::json;
+
+use super::{Shared, note_trouble};
+use crate::services::replication::redis::{Beat, Heard, Redis};
+use carom_model::replication::members::Members;
+use carom_store::links::StoreError;
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::MemberStats;
+
+/// Between two heartbeats.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The same while Redis does not answer: so that its return is noticed soon.
+const EVERY_WHILE_AWAY: Duration = Duration::from_millis(250);
+
+/// How long a heartbeat may take.
+const BEAT_TIME: Duration = Duration::from_millis(500);
+
+/// How often the instant of the last heartbeat is written down, for the next process.
+const WRITE_DOWN_EVERY: Duration = Duration::from_secs(10);
+
+/// Starts the thread.
+pub(super) fn start(shared: &Shared, lengths: Vec<CodeLength>, taken: Sender<Run>) -> io::Result<JoinHandle<()>> {
+    let heart = Heart {
+        redis: shared.redis()?,
+        shared: shared.clone(),
+        lengths,
+        members: Members::default(),
+        taken,
+        written_down: None,
+        has_joined: false,
+    };
+    std::thread::Builder::new().name("redis-beat".to_owned()).spawn(move || heart.run())
+}
+
+/// The time since the machine was started, also while it slept: no clock that anybody sets.
+pub fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+}
+
+/// Tells one start of the machine from another.
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+struct Heart {
+    shared: Shared,
+    redis: Redis,
+    lengths: Vec<CodeLength>,
+    members: Members,
+    taken: Sender<Run>,
+    written_down: Option<Instant>,
+    has_joined: bool,
+}
+
+impl Heart {
+    fn run(mut self) {
+        while !self.shared.is_stopping() {
+            let heard = self.beat();
+            std::thread::park_timeout(if heard { EVERY } else { EVERY_WHILE_AWAY });
+        }
+    }
+
+    /// One heartbeat. Returns whether it was answered.
+    fn beat(&mut self) -> bool {
+        let seen = match self.seen() {
+            Ok(seen) => seen,
+            Err(error) => {
+                tracing::error!(%error, "the stored code counters cannot be read");
+                return false;
+            }
+        };
+        let sent = since_boot();
+        let settings = &self.shared.settings;
+        let beat = Beat { node: &settings.node, about: self.about(), fingerprint: &settings.fingerprint, seen: &seen };
+        match self.redis.beat(&beat, BEAT_TIME) {
+            Ok(heard) if heard.fingerprint != settings.fingerprint => {
+                self.keep_apart(&heard.fingerprint);
+                false
+            }
+            Ok(heard) => {
+                self.hear(&heard, sent, &seen);
+                true
+            }
+            Err(trouble) => {
+                note_trouble(&self.shared.stats, &trouble);
+                let stats = &self.shared.stats;
+                stats.fleet.connected.store(false, Ordering::Release);
+                stats.alarms.raise(
+                    Alarm::RedisAway,
+                    format!("{trouble}; redirects continue, and new links are synced when Redis is back"),
+                );
+                false
+            }
+        }
+    }
+
+    /// Another key than ours is the fleet's: nothing is shared until that is over. Redirects go on.
+    fn keep_apart(&self, theirs: &str) {
+        let stats = &self.shared.stats;
+        stats.fleet.same_key.store(false, Ordering::Release);
+        stats.fleet.connected.store(false, Ordering::Release);
+        let ours = &self.shared.settings.fingerprint;
+        let text = format!(
+            "Redis belongs to a fleet whose code secret has the fingerprint {theirs}, but this node's has {ours}; the node shares nothing; check whether another fleet uses this Redis, or whether Redis lost its data"
+        );
+        stats.alarms.raise(Alarm::OtherKey, text);
+    }
+
+    fn seen(&self) -> Result<Vec<(CodeLength, u64)>, StoreError> {
+        let links = &self.shared.links;
+        let mark = |length: &CodeLength| Ok((*length, links.high_water(length.get())?.max(links.floor(length.get())?)));
+        self.lengths.iter().map(mark).collect()
+    }
+
+    fn about(&self) -> String {
+        let stats = &self.shared.stats;
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "ready": stats.ready.load(Ordering::Relaxed),
+            "draining": stats.draining.load(Ordering::Relaxed),
+            "outbox": stats.fleet.outbox.get(),
+            "lagMillis": stats.fleet.lag_ms.get(),
+        })
+        .to_string()
+    }
+
+    fn hear(&mut self, heard: &Heard, sent: Duration, seen: &[(CodeLength, u64)]) {
+        self.join();
+        let stats = &self.shared.stats;
+        stats.fleet.connected.store(true, Ordering::Release);
+        stats.fleet.same_key.store(true, Ordering::Release);
+        stats.alarms.clear(Alarm::OtherKey);
+        stats.alarms.clear(Alarm::RedisAway);
+        stats.alarms.clear(Alarm::RedisRefuses);
+        let now = since_boot();
+        self.confirm_lease(sent, now);
+        self.members.observe(&heard.beats, now, self.shared.settings.reclaim_after);
+        self.keep(heard, sent, seen);
+        self.show(heard, now);
+        self.take_over(now);
+    }
+
+    /// Notes once that this store is a fleet's, before the first code is leased: from then on its codes may not come from
+    /// its own counter.
+    fn join(&mut self) {
+        let links = &self.shared.links;
+        if self.has_joined || self.shared.stats.writes_refused.load(Ordering::Acquire) {
+            return;
+        }
+        let note = || {
+            if !links.is_of_fleet()? {
+                let mut batch = links.batch();
+                batch.join_fleet();
+                links.commit(batch)?;
+                links.sync()?;
+            }
+            Ok::<(), StoreError>(())
+        };
+        match note() {
+            Ok(()) => self.has_joined = true,
+            Err(error) => tracing::error!(%error, "cannot record that this node belongs to a fleet"),
+        }
+    }
+
+    /// What was leased may be used for another while, unless others may have taken it meanwhile.
+    fn confirm_lease(&self, sent: Duration, now: Duration) {
+        let mut lease = self.shared.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        lease.confirm(sent, now);
+        if lease.is_lost() {
+            let text = "this node had no contact with Redis for so long that others may have taken over its codes; until a restart, it creates no links while Redis is unavailable";
+            self.shared.stats.alarms.raise(Alarm::LeaseLost, text.to_owned());
+        }
+    }
+
+    /// Keeps what others have seen of the counters, and from time to time when Redis was heard last.
+    fn keep(&mut self, heard: &Heard, sent: Duration, seen: &[(CodeLength, u64)]) {
+        let links = &self.shared.links;
+        let mut batch = links.batch();
+        for (length, floor) in &heard.floors {
+            let is_higher = seen.iter().any(|(of, seen)| of == length && floor > seen);
+            if is_higher && *floor <= length.codes() {
+                batch.set_floor(length.get(), *floor);
+            }
+        }
+        // The next process goes by this when it decides what is still its own: nothing may be, while codes of an earlier
+        // one are yet to be thrown away, or when this one came back too late.
+        let is_own = self.shared.is_resumed.load(Ordering::Acquire) && !self.shared.lease().is_lost();
+        if is_own && self.written_down.is_none_or(|at| at.elapsed() >= WRITE_DOWN_EVERY) {
+            batch.set_heard(&boot_id(), sent);
+            self.written_down = Some(Instant::now());
+        }
+        if !batch.is_empty()
+            && !self.shared.stats.writes_refused.load(Ordering::Acquire)
+            && let Err(error) = links.commit(batch)
+        {
+            tracing::error!(%error, "cannot store the state of the fleet");
+        }
+    }
+
+    fn show(&self, heard: &Heard, now: Duration) {
+        let about = |node: &str| heard.about.iter().find(|(of, _)| of == node).map(|(_, about)| about.clone());
+        let seen = Instant::now();
+        let beat = |node: &str| heard.beats.iter().find(|(of, _)| of == node).map_or(0, |(_, beat)| *beat);
+        let members = self.members.list(now).into_iter().map(|(node, silent)| MemberStats {
+            about: about(&node).unwrap_or_default(),
+            beat_ms: beat(&node),
+            heard: seen.checked_sub(silent).unwrap_or(seen),
+            node,
+        });
+        let fleet = &self.shared.stats.fleet;
+        *fleet.members.lock().unwrap_or_else(PoisonError::into_inner) = members.collect();
+        let servers = self.redis.servers().into_iter().map(|(address, _)| address.to_string()).collect();
+        *fleet.about.lock().unwrap_or_else(PoisonError::into_inner) = (self.shared.settings.node.clone(), servers);
+    }
+
+    /// Takes over what nodes had leased that have gone.
+    fn take_over(&mut self, now: Duration) {
+        let me = self.shared.settings.node.clone();
+        for (gone, beat) in self.members.gone(now, self.shared.settings.reclaim_after) {
+            if gone == me {
+                continue;
+            }
+            match self.redis.reclaim(&me, &gone, beat, BEAT_TIME) {
+                Ok(leases) => {
+                    tracing::warn!(
+                        node = gone,
+                        leases = leases.len(),
+                        "took over the unused codes of a node that is gone"
+                    );
+                    for (length, start, len) in leases {
+                        // Without a replenisher the node is on its way out.
+                        let _ = self.taken.send(Run { length, start: Counter(start), len });
+                    }
+                }
+                Err(trouble) => note_trouble(&self.shared.stats, &trouble),
+            }
+        }
+    }
+}

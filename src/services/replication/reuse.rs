@@ -1,0 +1,440 @@
+//! Finds links that are there already, for requests that one of them will do for, before a code is claimed.
+//!
+//! What was asked for without a window is looked for in the local store. Within the window, Redis names one code for all
+//! nodes; who names the first one makes its link. Either way nothing is given as the answer that this node or Redis knows
+//! to be gone: each code is looked at in both places. An entry may name a code whose link another node is about to make;
+//! that is waited for. One that names nothing is replaced. While Redis does not answer, what the local store has decides,
+//! as on a node alone; and whatever goes wrong here, a new link is never wrong.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+
+use super::gateway::ground;
+use super::{Shared, note_trouble};
+use crate::bridge::{Ground, Order, StoreRequest};
+use crate::services::replication::redis::{Change, Recent, Redis, Trouble};
+use crate::services::writer::similar_urls::{self, Alike, is_live_like};
+use carom_limits::{GATEWAY_BATCH, MAKING_KEPT, WRITE_QUEUE_LEN};
+use carom_model::link::{Link, Origin, Reuse, UrlKey};
+use carom_model::replication::{State, rules};
+use carom_telemetry::clock::unix_ms;
+
+/// Times that Redis is asked which code it is. The second time an entry that was wrong is replaced; the third, somebody
+/// else has done that.
+const ROUNDS: usize = 3;
+
+/// How long to wait before a link is looked for again that another node is about to make. Each wait is twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(2);
+
+/// What was sent to the writer a moment ago, and may not be in the store yet.
+#[derive(Default)]
+struct Making(HashMap<UrlKey, (Code, Instant)>);
+
+impl Making {
+    fn code(&self, key: UrlKey) -> Option<Code> {
+        self.0.get(&key).filter(|(_, since)| since.elapsed() < MAKING_KEPT).map(|(code, _)| *code)
+    }
+
+    fn add(&mut self, key: UrlKey, code: Code) {
+        self.0.insert(key, (code, Instant::now()));
+    }
+
+    fn forget(&mut self, key: UrlKey) {
+        self.0.remove(&key);
+    }
+
+    fn age(&mut self) {
+        self.0.retain(|_, (_, since)| since.elapsed() < MAKING_KEPT);
+    }
+}
+
+/// How far a search is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Step {
+    /// Redis is to say which code it is.
+    Ask,
+    /// This code is to be looked at.
+    Look(Code),
+    /// This is the answer; with its state, where the store does not have it.
+    Found(Code, Option<State>),
+    /// There is none.
+    Nothing,
+}
+
+/// A search for a link that will do for one request, or for several of a turn that want the same.
+struct Search<'r> {
+    link: &'r Arc<Link>,
+    reuse: Reuse,
+    key: UrlKey,
+    /// Whose it is, by place.
+    requests: Vec<usize>,
+    /// The link that this node would give.
+    here: Option<Code>,
+    /// What Redis has named and is wrong.
+    wrong: Vec<u8>,
+    /// Whether Redis was told the code of the request.
+    offered: bool,
+    /// What Redis has said to the claim of the request's own code.
+    claimed: Option<Ground>,
+    step: Step,
+}
+
+/// Whether a link that is there already may do for a request; only then it comes here.
+pub(super) fn is_wanted(request: &StoreRequest, window: Option<Duration>) -> bool {
+    match request {
+        StoreRequest::Create { reuse: Reuse::Any, .. } => true,
+        StoreRequest::Create { reuse: Reuse::Recent, link, .. } => window.is_some() && link.origin == Origin::Issued,
+        _ => false,
+    }
+}
+
+/// Starts the thread; it ends when all senders are gone. It waits for Redis with each turn, so it has a connection of its
+/// own: nobody else waits for an entry that names nothing, or for one server of a cluster.
+pub(super) fn start(
+    shared: &Shared,
+    writer: SyncSender<Order>,
+) -> io::Result<(SyncSender<StoreRequest>, JoinHandle<()>)> {
+    let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
+    let searcher = Searcher { redis: shared.redis()?, shared: shared.clone(), writer, reuser: Reuser::default() };
+    let thread = std::thread::Builder::new().name("redis-reuse".to_owned()).spawn(move || searcher.run(&receiver))?;
+    Ok((sender, thread))
+}
+
+struct Searcher {
+    shared: Shared,
+    redis: Redis,
+    writer: SyncSender<Order>,
+    reuser: Reuser,
+}
+
+impl Searcher {
+    fn run(mut self, receiver: &Receiver<StoreRequest>) {
+        while let Ok(first) = receiver.recv() {
+            let requests: Vec<_> = std::iter::once(first).chain(receiver.try_iter().take(GATEWAY_BATCH - 1)).collect();
+            let grounds = self.reuser.grounds(&self.shared, &mut self.redis, &requests);
+            for (request, ground) in requests.into_iter().zip(grounds) {
+                // In the order in which they came: who waits for the link of another request comes behind it.
+                self.reuser.note(&self.shared, &request, &ground);
+                if self.writer.send(Order::Client(request, ground)).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Finds links that are there already; keeps what it needs from turn to turn.
+#[derive(Default)]
+struct Reuser {
+    making: Making,
+}
+
+impl Reuser {
+    /// For each request the link that will do, or else what Redis says to the claim of its own code.
+    fn grounds(&mut self, shared: &Shared, redis: &mut Redis, requests: &[StoreRequest]) -> Vec<Ground> {
+        let mut turn = Turn { shared, redis, now_ms: unix_ms(), begin: Instant::now() };
+        self.making.age();
+        let mut searches = self.begin(&turn, requests);
+        // The time of Redis begins when it is asked, whatever the store took.
+        turn.begin = Instant::now();
+        for _ in 0..ROUNDS {
+            if shared.has_same_key() {
+                turn.ask(&mut searches);
+                // What other nodes may be waiting for comes before what this one waits for.
+                turn.claim(&mut searches);
+                turn.look(&mut searches, &self.making);
+            } else {
+                searches.iter_mut().for_each(|search| search.decide_here());
+            }
+        }
+        for search in &mut searches {
+            // Whatever is still open had no time left.
+            if matches!(search.step, Step::Ask | Step::Look(_)) {
+                search.decide_here();
+            }
+        }
+        turn.claim(&mut searches);
+        let mut grounds: Vec<Option<Ground>> = requests.iter().map(|_| None).collect();
+        searches.into_iter().for_each(|search| self.end(search, &mut grounds));
+        grounds.into_iter().map(|ground| ground.expect("every request has its search")).collect()
+    }
+
+    /// Forgets a link that will not be made after all.
+    fn note(&mut self, shared: &Shared, request: &StoreRequest, ground: &Ground) {
+        let is_taken = !shared.stats.writes_refused.load(Ordering::Acquire);
+        let will_be = match ground {
+            Ground::Accepted { .. } | Ground::Existing { .. } | Ground::Alone => true,
+            Ground::Unheard { alone, .. } => *alone,
+            Ground::Held(_) | Ground::Absent => false,
+        };
+        if let (StoreRequest::Create { link, .. }, false) = (request, will_be && is_taken) {
+            self.making.forget(link.url_key());
+        }
+    }
+
+    /// What is to be searched for, and what this node knows.
+    fn begin<'r>(&mut self, turn: &Turn<'_>, requests: &'r [StoreRequest]) -> Vec<Search<'r>> {
+        let mut searches: Vec<Search<'r>> = Vec::new();
+        let mut known: HashMap<(UrlKey, Reuse), usize> = HashMap::new();
+        for (at, request) in requests.iter().enumerate() {
+            let StoreRequest::Create { link, reuse, .. } = request else { continue };
+            let key = link.url_key();
+            if link.origin == Origin::Custom {
+                // Only the link of that very slug will do.
+                let search = Search::new(link, *reuse, key, at);
+                let is_here = turn.state(&link.code).is_some_and(|state| is_live_like(&state, link, turn.now_ms));
+                searches.push(match is_here {
+                    true => Search { step: Step::Look(link.code), here: Some(link.code), ..search },
+                    false => search,
+                });
+                continue;
+            }
+            if let Some(&first) = known.get(&(key, *reuse)) {
+                searches[first].requests.push(at);
+                continue;
+            }
+            known.insert((key, *reuse), searches.len());
+            let search = self.search(turn, Search::new(link, *reuse, key, at));
+            // Until it is known otherwise, this one is going to be made.
+            if search.here.is_none() {
+                self.making.add(key, link.code);
+            }
+            searches.push(search);
+        }
+        searches
+    }
+
+    /// A search for a link with a code of its own, with what this node knows.
+    fn search<'r>(&self, turn: &Turn<'_>, search: Search<'r>) -> Search<'r> {
+        let (links, stats) = (&turn.shared.links, &turn.shared.stats);
+        // What is in the store by now is found there, or is no answer any more.
+        let making = self.making.code(search.key).filter(|code| turn.state(code).is_none());
+        let find = |which| similar_urls::find(links, stats, search.link, which, turn.now_ms).or(making);
+        if search.reuse == Reuse::Any
+            && let Some(code) = find(Alike::Oldest)
+        {
+            return Search { step: Step::Look(code), here: Some(code), ..search };
+        }
+        match turn.window() {
+            Some(window) => {
+                let since = turn.now_ms.saturating_sub(window.as_millis() as u64).saturating_add(1);
+                Search { step: Step::Ask, here: find(Alike::UsedSince(since)), ..search }
+            }
+            None => Search { step: Step::Nothing, ..search },
+        }
+    }
+
+    /// Says what became of a search.
+    fn end(&mut self, mut search: Search<'_>, grounds: &mut [Option<Ground>]) {
+        let existing = |code: Code, found: Option<State>, spare: bool| Some(Ground::Existing { code, found, spare });
+        let mut others = &search.requests[..];
+        match &search.step {
+            Step::Found(code, found) => {
+                if self.making.code(search.key) == Some(search.link.code) {
+                    self.making.forget(search.key);
+                }
+                let (first, rest) = others.split_first().expect("somebody asks");
+                grounds[*first] = existing(*code, found.clone(), !search.offered);
+                others = rest;
+                others.iter().for_each(|&at| grounds[at] = existing(*code, found.clone(), true));
+            }
+            Step::Ask | Step::Look(_) | Step::Nothing => {
+                if search.link.origin == Origin::Issued {
+                    self.making.add(search.key, search.link.code);
+                }
+                // The first one makes the link, and the writer hears of it before the others.
+                grounds[others[0]] = search.claimed.take();
+                others[1..].iter().for_each(|&at| grounds[at] = existing(search.link.code, None, true));
+            }
+        }
+    }
+}
+
+impl<'r> Search<'r> {
+    fn new(link: &'r Arc<Link>, reuse: Reuse, key: UrlKey, at: usize) -> Search<'r> {
+        Search {
+            link,
+            reuse,
+            key,
+            requests: vec![at],
+            here: None,
+            wrong: Vec::new(),
+            offered: false,
+            claimed: None,
+            step: Step::Nothing,
+        }
+    }
+
+    /// Goes on without Redis.
+    fn decide_here(&mut self) {
+        if !matches!(self.step, Step::Found(..)) {
+            self.step = self.here.map_or(Step::Nothing, |code| Step::Found(code, None));
+        }
+    }
+
+    /// The code that was looked at is not the answer. Where Redis has named it, it is to name another one.
+    fn reject(&mut self, code: Code, has_window: bool) {
+        if self.here == Some(code) {
+            self.here = None;
+        }
+        let may_ask = has_window && self.link.origin == Origin::Issued;
+        self.step = if may_ask { Step::Ask } else { Step::Nothing };
+        self.wrong = code.to_string().into_bytes();
+    }
+}
+
+/// What one turn works with.
+struct Turn<'t> {
+    shared: &'t Shared,
+    redis: &'t mut Redis,
+    now_ms: u64,
+    begin: Instant,
+}
+
+impl Turn<'_> {
+    fn window(&self) -> Option<Duration> {
+        self.shared.settings.dedupe
+    }
+
+    /// What the store has under a code.
+    fn state(&self, code: &Code) -> Option<State> {
+        let value = self.shared.links.get(code).ok().flatten()?;
+        State::from_value(*code, &value)
+    }
+
+    /// Whether Redis may still be asked. All of the questions may take as long as one of them: whatever was asked last is
+    /// waited for in full, since a server that is given too little time counts as away.
+    fn has_time(&self) -> bool {
+        self.begin.elapsed() < self.shared.settings.answer_time
+    }
+
+    /// Lets Redis name a code for each search that needs one.
+    fn ask(&mut self, searches: &mut [Search<'_>]) {
+        let Some(window) = self.window() else { return };
+        let mut asking: Vec<&mut Search<'_>> = searches.iter_mut().filter(|search| search.step == Step::Ask).collect();
+        if asking.is_empty() || !self.has_time() {
+            return;
+        }
+        let question = |search: &&mut Search<'_>| Recent {
+            key: search.key,
+            code: search.here.unwrap_or(search.link.code),
+            wrong: search.wrong.clone(),
+        };
+        let questions: Vec<Recent> = asking.iter().map(question).collect();
+        let answers = self.redis.recent(&questions, window, self.shared.settings.answer_time);
+        for ((search, question), answer) in asking.iter_mut().zip(questions).zip(answers) {
+            search.offered |= question.code == search.link.code;
+            match answer {
+                Ok(named) => match Code::from_key(&named) {
+                    Ok(code) if code == search.link.code => search.step = Step::Nothing,
+                    Ok(code) => search.step = Step::Look(code),
+                    Err(_) => search.wrong = named,
+                },
+                Err(trouble) => {
+                    note_trouble(&self.shared.stats, &trouble);
+                    search.decide_here();
+                }
+            }
+        }
+    }
+
+    /// Claims the codes of links that are to be made.
+    fn claim(&mut self, searches: &mut [Search<'_>]) {
+        let is_open = |search: &&mut Search<'_>| search.step == Step::Nothing && search.claimed.is_none();
+        let mut open: Vec<&mut Search<'_>> = searches.iter_mut().filter(is_open).collect();
+        let claim = |search: &&mut Search<'_>| (search.link.code, Change::Claim(State::Link(Arc::clone(search.link))));
+        let claims: Vec<(Code, Change)> = open.iter().map(claim).collect();
+        if claims.is_empty() {
+            return;
+        }
+        let answers = match self.shared.may_change() {
+            Ok(()) => self.redis.change(&claims, self.shared.settings.answer_time),
+            Err(why) => claims.iter().map(|_| Err(Trouble::Away { what: why.to_owned(), asked: false })).collect(),
+        };
+        for ((search, (_, change)), answer) in open.iter_mut().zip(&claims).zip(answers) {
+            search.claimed = Some(ground(self.shared, answer, Some(change)));
+        }
+    }
+
+    /// Looks at the codes that may be the answer.
+    fn look(&mut self, searches: &mut [Search<'_>], making: &Making) {
+        // Half of the time, so that the other half is left to replace what names nothing.
+        let patience = self.shared.settings.answer_time / 2;
+        let mut wait = FIRST_WAIT;
+        loop {
+            for search in searches.iter_mut() {
+                // It is on its way to the writer, which looks itself.
+                if let Step::Look(code) = search.step
+                    && making.code(search.key) == Some(code)
+                    && self.state(&code).is_none()
+                {
+                    search.step = Step::Found(code, None);
+                }
+            }
+            let looking = |search: &Search<'_>| if let Step::Look(code) = search.step { Some(code) } else { None };
+            let codes: Vec<Code> = searches.iter().filter_map(looking).collect();
+            if codes.is_empty() || !self.has_time() {
+                return;
+            }
+            let answers = self.redis.states(&codes, self.shared.settings.answer_time);
+            let again = self.begin.elapsed() + wait < patience;
+            let has_window = self.window().is_some();
+            let looked = searches.iter_mut().filter(|search| matches!(search.step, Step::Look(_)));
+            for ((search, code), answer) in looked.zip(codes).zip(answers) {
+                match self.judge(search.link, code, answer) {
+                    Judgement::Is(found) => search.step = Step::Found(code, found),
+                    Judgement::Nothing if again => {}
+                    Judgement::Nothing | Judgement::Other => search.reject(code, has_window),
+                    Judgement::Unheard => search.decide_here(),
+                }
+            }
+            if !searches.iter().any(|search| matches!(search.step, Step::Look(_))) {
+                return;
+            }
+            std::thread::sleep(wait);
+            wait *= 2;
+        }
+    }
+
+    /// Whether the link of a code is like the one that is wanted, for all that this node and Redis know.
+    fn judge(&self, link: &Link, code: Code, answer: Result<Option<State>, Trouble>) -> Judgement {
+        let here = self.state(&code);
+        let is_here = here.as_ref().is_some_and(|state| is_live_like(state, link, self.now_ms));
+        match answer {
+            Ok(Some(there)) if is_live_like(&there, link, self.now_ms) => match here {
+                Some(_) if is_here => Judgement::Is(None),
+                // This node knows of a delete that Redis does not, or not any more.
+                Some(mine) if rules::is_over(&mine, &there) => Judgement::Other,
+                _ => Judgement::Is(Some(there)),
+            },
+            Ok(Some(_)) => Judgement::Other,
+            // Redis has yet to hear of it, or has lost it.
+            Ok(None) if is_here => Judgement::Is(None),
+            Ok(None) if here.is_none() => Judgement::Nothing,
+            Ok(None) => Judgement::Other,
+            Err(trouble) => {
+                note_trouble(&self.shared.stats, &trouble);
+                Judgement::Unheard
+            }
+        }
+    }
+}
+
+/// What is under a code that may be the answer.
+enum Judgement {
+    /// What is wanted; with its state, where this node does not have it.
+    Is(Option<State>),
+    /// Nothing, and nothing ever was.
+    Nothing,
+    /// Something else, or what is left of it.
+    Other,
+    /// Redis does not say.
+    Unheard,
+}

@@ -1,0 +1,227 @@
+//! Counts the entries of the indexes after a start, in the background and in parts, while links come and go.
+//!
+//! What is behind the part that was counted last is of no interest; a change of it will be met. A change of the part that
+//! is being read is kept until that has been counted: it was read as it was before.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::rank_index::{Fences, RUN_LEN_MAX};
+use super::{Catalog, Tallies, tags};
+use crate::services::threads::priority::run_in_the_background;
+use carom_limits::COUNTED_AT_ONCE;
+use carom_store::links::catalog::{Shelf, View};
+use carom_store::links::{StoreError, Value};
+
+/// Between two parts. Whoever serves clients on the same CPU needs it more.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Between two times that tags are counted again.
+const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
+
+/// The counts of an index, as far as it was read.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    fences: Fences,
+    progress: Progress,
+    /// Changes behind what was counted, since the part was begun that is being read.
+    pending: Vec<(Vec<u8>, bool)>,
+}
+
+#[derive(Debug, Default)]
+enum Progress {
+    /// Nobody has begun.
+    #[default]
+    None,
+    /// Everything up to and with this key is counted, and some of what is behind it is being read.
+    UpTo(Vec<u8>),
+    /// All is counted.
+    Whole,
+}
+
+impl Counted {
+    /// The counts, if they are of everything.
+    pub(super) fn whole(&self) -> Option<&Fences> {
+        matches!(self.progress, Progress::Whole).then_some(&self.fences)
+    }
+
+    /// Takes a change into account, if it is of what was counted: then the key comes back, with whether its run is too long.
+    pub(super) fn change(&mut self, key: Vec<u8>, added: bool) -> Option<(Vec<u8>, bool)> {
+        match &self.progress {
+            Progress::None => return None,
+            Progress::UpTo(last) if key > *last => {
+                self.pending.push((key, added));
+                return None;
+            }
+            Progress::UpTo(_) | Progress::Whole => {}
+        }
+        if !added {
+            self.fences.remove(&key);
+            return Some((key, false));
+        }
+        let is_long = self.fences.add(&key);
+        Some((key, is_long))
+    }
+
+    /// Makes a fence in the middle of the run of a key.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub(super) fn shorten(&mut self, view: &View, shelf: Shelf, key: &[u8]) -> Result<(), StoreError> {
+        let (first, next, len) = self.fences.run(key);
+        if len <= RUN_LEN_MAX {
+            return Ok(());
+        }
+        let middle = len / 2;
+        let to = match (&self.progress, next) {
+            (_, Some(next)) => next.to_vec(),
+            (Progress::UpTo(last), None) => just_behind(last),
+            (_, None) => Vec::new(),
+        };
+        if let Some(key) = view.keys(shelf, first, &to).nth(middle as usize) {
+            self.fences.split(&key?, middle);
+        }
+        Ok(())
+    }
+
+    /// Where the next part begins. All changes from now on are kept that are behind what was counted.
+    fn begin_part(&mut self) -> Vec<u8> {
+        self.pending.clear();
+        if matches!(self.progress, Progress::None) {
+            self.progress = Progress::UpTo(Vec::new());
+        }
+        match &self.progress {
+            Progress::UpTo(last) if !last.is_empty() => just_behind(last),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes a part over that was read, and gives back what has changed in it meanwhile.
+    fn end_part(&mut self, part: &[Value], is_last: bool) -> Vec<(Vec<u8>, bool)> {
+        for run in part.chunks(RUN_LEN_MAX as usize / 2) {
+            self.fences.append(&run[0], run.len() as u32);
+        }
+        self.progress = if is_last {
+            Progress::Whole
+        } else {
+            Progress::UpTo(part.last().map(|last| last.to_vec()).unwrap_or_default())
+        };
+        std::mem::take(&mut self.pending)
+    }
+}
+
+/// The first key behind one.
+pub(super) fn just_behind(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+/// Starts the thread that counts what the indexes have, and later again the tags of which there were too many. It ends when the
+/// catalog is stopped.
+///
+/// # Errors
+/// If the operating system cannot start a thread.
+pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
+    let catalog = Arc::clone(catalog);
+    std::thread::Builder::new().name("count".to_owned()).spawn(move || {
+        run_in_the_background();
+        let start = Instant::now();
+        let counted = count_all(&catalog).map(|is_whole| {
+            if is_whole {
+                tell(&catalog, start);
+            }
+        });
+        if let Err(error) = counted.and_then(|()| keep_counted(&catalog)) {
+            tracing::error!(%error, "an index of links cannot be read; lists have no counts until it is repaired");
+        }
+    })
+}
+
+fn tell(catalog: &Catalog, start: Instant) {
+    let (_, (links, fences)) = catalog.look(|counts| {
+        let whole = |counted: &Counted| counted.whole().map_or((0, 0), |all| (all.total(), all.len()));
+        (whole(&counts.dates).0, whole(&counts.dates).1 + whole(&counts.tags).1)
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    tracing::info!(links, fences, seconds, "counted the links for lists");
+}
+
+/// Counts tags again whenever fewer may be left than there were.
+fn keep_counted(catalog: &Catalog) -> Result<(), StoreError> {
+    let is_stopping = || catalog.stopping.load(Ordering::Acquire);
+    let mut counts = catalog.lock();
+    loop {
+        counts = catalog
+            .uncounted
+            .wait_while(counts, |counts| !counts.is_recount_due && !is_stopping())
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(counts);
+        while !is_stopping() && recount_tags(catalog, || {})? {}
+        // Tags that come and go must not keep it busy.
+        let waited = catalog.uncounted.wait_timeout_while(catalog.lock(), RECOUNT_PAUSE, |_| !is_stopping());
+        counts = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if is_stopping() {
+            return Ok(());
+        }
+    }
+}
+
+/// Counts the tags of the next group again, and calls `between` when they are counted and not in use yet. Returns whether there
+/// was one.
+pub(super) fn recount_tags(catalog: &Catalog, between: impl FnOnce()) -> Result<bool, StoreError> {
+    let (view, name) = {
+        let mut counts = catalog.lock();
+        let name = counts.of_tags.begin();
+        counts.is_recount_due = false;
+        (catalog.links.view(), name)
+    };
+    let Some(name) = name else { return Ok(false) };
+    let counted = tags::count_group(&view, &name, || !catalog.stopping.load(Ordering::Acquire))?;
+    between();
+    catalog.lock().of_tags.end(&name, counted);
+    Ok(true)
+}
+
+/// Counts both indexes. Returns whether it came to the end.
+fn count_all(catalog: &Catalog) -> Result<bool, StoreError> {
+    for shelf in [Shelf::Dates, Shelf::Tags] {
+        while count_part(catalog, shelf, COUNTED_AT_ONCE, || {})? {
+            if catalog.stopping.load(Ordering::Acquire) {
+                return Ok(false);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+    Ok(true)
+}
+
+/// Counts the next part, which has so many entries, and calls `between` when it is read and not counted yet. Returns
+/// whether there may be more.
+pub(super) fn count_part(
+    catalog: &Catalog,
+    shelf: Shelf,
+    at_once: usize,
+    between: impl FnOnce(),
+) -> Result<bool, StoreError> {
+    let (view, from) = {
+        let mut counts = catalog.lock();
+        let from = counts.of(shelf).begin_part();
+        (catalog.links.view(), from)
+    };
+    let part: Vec<Value> = view.keys(shelf, &from, &[]).take(at_once).collect::<Result<_, _>>()?;
+    between();
+    let mut counts = catalog.lock();
+    let Tallies { of_tags, .. } = &mut *counts;
+    if shelf == Shelf::Tags {
+        part.iter().for_each(|key| _ = of_tags.change(key, true));
+    }
+    for (key, added) in counts.of(shelf).end_part(&part, part.len() < at_once) {
+        // A run that becomes too long by that is split with the next change of it.
+        counts.change(shelf, key, added);
+    }
+    // Those that are behind the part that was read will be met there.
+    counts.of(shelf).pending.clear();
+    Ok(part.len() == at_once)
+}

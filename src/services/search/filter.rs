@@ -1,0 +1,237 @@
+//! Whether a link is one of those that are asked for, by its record.
+
+use std::sync::Arc;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use memchr::memmem::Finder;
+
+use super::texts::Texts;
+use super::visits::Visits;
+use super::walk::Listed;
+use carom_model::link::Link;
+use carom_model::link::labels::in_joined;
+use carom_model::link::record::{self, LinkRef, RecordRef};
+use carom_model::query::{Condition, Filter, Place};
+use carom_store::links::StoreError;
+use carom_store::links::catalog::View;
+
+/// What a look at a link has come to.
+#[derive(Debug)]
+pub(super) enum Sifted {
+    /// It is not asked for, or not there.
+    Other,
+    /// It is asked for.
+    One,
+    /// It is asked for, and here it is.
+    Link(Arc<Link>),
+}
+
+/// Tells links that are asked for from others.
+pub(in crate::services) struct Sift<'q> {
+    filter: &'q Filter,
+    visits: &'q dyn Visits,
+    now_ms: u64,
+    term: Option<Finder<'q>>,
+    url_terms: Vec<Finder<'q>>,
+    /// Text in small letters, kept for its capacity.
+    small: Vec<u8>,
+}
+
+impl<'q> Sift<'q> {
+    pub(in crate::services) fn new(filter: &'q Filter, visits: &'q dyn Visits, now_ms: u64) -> Sift<'q> {
+        let (term, url_terms) =
+            (filter.term.as_ref().map(Finder::new), filter.url_terms.iter().map(Finder::new).collect());
+        Sift { filter, visits, now_ms, term, url_terms, small: Vec::new() }
+    }
+
+    /// Looks at the link that an index has at a place. An entry may have outlived its link. The link comes back if it is
+    /// wanted and asked for.
+    ///
+    /// # Errors
+    /// Where the record cannot be read. One that is damaged is no link.
+    pub(super) fn look(&mut self, view: &View, place: Place, wanted: bool) -> Result<Sifted, StoreError> {
+        let stored = match view.get(&place.code) {
+            Ok(Some(stored)) => stored,
+            Ok(None) | Err(StoreError::Damaged(_)) => return Ok(Sifted::Other),
+            Err(error) => return Err(error),
+        };
+        Ok(self.look_at(place.code, &stored, wanted, Some(place)))
+    }
+
+    /// The same with an entry, which says enough of most links.
+    ///
+    /// # Errors
+    /// Those of [`Sift::look`].
+    pub(super) fn look_at_listed(&mut self, view: &View, listed: &Listed, wanted: bool) -> Result<Sifted, StoreError> {
+        let Listed { place, marks, has_all } = *listed;
+        let is_out = !self.filter.scope.has_domain(place.code.domain())
+            || self.filter.without_over && marks.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
+        let asks_for_more =
+            self.term.is_some() || self.filter.condition.is_some() || self.filter.without_used_up && marks.limited;
+        match (has_all && !is_out, wanted || asks_for_more) {
+            (false, _) => Ok(Sifted::Other),
+            (true, false) => Ok(Sifted::One),
+            (true, true) => self.look(view, place, wanted),
+        }
+    }
+
+    /// The same with a record, which must be of a link that stands at the place, if there is one.
+    pub(super) fn look_at(&mut self, code: Code, stored: &[u8], wanted: bool, place: Option<Place>) -> Sifted {
+        let is_there = |link: &LinkRef<'_>| place.is_none_or(|place| Place::new(link.created_ms, code) == place);
+        match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), stored) {
+            Ok(RecordRef::Link(link)) if is_there(&link) && self.takes(&code, &link) => match wanted {
+                true => Sifted::Link(Arc::new(link.to_link(code))),
+                false => Sifted::One,
+            },
+            Ok(_) | Err(_) => Sifted::Other,
+        }
+    }
+
+    /// What is asked for.
+    pub(in crate::services) fn filter(&self) -> &Filter {
+        self.filter
+    }
+
+    /// Whether a link is asked for.
+    pub(in crate::services) fn takes(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
+        let filter = self.filter;
+        let has = |tag: &String| in_joined(link.tags).any(|of_link| of_link == tag);
+        let has_tags = match filter.all_tags {
+            true => filter.tags.iter().all(has),
+            false => filter.tags.is_empty() || filter.tags.iter().any(has),
+        };
+        has_tags
+            && filter.scope.has_link(code, link.app)
+            && filter.since_ms.is_none_or(|since_ms| link.created_ms >= since_ms)
+            && filter.until_ms.is_none_or(|until_ms| link.created_ms <= until_ms)
+            && !(filter.without_over && link.policy.valid_until_ms.is_some_and(|until_ms| until_ms <= self.now_ms))
+            && !(filter.without_used_up && self.is_used_up(code, link))
+            && filter.condition.is_none_or(|condition| self.condition(code, link) == condition)
+            && self.has_term(code, link)
+    }
+
+    /// What becomes of whoever follows a link now.
+    fn condition(&self, code: &Code, link: &LinkRef<'_>) -> Condition {
+        let (now_ms, policy) = (self.now_ms, &link.policy);
+        match () {
+            () if policy.archived => Condition::Archived,
+            () if policy.valid_until_ms.is_some_and(|until_ms| until_ms <= now_ms) => Condition::Ended,
+            () if self.is_used_up(code, link) => Condition::UsedUp,
+            () if policy.valid_since_ms.is_some_and(|since_ms| since_ms > now_ms) => Condition::Scheduled,
+            () => Condition::Active,
+        }
+    }
+
+    fn is_used_up(&self, code: &Code, link: &LinkRef<'_>) -> bool {
+        let Some(most) = link.policy.max_visits else { return false };
+        // What nobody can say keeps no link out of a list.
+        let counts = self.visits.counts(std::slice::from_ref(code)).unwrap_or_default();
+        counts.first().is_some_and(|counts| counts.total >= u64::from(most.get()))
+    }
+
+    fn has_term(&mut self, code: &Code, link: &LinkRef<'_>) -> bool {
+        let Some(term) = &self.term else { return true };
+        if self.filter.named.contains(code) {
+            return true;
+        }
+        let url_terms = &self.url_terms;
+        Texts::of_record(code, link).any(&mut self.small, |text, is_ascii| {
+            term.find(text).is_some() || is_ascii && url_terms.iter().any(|term| term.find(text).is_some())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_model::link::Origin;
+    use carom_model::link::labels::Tags;
+    use carom_model::testing::link;
+    use carom_model::visits::tally::Counts;
+    use std::num::NonZeroU32;
+
+    struct Two;
+
+    impl Visits for Two {
+        fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+            Ok(codes.iter().map(|_| Counts { total: 2, bots: 1 }).collect())
+        }
+    }
+
+    fn takes(filter: &Filter, link: &Link) -> bool {
+        let mut stored = Vec::new();
+        record::encode_link(link.code.to_string().as_bytes(), link, &mut stored);
+        matches!(Sift::new(filter, &Two, 1_000).look_at(link.code, &stored, false, None), Sifted::One)
+    }
+
+    fn shown() -> Link {
+        let mut link = link("MyCode", Origin::Custom);
+        link.target = "https://Example.org/A?Long=URL".to_owned();
+        link.created_ms = 500;
+        link.labels.title = Some("Ein GROSSER Übertitel".to_owned());
+        link.labels.tags = Tags::of(["summer-sale", "b"]).unwrap();
+        link
+    }
+
+    #[test]
+    fn terms_are_found_wherever_people_see_them() {
+        let found = |term: &str| {
+            let filter = Filter { term: Some(term.to_owned()), ..Filter::default() };
+            takes(&filter, &shown())
+        };
+        for term in ["example.org", "long=url", "mycode", "ycod", "grosser", "übertitel", "mer-sa", "b"] {
+            assert!(found(term), "{term}");
+        }
+        for term in ["mycodex", "summer sale", "sale\nb", "ober", "0"] {
+            assert!(!found(term), "{term}");
+        }
+        let other = |url_term: &str| {
+            let (term, url_terms) = (Some("none".to_owned()), vec![url_term.to_owned()]);
+            takes(&Filter { term, url_terms, ..Filter::default() }, &shown())
+        };
+        assert!(other("a?long=url") && !other("grosser"));
+    }
+
+    #[test]
+    fn links_are_told_by_what_becomes_of_who_follows_them() {
+        let condition = |change: fn(&mut Link)| {
+            let mut link = shown();
+            change(&mut link);
+            let is = |condition| takes(&Filter { condition: Some(condition), ..Filter::default() }, &link);
+            let found: Vec<&str> = Condition::NAMES.iter().filter(|(_, of)| is(*of)).map(|(name, _)| *name).collect();
+            found.join(" ")
+        };
+        assert_eq!(condition(|_| ()), "active");
+        assert_eq!(condition(|link| link.policy.valid_since_ms = Some(1_001)), "scheduled");
+        assert_eq!(condition(|link| link.policy.valid_since_ms = Some(1_000)), "active");
+        assert_eq!(condition(|link| link.policy.valid_until_ms = Some(1_000)), "ended");
+        assert_eq!(condition(|link| link.policy.max_visits = NonZeroU32::new(2)), "usedUp");
+        let archived = |link: &mut Link| (link.policy.archived, link.policy.valid_until_ms) = (true, Some(1));
+        assert_eq!(condition(archived), "archived");
+    }
+
+    #[test]
+    fn each_filter_counts() {
+        let all = |filter: Filter| takes(&filter, &shown());
+        let tags = |tags: &[&str], all_tags| {
+            let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+            takes(&Filter { tags, all_tags, ..Filter::default() }, &shown())
+        };
+        assert!(all(Filter::default()));
+        assert!(tags(&["b", "other"], false) && !tags(&["other"], false) && !tags(&["b", "other"], true));
+        assert!(tags(&["b", "summer-sale"], true) && tags(&[], true));
+        for (since_ms, until_ms, taken) in [(500, 500, true), (501, 600, false), (0, 499, false)] {
+            assert_eq!(all(Filter { since_ms: Some(since_ms), until_ms: Some(until_ms), ..Filter::default() }), taken);
+        }
+        let mut link = shown();
+        for (until_ms, taken) in [(None, true), (Some(1_001), true), (Some(1_000), false)] {
+            link.policy.valid_until_ms = until_ms;
+            assert_eq!(takes(&Filter { without_over: true, ..Filter::default() }, &link), taken);
+        }
+        for (most, taken) in [(None, true), (NonZeroU32::new(3), true), (NonZeroU32::new(2), false)] {
+            link.policy.max_visits = most;
+            assert_eq!(takes(&Filter { without_used_up: true, ..Filter::default() }, &link), taken);
+        }
+    }
+}

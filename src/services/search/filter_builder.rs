@@ -1,0 +1,194 @@
+//! Makes the signatures of the links that a store had at the start, the newest first, and makes those anew into whose section
+//! many links have come since.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::code::CODE_KEY_LEN_MAX;
+
+use super::ngram_filters::{Work, divided};
+use super::part::{Part, entry_of};
+use super::section::{SIGNATURE_BYTES, Section, Source};
+use super::texts::Texts;
+use super::{Catalog, keeping};
+use crate::services::threads::priority::run_in_the_background;
+use carom_model::link::Link;
+use carom_model::link::record::{self, RecordRef};
+use carom_model::query::Place;
+use carom_store::links::catalog::{Shelf, View, place_of};
+use carom_store::links::{StoreError, Value};
+
+/// Between two sections. Whoever serves clients on the same CPU needs it more.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Links that change all the time have their section signed all the time: for a fifth of the thread's time.
+const RESTS: u32 = 4;
+
+/// The longest rest: so long an end may wait.
+const REST_MAX: Duration = Duration::from_millis(100);
+
+/// A link that is signed again after a crash costs a part of one that changed, which is looked up by its code.
+const SIGNED_PER_CHANGE: u32 = 16;
+
+/// Starts the thread. It ends when the catalog is stopped, or at once where there are no signatures.
+///
+/// # Errors
+/// If the operating system cannot start a thread.
+pub fn start(catalog: &Arc<Catalog>) -> io::Result<JoinHandle<()>> {
+    let catalog = Arc::clone(catalog);
+    std::thread::Builder::new().name("sign".to_owned()).spawn(move || {
+        run_in_the_background();
+        if !catalog.signatures().is_on() {
+            return;
+        }
+        let signed = sign_at_start(&catalog).and_then(|()| keep_signed(&catalog));
+        if signed.is_ok() {
+            keeping::save(&catalog, true);
+        } else if let Err(error) = signed {
+            // New links would wait for ever, in memory, to be signed.
+            catalog.signatures().give_up();
+            tracing::error!(%error, "cannot read links for the search index; until the next start, searches read links one by one");
+        }
+    })
+}
+
+/// Takes over the sections that the process before kept, and signs the others.
+fn sign_at_start(catalog: &Catalog) -> Result<(), StoreError> {
+    let start = Instant::now();
+    let restored = keeping::restore(catalog)?;
+    if let Some((links, changed)) = restored {
+        let seconds = start.elapsed().as_secs_f64();
+        tracing::info!(links, changed, seconds, "loaded the search index of the last run");
+    }
+    if sign_all(catalog, 0)? {
+        tell(catalog, start);
+        keeping::save(catalog, restored.is_none());
+    }
+    Ok(())
+}
+
+fn tell(catalog: &Catalog, start: Instant) {
+    let (links, sections, is_all) = catalog.signatures().coverage();
+    let (bytes, seconds) = (sections * SIGNATURE_BYTES, start.elapsed().as_secs_f64());
+    match is_all {
+        true => tracing::info!(links, bytes, seconds, "the search index is complete"),
+        false => tracing::info!(
+            links,
+            bytes,
+            seconds,
+            "the search index contains the newest links; raise links.search_memory to include older ones"
+        ),
+    }
+}
+
+/// Signs whatever there is to sign now, and rests so many times as long as each section takes. Returns whether it came to the end.
+fn sign_all(catalog: &Catalog, rests: u32) -> Result<bool, StoreError> {
+    loop {
+        let start = Instant::now();
+        if !work_once(catalog, || {})? {
+            return Ok(true);
+        }
+        if catalog.stopping.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        keeping::save(catalog, false);
+        let rest = if catalog.signatures().is_pressed() { PAUSE } else { start.elapsed() * rests };
+        std::thread::sleep(rest.clamp(PAUSE, REST_MAX));
+    }
+}
+
+/// Does so whenever there is something again.
+fn keep_signed(catalog: &Catalog) -> Result<(), StoreError> {
+    loop {
+        let mut signatures = catalog.signatures();
+        loop {
+            if catalog.stopping.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            if signatures.work().is_some() {
+                break;
+            }
+            signatures = catalog.unsigned.wait(signatures).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(signatures);
+        sign_all(catalog, RESTS)?;
+    }
+}
+
+/// Does what is next, and calls `between` when that is done and not in use yet. Returns whether there was anything to do.
+///
+/// # Errors
+/// If links cannot be read. What was begun stays so: the signatures are to be given up.
+pub(super) fn work_once(catalog: &Catalog, between: impl FnOnce()) -> Result<bool, StoreError> {
+    // Nothing is committed between the view and the beginning.
+    let (view, work) = catalog.look(|_| {
+        let mut signatures = catalog.signatures();
+        let work = signatures.work();
+        if let Some(Work::Divide(range, _) | Work::Sign(range)) = &work {
+            signatures.begin(range);
+        }
+        work
+    });
+    let (mut made, range) = match work {
+        None => return Ok(false),
+        Some(Work::Divide(range, parts)) => (divided(&range, &parts), range),
+        Some(Work::Sign(range)) => (vec![section_of(&view, &range.0, &range.1)?], range),
+    };
+    let links: u32 = made.iter().map(|section| section.len).sum();
+    catalog.unsaved.fetch_add(u64::from(links / SIGNED_PER_CHANGE), Ordering::Relaxed);
+    made.iter_mut().for_each(|section| section.save(|part| save(catalog, part)));
+    between();
+    _ = catalog.signatures().end(made, &range);
+    Ok(true)
+}
+
+/// Writes texts to the file.
+fn save(catalog: &Catalog, part: &Part) -> Source {
+    let Some(file) = &catalog.texts else { return Source::None };
+    match file.write(part) {
+        Ok(extent) => {
+            catalog.is_unwritten.store(false, Ordering::Relaxed);
+            Source::Stored(Arc::new(extent))
+        }
+        Err(error) => {
+            // Said once, until it goes well again.
+            if !catalog.is_unwritten.swap(true, Ordering::Relaxed) {
+                tracing::info!(%error, "cannot store link texts for searches; searches take longer");
+            }
+            Source::None
+        }
+    }
+}
+
+/// What is kept of a link for searches.
+pub(super) fn entry(link: &Link) -> Vec<u8> {
+    let place = Place::new(link.created_ms, link.code);
+    entry_of(&place.to_bytes(), &Texts::of_link(link), &mut Vec::new())
+}
+
+/// The last section of a range.
+fn section_of(view: &View, from: &[u8], to: &[u8]) -> Result<Section, StoreError> {
+    let mut section = Section::new(from);
+    let (mut small, mut ascii) = (Vec::new(), [0; CODE_KEY_LEN_MAX]);
+    for key in view.keys(Shelf::Dates, from, to).rev() {
+        let key: Value = key?;
+        // What is no place was not written by this program.
+        let Some(place) = place_of(&key, 0) else { continue };
+        let stored = match view.get(&place.code) {
+            Ok(Some(stored)) => stored,
+            Ok(None) | Err(StoreError::Damaged(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        // What is damaged is no link, for lists.
+        let Ok(RecordRef::Link(link)) = record::decode(place.code.key(&mut ascii), &stored) else { continue };
+        section.add(&entry_of(&key, &Texts::of_record(&place.code, &link), &mut small));
+        if section.is_full(usize::MAX) {
+            section.begin_at(&key);
+            break;
+        }
+    }
+    Ok(section)
+}

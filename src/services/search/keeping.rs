@@ -1,0 +1,315 @@
+//! Keeps the sections over a restart: reads those of the process before, adds what has changed since, and writes them from
+//! time to time and at the end.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+
+use super::Catalog;
+use super::part::entry_of;
+use super::section::{SIGNATURE_BYTES, Section, Source};
+use super::section_file;
+use super::text_file::TextFile;
+use super::texts::Texts;
+use carom_limits::{SEARCH_KEPT_AFTER, SEARCH_REPLAYED_MAX};
+use carom_model::link::record::{self, RecordRef};
+use carom_model::query::Place;
+use carom_store::links::StoreError;
+use carom_store::links::catalog::View;
+use carom_store::links::{ChangesSince, LogPosition};
+
+/// Attempts to take over sections while links change faster than is noted.
+const RESTORES_MAX: usize = 3;
+
+/// Takes over the sections that the process before has kept. Returns how many links they have and how many changed since, or `None` where
+/// all are made again.
+///
+/// # Errors
+/// If the store cannot be read.
+pub(super) fn restore(catalog: &Catalog) -> Result<Option<(u64, usize)>, StoreError> {
+    for _ in 0..RESTORES_MAX {
+        match try_restore(catalog)? {
+            Restored::Sections { links, changed } => return Ok(Some((links, changed))),
+            Restored::None => return Ok(None),
+            Restored::Overtaken => {}
+        }
+    }
+    Ok(None)
+}
+
+/// What became of the sections of the process before.
+enum Restored {
+    /// They are in use.
+    Sections { links: u64, changed: usize },
+    /// There are none that can be used.
+    None,
+    /// More links changed meanwhile than are noted.
+    Overtaken,
+}
+
+fn try_restore(catalog: &Catalog) -> Result<Restored, StoreError> {
+    let Some(texts) = &catalog.texts else { return Ok(Restored::None) };
+    // Nothing is committed between the view and the beginning: what comes later is added at the end.
+    let (view, range) = catalog.look(|_| {
+        let mut signatures = catalog.signatures();
+        let range = signatures.unsigned_range();
+        range.iter().for_each(|range| signatures.begin(range));
+        range
+    });
+    let read = section_file::read(texts.dir(), texts).unwrap_or_else(|error| {
+        tracing::info!(%error, "the stored search index cannot be read and is rebuilt");
+        None
+    });
+    let restored = match (range, read) {
+        (Some(range), Some((position, mut sections))) => {
+            // The newest links may have been deleted: behind the last one a section for links to come begins already.
+            sections.retain(|section| *section.first < *range.1);
+            let held_max = catalog.signatures().held_bytes_max();
+            replay(catalog, &view, position, &mut sections, held_max)?.map(|changed| (range, sections, changed))
+        }
+        _ => None,
+    };
+    let Some((range, sections, changed)) = restored.filter(|(_, sections, _)| !sections.is_empty()) else {
+        section_file::remove(texts.dir());
+        texts.keep_only(Vec::new());
+        texts.take_freed();
+        return Ok(Restored::None);
+    };
+    // Sections that are left out have dropped ranges, which new texts may get from now on.
+    texts.take_freed();
+    texts.keep_only(sections.iter().filter_map(file_range).collect());
+    let links = sections.iter().map(|section| u64::from(section.len)).sum();
+    let is_used = catalog.signatures().end(sections, &range);
+    if !is_used {
+        // Sections that were dropped name texts that the next attempt finds again.
+        texts.take_freed();
+        return Ok(Restored::Overtaken);
+    }
+    Ok(Restored::Sections { links, changed })
+}
+
+fn file_range(section: &Section) -> Option<(u64, u64)> {
+    let Source::Stored(extent) = &section.texts else { return None };
+    let [at, len, ..] = extent.place();
+    Some((at, len))
+}
+
+/// Adds the links that changed since a position. Returns how many these are; `None` where nobody knows, or they are too many.
+fn replay(
+    catalog: &Catalog,
+    view: &View,
+    position: LogPosition,
+    sections: &mut [Section],
+    held_max: usize,
+) -> Result<Option<usize>, StoreError> {
+    let mut changed: BTreeSet<Code> = BTreeSet::new();
+    let mut are_few = true;
+    let since = catalog.links.changes_since(position, |code| {
+        are_few = are_few && (changed.len() < SEARCH_REPLAYED_MAX || changed.contains(&code));
+        if are_few {
+            changed.insert(code);
+        }
+    })?;
+    if since == ChangesSince::Unknown || !are_few {
+        return Ok(None);
+    }
+    let mut small = Vec::new();
+    for code in &changed {
+        let stored = match view.get(code) {
+            Ok(Some(stored)) => stored,
+            Ok(None) | Err(StoreError::Damaged(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        let Ok(RecordRef::Link(link)) = record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored) else { continue };
+        let key = Place::new(link.created_ms, *code).to_bytes();
+        let behind = sections.partition_point(|section| *section.first <= *key);
+        let Some(section) = behind.checked_sub(1).map(|at| &mut sections[at]) else { continue };
+        section.add(&entry_of(&key, &Texts::of_record(code, &link), &mut small));
+        if section.held_bytes() > held_max / 2 {
+            section.forget();
+        }
+    }
+    Ok(Some(changed.len()))
+}
+
+/// Writes the sections if so much has changed since they were written last that it would be a burden for the next start, or if
+/// `is_end` says that there is no other time.
+pub(super) fn save(catalog: &Catalog, is_end: bool) {
+    let unsaved = catalog.unsaved.load(Ordering::Relaxed);
+    let Some(texts) = catalog.texts.as_ref().filter(|_| unsaved >= if is_end { 1 } else { SEARCH_KEPT_AFTER }) else {
+        return;
+    };
+    catalog.unsaved.fetch_sub(unsaved, Ordering::Relaxed);
+    match try_save(catalog, texts) {
+        Ok(()) => _ = catalog.is_unwritten.swap(false, Ordering::Relaxed),
+        Err(error) => {
+            // What it names may be gone soon.
+            section_file::remove(texts.dir());
+            texts.punch(&texts.take_freed());
+            if !catalog.is_unwritten.swap(true, Ordering::Relaxed) {
+                tracing::info!(%error, "the search index cannot be stored; the next start rebuilds it");
+            }
+        }
+    }
+}
+
+fn try_save(catalog: &Catalog, texts: &Arc<TextFile>) -> io::Result<()> {
+    // Commits hold this lock until their links are in sections. Later changes do no harm.
+    let (_, position) = catalog.look(|_| catalog.links.log_position());
+    let (sections, freed) = {
+        let signatures = catalog.signatures();
+        (signatures.images(), texts.take_freed())
+    };
+    texts.check_room((sections.len() * SIGNATURE_BYTES) as u64)?;
+    // A commit that a power failure takes back must not be in the file.
+    catalog.links.sync().map_err(io::Error::other)?;
+    section_file::write(texts.dir(), position, &sections)?;
+    texts.punch(&freed);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::super::filter_builder::work_once;
+    use super::super::tests::{Shelves, any_change};
+    use super::*;
+    use carom_model::link::{Link, Origin};
+    use carom_model::query::{Filter, Order, OrderField};
+    use carom_model::testing::link;
+
+    /// The files, and where a flipped bit or a cut is.
+    #[derive(Clone, Debug)]
+    enum Damage {
+        None,
+        Cut(&'static str, f64),
+        Flip(&'static str, f64),
+        /// The section file is one of an earlier time.
+        Old,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Commit(Vec<(Code, Option<Link>)>),
+        Sign,
+        Save,
+        /// Puts a copy of the section file aside.
+        Copy,
+        Restart(Damage),
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        let file = || prop_oneof![Just("search.sections"), Just("search.texts")];
+        let damage = prop_oneof![
+            3 => Just(Damage::None),
+            1 => (file(), 0.0..1.0).prop_map(|(file, at)| Damage::Cut(file, at)),
+            2 => (file(), 0.0..1.0).prop_map(|(file, at)| Damage::Flip(file, at)),
+            1 => Just(Damage::Old),
+        ];
+        prop_oneof![
+            4 => proptest::collection::vec(any_change(), 1..12).prop_map(Step::Commit),
+            4 => Just(Step::Sign),
+            2 => Just(Step::Save),
+            1 => Just(Step::Copy),
+            2 => damage.prop_map(Step::Restart),
+        ]
+    }
+
+    fn harm(dir: &Path, damage: &Damage) {
+        match damage {
+            Damage::None => {}
+            Damage::Cut(name, at) | Damage::Flip(name, at) => {
+                let Ok(mut bytes) = std::fs::read(dir.join(name)) else { return };
+                let at = (bytes.len() as f64 * at) as usize;
+                match damage {
+                    Damage::Cut(..) => bytes.truncate(at),
+                    _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 0x20),
+                }
+                std::fs::write(dir.join(name), bytes).unwrap();
+            }
+            Damage::Old => _ = std::fs::copy(dir.join("aside"), dir.join("search.sections")),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn searches_find_every_link_whatever_becomes_of_the_files(steps in proptest::collection::vec(any_step(), 4..40)) {
+            let mut shelves = Shelves::with_signatures(1_000);
+            let check = |shelves: &Shelves| {
+                for term in ["7.ex", "xxxxy", "none", "//5.example"] {
+                    let filter = Filter { term: Some(term.to_owned()), ..Filter::default() };
+                    shelves.check(&filter, Order { field: OrderField::DateCreated, descending: true }, 8);
+                }
+            };
+            for step in steps {
+                match step {
+                    Step::Commit(changes) => shelves.commit(changes),
+                    Step::Sign => _ = work_once(&shelves.catalog, || ()).unwrap(),
+                    Step::Save => save(&shelves.catalog, true),
+                    Step::Copy => _ = std::fs::copy(shelves.dir().join("search.sections"), shelves.dir().join("aside")),
+                    Step::Restart(damage) => {
+                        shelves = shelves.restarted(|dir| harm(dir, &damage));
+                        restore(&shelves.catalog).unwrap();
+                    }
+                }
+                check(&shelves);
+            }
+            while work_once(&shelves.catalog, || ()).unwrap() {}
+            check(&shelves);
+        }
+    }
+
+    fn numbered(number: u64) -> (Code, Option<Link>) {
+        let mut link = link(&format!("c{number:06}"), Origin::Issued);
+        link.created_ms = number;
+        (link.code, Some(link))
+    }
+
+    #[test]
+    fn a_start_signs_only_what_has_changed() {
+        let shelves = Shelves::with_signatures(1_000);
+        assert_eq!(restore(&shelves.catalog).unwrap(), None);
+        shelves.commit((0..500).map(numbered));
+        while work_once(&shelves.catalog, || ()).unwrap() {}
+        save(&shelves.catalog, true);
+        let sections = shelves.catalog.signatures().coverage().1;
+        // After a clean end there is nothing to do.
+        let shelves = shelves.restarted(|_| {});
+        assert_eq!(restore(&shelves.catalog).unwrap(), Some((500, 0)));
+        assert!(shelves.catalog.signatures().coverage().2);
+        while work_once(&shelves.catalog, || ()).unwrap() {}
+        let again = shelves.catalog.signatures().coverage().1;
+        assert!(again <= sections + 5, "{again} instead of {sections}: only the one for links to come is divided");
+        // After a crash those that have changed since are looked up.
+        shelves.commit((495..505).map(numbered));
+        let shelves = shelves.restarted(|_| {});
+        assert_eq!(restore(&shelves.catalog).unwrap().map(|(_, changed)| changed), Some(10));
+        let filter = Filter { term: Some("c000502".to_owned()), ..Filter::default() };
+        shelves.check(&filter, Order { field: OrderField::DateCreated, descending: true }, 8);
+    }
+
+    #[test]
+    fn a_damaged_section_is_signed_again_and_the_others_stay() {
+        let shelves = Shelves::with_signatures(1_000);
+        shelves.commit((0..500).map(numbered));
+        while work_once(&shelves.catalog, || ()).unwrap() {}
+        save(&shelves.catalog, true);
+        let shelves = shelves.restarted(|dir| harm(dir, &Damage::Flip("search.sections", 0.5)));
+        assert!(restore(&shelves.catalog).unwrap().is_some());
+        let mut again = 0;
+        while work_once(&shelves.catalog, || ()).unwrap() {
+            again += 1;
+        }
+        assert!((1..5).contains(&again), "{again} of {:?}", shelves.catalog.signatures().coverage());
+        let filter = Filter { term: Some("c0002".to_owned()), ..Filter::default() };
+        shelves.check(&filter, Order { field: OrderField::DateCreated, descending: true }, 50);
+    }
+}

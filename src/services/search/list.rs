@@ -1,0 +1,453 @@
+//! Finds a page of a list of links.
+//!
+//! In the order of their age, links stand in the indexes: where nothing but those says whether a link is asked for, any page is
+//! found by counting ([`super::ranked_page`]), else candidates are gone through up to a bound ([`super::walk`]). In the order of
+//! their codes they stand in the store itself. In any other order they are sorted for each page, which a list must be
+//! short enough for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+
+use super::filter::{Sift, Sifted};
+use super::ranked_page::Around;
+use super::search_scan::Passing;
+use super::visits::Visits;
+use super::walk::{Run, Walked, Wanted, candidates, walk};
+use super::{Catalog, Tallies};
+use carom_limits::{LIST_LOOKED_MAX, LIST_SORTED_MAX};
+use carom_model::link::Link;
+use carom_model::query::{Behind, Cursor, Filter, ListAnswer, ListPage, ListQuery, OrderField, Place};
+use carom_model::visits::tally::Counts;
+use carom_store::links::catalog::{Shelf, View};
+use carom_store::links::{StoreError, Value};
+
+/// How long the links that were followed most are looked at for those of them that are asked for.
+const CANDIDATES_TIME_MAX: Duration = Duration::from_millis(50);
+
+/// Links that are looked at for a search and then sorted by their codes, instead of looking at all links in that order.
+const SIFTED_MAX: usize = 25_000;
+
+/// For so long it is looked whether these are so few.
+const SIFTED_TIME_MAX: Duration = Duration::from_millis(100);
+
+/// A page that is looked for, and what it is looked for with.
+pub(super) struct Finder<'a> {
+    pub(super) catalog: &'a Catalog,
+    pub(super) visits: &'a dyn Visits,
+    pub(super) query: &'a ListQuery,
+    /// In milliseconds since 1970 UTC.
+    pub(super) now_ms: u64,
+    /// How long links may be looked at one by one.
+    pub(super) time_max: Duration,
+}
+
+/// By what links are sorted that stand nowhere in the order that is asked for.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum SortKey {
+    Text(String),
+    Bytes(Vec<u8>),
+    Number(u64),
+}
+
+impl Finder<'_> {
+    /// The page.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(super) fn find(&self) -> Result<ListAnswer, StoreError> {
+        let mut answer = match self.query.order.field {
+            OrderField::DateCreated => self.by_date(),
+            OrderField::ShortCode => self.by_code(),
+            _ => self.by_key(),
+        }?;
+        if let ListAnswer::Links(page) = &mut answer {
+            page.visits = self.visits_of(&page.links)?;
+        }
+        Ok(answer)
+    }
+
+    fn visits_of(&self, links: &[Arc<Link>]) -> Result<Vec<Counts>, StoreError> {
+        let codes: Vec<Code> = links.iter().map(|link| link.code).collect();
+        self.visits.counts(&codes)
+    }
+
+    fn by_date(&self) -> Result<ListAnswer, StoreError> {
+        let (filter, descending) = (&self.query.filter, self.query.order.descending);
+        let ask = |counts: &Tallies| {
+            let runs = runs(filter, counts);
+            let around = match (&runs[..], filter.sifts()) {
+                ([run], false) => {
+                    counted_of(counts, run).map(|fences| Around::of(fences, run, self.offset(), descending))
+                }
+                _ => None,
+            };
+            (runs, around)
+        };
+        let (view, (mut runs, around)) = self.catalog.look(ask);
+        match around {
+            Some(around) => self.counted(&view, &runs[0], &around),
+            None => {
+                if let Some(Cursor { behind: Behind::Place(place), .. }) = self.query.cursor {
+                    runs = runs.into_iter().map(|run| run.behind(place, descending)).collect();
+                }
+                // A cursor stands behind them.
+                let named = if self.query.cursor.is_none() { self.named(&view)? } else { Vec::new() };
+                let mut walked = self.walk_by_age(&runs, &view, self.wanted_behind(named.len()), descending)?;
+                walked.matched += named.len() as u64;
+                let offset = usize::try_from(self.offset()).unwrap_or(usize::MAX);
+                walked.links.splice(0..0, named.into_iter().skip(offset));
+                Ok(self.page_of(walked, !filter.sifts() && runs.len() == 1))
+            }
+        }
+    }
+
+    /// Goes through the candidates of some runs.
+    fn walk_by_age(&self, runs: &[Run], view: &View, wanted: Wanted, descending: bool) -> Result<Walked, StoreError> {
+        let (mut sift, mut passing) = (self.sift(), self.passing());
+        let candidates = match (&passing, runs) {
+            (Some(found), [run]) if run.shelf == Shelf::Dates => {
+                let entries = found.entries(run, view, descending);
+                // All of them have to be looked at.
+                passing = None;
+                entries
+            }
+            _ => candidates(&self.query.filter, runs, view, descending),
+        };
+        walk(
+            candidates,
+            wanted,
+            |listed| Behind::Place(listed.place),
+            |listed, wanted| match self.names().contains(&listed.place.code) {
+                // It came first.
+                true => Ok(Sifted::Other),
+                false if passing.as_mut().is_some_and(|passing| !passing.may_have(&listed.place)) => Ok(Sifted::Other),
+                false => sift.look_at_listed(view, listed, wanted),
+            },
+        )
+    }
+
+    /// What is passed over, where signatures say something of the search.
+    fn passing(&self) -> Option<Passing<'_>> {
+        let filter = &self.query.filter;
+        // Names that do not come first are met on the way.
+        let meets_names = self.names().len() < filter.named.len();
+        Passing::of(self.catalog, filter).filter(|_| !meets_names)
+    }
+
+    /// What comes first. A page must have room for more than that.
+    fn names(&self) -> &[Code] {
+        let names = &self.query.filter.named[..];
+        if names.len() < self.query.per_page { names } else { &[] }
+    }
+
+    /// The links that are meant by name, as far as everything else is true of them.
+    fn named(&self, view: &View) -> Result<Vec<Arc<Link>>, StoreError> {
+        let mut sift = self.sift();
+        let mut links = Vec::new();
+        for code in self.names() {
+            let Some(stored) = view.get(code)? else { continue };
+            if let Sifted::Link(link) = sift.look_at(*code, &stored, true, None) {
+                links.push(link);
+            }
+        }
+        Ok(links)
+    }
+
+    /// What is to be collected where so many others come first, all of them on the first page.
+    fn wanted_behind(&self, named: usize) -> Wanted {
+        let wanted = self.wanted();
+        let here = if wanted.skip == 0 { named } else { 0 };
+        Wanted { skip: wanted.skip.saturating_sub(named as u64), count: wanted.count - here, ..wanted }
+    }
+
+    /// A page of a run that has only links that are asked for.
+    fn counted(&self, view: &View, run: &Run, around: &Around) -> Result<ListAnswer, StoreError> {
+        let (query, descending) = (self.query, self.query.order.descending);
+        let (before, before_end) = around.ranks(view, run)?;
+        let total = before_end.saturating_sub(before);
+        let (offset, page) = query.cursor.as_ref().map_or((self.offset(), query.page), |it| (it.seen, it.page));
+        let places: Box<dyn Iterator<Item = Result<Place, StoreError>>> = match &query.cursor {
+            Some(Cursor { behind: Behind::Place(place), .. }) => {
+                Box::new(run.clone().behind(*place, descending).places(view, descending))
+            }
+            _ if offset >= total => Box::new(std::iter::empty()),
+            _ => Box::new(around.places(view, run, (before, before_end), offset, descending)),
+        };
+        let places: Vec<Place> = places.take(query.per_page + 1).collect::<Result<_, _>>()?;
+        let shown = &places[..places.len().min(query.per_page)];
+        let next = shown.last().filter(|_| places.len() > shown.len()).map(|last| Cursor {
+            behind: Behind::Place(*last),
+            page: page.saturating_add(1),
+            seen: offset.saturating_add(shown.len() as u64),
+        });
+        let mut sift = self.sift();
+        let mut links = Vec::with_capacity(shown.len());
+        for place in shown {
+            if let Sifted::Link(link) = sift.look(view, *place, true)? {
+                links.push(link);
+            }
+        }
+        Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
+    }
+
+    fn by_code(&self) -> Result<ListAnswer, StoreError> {
+        let (query, filter) = (self.query, &self.query.filter);
+        if !filter.scope.is_all() {
+            // A walk through the records of all would end at codes of others.
+            return self.sorted();
+        }
+        let is_all = *filter == Filter::default();
+        let ask = |counts: &Tallies| {
+            let total = counts.dates.whole().map(|fences| fences.total());
+            let is_short = !is_all
+                && len_max(filter, counts, &runs(filter, counts)).is_some_and(|len| len <= LIST_SORTED_MAX as u64);
+            (total.filter(|_| is_all), is_short)
+        };
+        let (view, (total, is_short)) = self.catalog.look(ask);
+        // A cursor says in which way its list is made.
+        let is_sorted = query.cursor.as_ref().map_or(is_short, |cursor| matches!(cursor.behind, Behind::Count(_)));
+        if is_sorted {
+            return self.sorted();
+        }
+        let are_few = |passing: Passing<'_>| passing.are_few(&Run::of_dates(filter), SIFTED_MAX, SIFTED_TIME_MAX);
+        if query.cursor.is_none() && self.passing().is_some_and(are_few) {
+            let sorted = self.sorted()?;
+            if matches!(sorted, ListAnswer::Links(_)) {
+                return Ok(sorted);
+            }
+        }
+        let descending = query.order.descending;
+        let (mut from, mut to) = (Vec::new(), Vec::new());
+        if let Some(Cursor { behind: Behind::Code(code), .. }) = &query.cursor {
+            let mut ascii = [0; CODE_KEY_LEN_MAX];
+            let key = code.key(&mut ascii).to_vec();
+            if descending { to = key } else { from = [&key[..], &[0]].concat() }
+        }
+        let records = view.records(&from, &to);
+        let records: Box<dyn Iterator<Item = Result<(Value, Value), StoreError>>> =
+            if descending { Box::new(records.rev()) } else { Box::new(records) };
+        let coded = records.filter_map(|record| match record {
+            // What is no code is reported when links are read back.
+            Ok((key, value)) => Code::from_key(&key).ok().map(|code| Ok((code, value))),
+            Err(error) => Some(Err(error)),
+        });
+        let mut sift = self.sift();
+        let walked = walk(
+            coded,
+            self.wanted(),
+            |(code, _)| Behind::Code(*code),
+            |(code, stored), wanted| Ok(sift.look_at(*code, stored, wanted, None)),
+        )?;
+        let mut answer = self.page_of(walked, false);
+        if let (ListAnswer::Links(page), Some(total)) = (&mut answer, total) {
+            (page.total, page.complete) = (total, true);
+        }
+        Ok(answer)
+    }
+
+    /// Sorted by what links do not stand in order by; of more than can be sorted those that were visited most, if these are asked for.
+    fn by_key(&self) -> Result<ListAnswer, StoreError> {
+        let is_most_visited = self.is_most_visited();
+        // Where it is known, nothing is looked through in vain.
+        let sorted = if is_most_visited && self.asks_for_all() { ListAnswer::TooManyToSort } else { self.sorted()? };
+        match sorted {
+            ListAnswer::TooManyToSort if is_most_visited => {
+                Ok(self.most_visited()?.unwrap_or(ListAnswer::TooManyToSort))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Whether the links that were visited most come first.
+    fn is_most_visited(&self) -> bool {
+        let order = &self.query.order;
+        order.descending && matches!(order.field, OrderField::Visits | OrderField::NonBotVisits)
+    }
+
+    /// Whether more than can be sorted are asked for, as far as that is known without looking.
+    fn asks_for_all(&self) -> bool {
+        let ask = |counts: &Tallies| counts.dates.whole().map(|fences| fences.total());
+        self.query.filter == Filter::default()
+            && self.catalog.look(ask).1.is_none_or(|total| total > LIST_SORTED_MAX as u64)
+    }
+
+    /// Those of the links that are asked for which are among the ones of all that were visited most, if somebody keeps these in
+    /// their order.
+    fn most_visited(&self) -> Result<Option<ListAnswer>, StoreError> {
+        let query = self.query;
+        let (offset, page) = self.sorted_offset();
+        let behind = offset.saturating_add(query.per_page as u64);
+        let without_bots = query.order.field == OrderField::NonBotVisits;
+        if behind >= LIST_SORTED_MAX as u64 {
+            return Ok(None);
+        }
+        let Some(codes) = self.visits.most_visited(LIST_SORTED_MAX, without_bots)? else { return Ok(None) };
+        let (links, total) = self.among(&codes, usize::try_from(offset).unwrap_or(usize::MAX));
+        let next = (total > behind).then_some(Cursor {
+            behind: Behind::Count(behind),
+            page: page.saturating_add(1),
+            seen: behind,
+        });
+        // There are others, which were visited less or never.
+        let complete = false;
+        Ok(Some(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete, next })))
+    }
+
+    /// The page behind so many of those of these links that are asked for, and how many they are.
+    fn among(&self, codes: &[Code], shown: usize) -> (Vec<Arc<Link>>, u64) {
+        let (view, ()) = self.catalog.look(|_| ());
+        let mut sift = self.sift();
+        let mut link_of = |code: &Code| {
+            let stored = view.get(code).ok().flatten()?;
+            if let Sifted::Link(link) = sift.look_at(*code, &stored, true, None) { Some(link) } else { None }
+        };
+        let per_page = self.query.per_page;
+        if self.query.filter == Filter::default() {
+            // All are, unless one has just ended.
+            let page = codes.iter().skip(shown).take(per_page);
+            return (page.filter_map(link_of).collect(), codes.len() as u64);
+        }
+        let began = Instant::now();
+        // Nearly always they are all in memory.
+        let in_time = codes.iter().take_while(|_| began.elapsed() < CANDIDATES_TIME_MAX);
+        let found: Vec<Arc<Link>> = in_time.filter_map(&mut link_of).collect();
+        let total = found.len() as u64;
+        (found.into_iter().skip(shown).take(per_page).collect(), total)
+    }
+
+    /// Sorts all that are asked for.
+    fn sorted(&self) -> Result<ListAnswer, StoreError> {
+        let query = self.query;
+        let ask = |counts: &Tallies| {
+            let runs = runs(&query.filter, counts);
+            // Between two fences nobody knows how many there are.
+            let is_long = !query.filter.sifts()
+                && len_max(&query.filter, counts, &runs)
+                    .is_some_and(|len| len > 4 * LIST_SORTED_MAX as u64 && runs.len() == 1);
+            (runs, is_long)
+        };
+        let (view, (runs, is_long)) = self.catalog.look(ask);
+        if is_long {
+            return Ok(ListAnswer::TooManyToSort);
+        }
+        let all = Wanted { skip: 0, count: LIST_SORTED_MAX, time_max: self.time_max };
+        let walked = self.walk_by_age(&runs, &view, all, false)?;
+        if !walked.complete || walked.matched > LIST_SORTED_MAX as u64 {
+            return Ok(ListAnswer::TooManyToSort);
+        }
+        let is_by_visits = matches!(query.order.field, OrderField::Visits | OrderField::NonBotVisits);
+        let visits = if is_by_visits { self.visits_of(&walked.links)? } else { Vec::new() };
+        let visits = visits.into_iter().chain(std::iter::repeat(Counts::default()));
+        let mut links: Vec<(SortKey, Arc<Link>)> =
+            walked.links.into_iter().zip(visits).map(|(link, visits)| (self.sort_key(&link, visits), link)).collect();
+        // Those that are equal stay in the order of their age.
+        links.sort_by(|(a, _), (b, _)| a.cmp(b));
+        if query.order.descending {
+            links.reverse();
+        }
+        let (offset, page) = self.sorted_offset();
+        let total = links.len() as u64;
+        let behind = offset.saturating_add(query.per_page as u64);
+        let next = (behind < total).then_some(Cursor {
+            behind: Behind::Count(behind),
+            page: page.saturating_add(1),
+            seen: behind,
+        });
+        let shown = links.into_iter().skip(usize::try_from(offset).unwrap_or(usize::MAX)).take(query.per_page);
+        let links = shown.map(|(_, link)| link).collect();
+        Ok(ListAnswer::Links(ListPage { links, visits: Vec::new(), page, total, complete: true, next }))
+    }
+
+    fn sort_key(&self, link: &Link, visits: Counts) -> SortKey {
+        match self.query.order.field {
+            OrderField::LongUrl => SortKey::Text(link.target.clone()),
+            OrderField::Title => SortKey::Text(link.labels.title.as_deref().unwrap_or_default().to_lowercase()),
+            OrderField::Visits => SortKey::Number(visits.total),
+            OrderField::NonBotVisits => SortKey::Number(visits.total.saturating_sub(visits.bots)),
+            OrderField::ShortCode => SortKey::Bytes(link.code.key(&mut [0; CODE_KEY_LEN_MAX]).to_vec()),
+            OrderField::DateCreated => SortKey::Bytes(Place::new(link.created_ms, link.code).to_bytes()),
+        }
+    }
+
+    fn sift(&self) -> Sift<'_> {
+        Sift::new(&self.query.filter, self.visits, self.now_ms)
+    }
+
+    /// How many links come before the page that is asked for by its number.
+    fn offset(&self) -> u64 {
+        (self.query.page - 1).saturating_mul(self.query.per_page as u64)
+    }
+
+    fn sorted_offset(&self) -> (u64, u64) {
+        match &self.query.cursor {
+            Some(Cursor { behind: Behind::Count(count), page, .. }) => (*count, *page),
+            _ => (self.offset(), self.query.page),
+        }
+    }
+
+    fn wanted(&self) -> Wanted {
+        let skip = if self.query.cursor.is_some() { 0 } else { self.offset() };
+        Wanted { skip, count: self.query.per_page, time_max: self.time_max }
+    }
+
+    /// The answer that a walk has led to; `will_count` says whether the page will be found by counting soon.
+    fn page_of(&self, walked: Walked, will_count: bool) -> ListAnswer {
+        let Walked { links, matched, complete, next } = walked;
+        let Wanted { skip, .. } = self.wanted();
+        if !complete && links.is_empty() && skip > matched {
+            return if will_count { ListAnswer::Counting } else { ListAnswer::TooDeep };
+        }
+        let (seen, page) = self.query.cursor.as_ref().map_or((0, self.query.page), |it| (it.seen, it.page));
+        let before = seen.saturating_add(skip);
+        let next = next.map(|behind| Cursor {
+            behind,
+            page: page.saturating_add(1),
+            seen: before.saturating_add(links.len() as u64),
+        });
+        ListAnswer::Links(ListPage {
+            links,
+            visits: Vec::new(),
+            page,
+            total: seen.saturating_add(matched),
+            complete,
+            next,
+        })
+    }
+}
+
+/// The runs that have all links that are asked for, and as few others as possible.
+fn runs(filter: &Filter, counts: &Tallies) -> Vec<Run> {
+    let shelves = filter.shelves();
+    if shelves.is_empty() {
+        return vec![Run::of_dates(filter)];
+    }
+    let mut runs: Vec<Run> = shelves.iter().map(|shelf| Run::of_tag(shelf, filter)).collect();
+    if filter.has_all() {
+        // The shortest leads.
+        runs.sort_by_key(|run| len_of(counts, run));
+    }
+    runs
+}
+
+pub(super) fn counted_of<'c>(counts: &'c Tallies, run: &Run) -> Option<&'c super::rank_index::Fences> {
+    let counted = if run.shelf == Shelf::Dates { &counts.dates } else { &counts.tags };
+    counted.whole()
+}
+
+/// How many entries a run has at most; `None` where they are not counted yet.
+fn len_of(counts: &Tallies, run: &Run) -> Option<u64> {
+    counted_of(counts, run).map(|fences| Around::len_max(fences, run))
+}
+
+/// How many candidates runs have at most, likewise.
+fn len_max(filter: &Filter, counts: &Tallies, runs: &[Run]) -> Option<u64> {
+    match filter.has_all() {
+        true => len_of(counts, runs.first()?),
+        false => runs.iter().map(|run| len_of(counts, run)).sum(),
+    }
+}
+
+const _: () = assert!(LIST_SORTED_MAX as u64 * 4 <= LIST_LOOKED_MAX);

@@ -1,0 +1,645 @@
+//! In which sections of the index by date links may be in whose texts a term is, and where the texts of each section are, so
+//! that a search passes over most sections and reads the others in one piece, without reading their links.
+//!
+//! A section is a thousand links or so that were made one after the other. Its signature is a Bloom filter with one hash
+//! (Bloom 1970) of all sequences of four bytes in their texts: a text has a term only if it has all sequences of the
+//! term. Of a shorter one it says nothing. Some 10 bytes for each link; the texts are in a file ([`super::text_file`]).
+//!
+//! Sections are side by side and go on to the end of the index. What comes before the first one is read link by link: it is not
+//! signed yet ([`super::filter_builder`]), or there is no memory for it. What a link says no more stays in its section, which does
+//! no harm: a link that is come upon is read.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::held::Held;
+use super::part::{Part, key_of};
+use super::section::{Needle, SIGNATURE_BYTES, Section, Source, ToRead};
+use super::section_file::Image;
+use super::text_file::Extent;
+use carom_limits::SEARCH_HELD_BYTES;
+use carom_model::query::PLACE_MS_LEN;
+
+/// Most of the memory for searches that is for texts of links that were created or changed lately, and not for signatures.
+const HELD_SHARE: usize = 4;
+
+/// Sections that are looked at before others may look again.
+const AT_ONCE: usize = if cfg!(test) { 2 } else { 512 };
+
+/// Keys of the index: from one on and before another one, if that is not empty.
+pub(super) type Range = (Vec<u8>, Vec<u8>);
+
+/// What comes next on the way through a range.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Links that have to be read, or only their texts, if there are such.
+    Read(Range, Option<ToRead>),
+    /// None up to this key.
+    On(Vec<u8>),
+    /// None any more.
+    End,
+}
+
+/// What makes searches quicker.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// To make sections of the texts of one that links came into.
+    Divide(Range, Vec<Arc<Part>>),
+    /// To make a section of the last links of a range.
+    Sign(Range),
+}
+
+/// The sections of a range, of all texts that it has.
+pub(super) fn divided((from, _): &Range, parts: &[Arc<Part>]) -> Vec<Section> {
+    let mut entries: Vec<&[u8]> = parts.iter().flat_map(|part| part.entries()).collect();
+    // Stable, so that of the entries of one link the newest is the last.
+    entries.sort_by_key(|entry| key_of(entry));
+    let mut sections = vec![Section::new(from)];
+    for of_link in entries.chunk_by(|a, b| key_of(a) == key_of(b)) {
+        let entry = of_link[of_link.len() - 1];
+        if sections.last().is_some_and(|section| section.is_full(usize::MAX)) {
+            sections.push(Section::new(key_of(entry)));
+        }
+        let section = sections.last_mut().expect("there is one from the beginning");
+        section.add(entry);
+    }
+    sections
+}
+
+/// Links that are added or changed while a part of their range is being signed.
+#[derive(Debug, Default)]
+struct Pending {
+    /// What is being signed, if anything is.
+    range: Option<Range>,
+    entries: Held,
+    /// Whether there were more than are kept: then what is being signed comes too late.
+    is_overflowed: bool,
+}
+
+impl Pending {
+    fn add(&mut self, entry: &[u8], bytes_max: usize) {
+        let Some((from, to)) = &self.range else { return };
+        let key = key_of(entry);
+        if self.is_overflowed || *key < **from || !to.is_empty() && *key >= **to {
+            return;
+        }
+        self.entries.push(entry);
+        if self.entries.memory_bytes() > bytes_max {
+            self.entries = Held::default();
+            self.is_overflowed = true;
+        }
+    }
+}
+
+/// The signatures of an index, the newest links having one first.
+#[derive(Debug)]
+pub(super) struct Signatures {
+    /// In the order of their keys; the last one goes on to the end of the index.
+    sections: VecDeque<Section>,
+    sections_max: usize,
+    /// Bytes of texts and keys in memory, besides signatures.
+    held_bytes: usize,
+    held_bytes_max: usize,
+    /// The last key that came into the last section.
+    last: Vec<u8>,
+    pending: Pending,
+    /// Whether a section has become overfull or was closed since all were looked at for that.
+    is_any_undone: bool,
+}
+
+impl Signatures {
+    /// For the links that come from now on, which stand at `end` and behind it, in so many bytes; none of them if that is too
+    /// few. Sections that stand before it are not signed yet.
+    pub(super) fn new(end: &[u8], bytes_max: u64) -> Signatures {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let held_bytes_max = SEARCH_HELD_BYTES.min(bytes_max / HELD_SHARE);
+        let sections_max = (bytes_max - held_bytes_max) / SIGNATURE_BYTES;
+        let sections = if sections_max == 0 { VecDeque::new() } else { VecDeque::from([Section::open(end)]) };
+        Signatures {
+            sections,
+            sections_max,
+            held_bytes: 0,
+            held_bytes_max,
+            last: end.to_vec(),
+            pending: Pending::default(),
+            is_any_undone: false,
+        }
+    }
+
+    /// Bytes of texts with which the last section is full.
+    fn open_bytes_max(&self) -> usize {
+        self.held_bytes_max / 4
+    }
+
+    /// How many links and sections there are, and whether all links are in one.
+    pub(super) fn coverage(&self) -> (u64, usize, bool) {
+        let links = self.sections.iter().map(|section| u64::from(section.len)).sum();
+        (links, self.sections.len(), self.sections.front().is_some_and(|first| first.first.is_empty()))
+    }
+
+    /// What is before the first section, if anything may be and sections are wanted.
+    pub(super) fn unsigned_range(&self) -> Option<Range> {
+        let first = self.sections.front().filter(|first| !first.first.is_empty())?;
+        Some((Vec::new(), first.first.to_vec()))
+    }
+
+    /// Most bytes of texts and keys in memory, besides signatures.
+    pub(super) fn held_bytes_max(&self) -> usize {
+        self.held_bytes_max
+    }
+
+    /// Whether so many texts are in memory that they should be written soon.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.held_bytes > self.held_bytes_max / 2
+    }
+
+    /// All sections as they are now.
+    pub(super) fn images(&self) -> Vec<Image> {
+        self.sections.iter().enumerate().map(|(at, section)| (section.clone(), self.end_of(at).into())).collect()
+    }
+
+    /// Has the section of a key signed again if it still has these texts, which cannot be read.
+    pub(super) fn forget_texts(&mut self, key: &[u8], texts: &Arc<Extent>) {
+        let Some(at) = self.section_of(key) else { return };
+        let section = &mut self.sections[at];
+        if matches!(&section.texts, Source::Stored(extent) if Arc::ptr_eq(extent, texts)) {
+            self.held_bytes -= section.held_bytes();
+            section.forget();
+            self.is_any_undone = true;
+        }
+    }
+
+    /// Whether there are any.
+    pub(super) fn is_on(&self) -> bool {
+        self.sections_max > 0
+    }
+
+    /// Notes what links say from now on, as [`super::part::entry_of`] gives it. Returns whether there is work.
+    pub(super) fn add(&mut self, mut entries: Vec<Vec<u8>>) -> bool {
+        // In their order, so that few come into a section when it is closed.
+        entries.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)));
+        entries.iter().for_each(|entry| self.add_one(entry));
+        self.is_any_undone
+    }
+
+    fn add_one(&mut self, entry: &[u8]) {
+        let key = key_of(entry);
+        self.go_on(key);
+        if let Some(at) = self.section_of(key) {
+            let (is_last, open_bytes_max) = (at + 1 == self.sections.len(), self.open_bytes_max());
+            let section = &mut self.sections[at];
+            let before = section.held_bytes();
+            section.add(entry);
+            // Compaction may have freed some.
+            self.held_bytes = self.held_bytes + section.held_bytes() - before;
+            if !is_last {
+                self.is_any_undone |= section.is_overfull(open_bytes_max);
+            } else if *key > *self.last {
+                self.last = key.to_vec();
+            }
+        }
+        self.pending.add(entry, self.open_bytes_max());
+        self.keep_within_bounds();
+    }
+
+    /// Begins a section for a key of a later time than all others, if the last one is full. Links of one time come in no order, so
+    /// that they stay together at first. The oldest section goes if there are too many.
+    fn go_on(&mut self, key: &[u8]) {
+        let open_bytes_max = self.open_bytes_max();
+        let Some(open) = self.sections.back().filter(|open| open.is_full(open_bytes_max)) else { return };
+        if time_of(key) > time_of(&self.last) {
+            self.sections.push_back(Section::open(time_of(key)));
+        } else if open.is_overfull(open_bytes_max) {
+            // Too many links of one time, as of an import.
+            self.last.push(0);
+            self.sections.push_back(Section::open(&self.last));
+        } else {
+            return;
+        }
+        self.is_any_undone = true;
+    }
+
+    /// From now on there are none.
+    pub(super) fn give_up(&mut self) {
+        *self = Signatures::new(&[], 0);
+    }
+
+    fn keep_within_bounds(&mut self) {
+        while self.sections.len() > self.sections_max {
+            let oldest = self.sections.pop_front().map_or(0, |oldest| oldest.held_bytes());
+            self.held_bytes -= oldest;
+        }
+        // Writers are faster than the thread that signs: it reads the links again.
+        while self.held_bytes > self.held_bytes_max {
+            let closed = self.sections.iter_mut().rev().skip(1);
+            let Some(largest) = closed.max_by_key(|section| section.held_bytes()) else { return };
+            match largest.held_bytes() {
+                0 => return,
+                bytes => self.held_bytes -= bytes,
+            }
+            largest.forget();
+            self.is_any_undone = true;
+        }
+    }
+
+    /// The section of a key, if it is in one.
+    fn section_of(&self, key: &[u8]) -> Option<usize> {
+        self.sections.partition_point(|section| *section.first <= *key).checked_sub(1)
+    }
+
+    /// Where a section ends: at the beginning of the next one.
+    fn end_of(&self, at: usize) -> &[u8] {
+        self.sections.get(at + 1).map_or(&[], |next| &next.first)
+    }
+
+    /// What comes next from the beginning of a range on, or from its end. Where it says to go on, others may have waited for that.
+    pub(super) fn step(&self, needle: &Needle, (from, to): &Range, descending: bool) -> Step {
+        if !to.is_empty() && from >= to {
+            return Step::End;
+        }
+        match descending {
+            true => self.step_down(needle, from, to),
+            false => self.step_up(needle, from, to),
+        }
+    }
+
+    fn step_up(&self, needle: &Needle, from: &[u8], to: &[u8]) -> Step {
+        let Some(at) = self.section_of(from) else {
+            let end = self.sections.front().map_or(&[][..], |first| &first.first);
+            return Step::Read((from.to_vec(), earlier(end, to).to_vec()), None);
+        };
+        let walked = (at..self.sections.len()).take(AT_ONCE).try_fold(from, |from, at| {
+            let (section, end) = (&self.sections[at], self.end_of(at));
+            if section.may_have(needle) {
+                let range = (from.to_vec(), earlier(end, to).to_vec());
+                return ControlFlow::Break(Step::Read(range, section.to_read()));
+            }
+            match end {
+                [] => ControlFlow::Break(Step::End),
+                end if !to.is_empty() && end >= to => ControlFlow::Break(Step::End),
+                end => ControlFlow::Continue(end),
+            }
+        });
+        match walked {
+            ControlFlow::Break(step) => step,
+            ControlFlow::Continue(reached) => Step::On(reached.to_vec()),
+        }
+    }
+
+    fn step_down(&self, needle: &Needle, from: &[u8], to: &[u8]) -> Step {
+        // Those that begin before the end.
+        let len = match to {
+            [] => self.sections.len(),
+            to => self.sections.partition_point(|section| *section.first < *to),
+        };
+        let walked = (0..len).rev().take(AT_ONCE).try_fold(to, |to, at| {
+            let section = &self.sections[at];
+            if section.may_have(needle) {
+                let range = (from.max(&section.first).to_vec(), to.to_vec());
+                return ControlFlow::Break(Step::Read(range, section.to_read()));
+            }
+            match &*section.first {
+                first if first <= from => ControlFlow::Break(Step::End),
+                first => ControlFlow::Continue(first),
+            }
+        });
+        match walked {
+            ControlFlow::Break(step) => step,
+            ControlFlow::Continue(reached) if len > AT_ONCE => Step::On(reached.to_vec()),
+            // What is before all of them.
+            ControlFlow::Continue(reached) => Step::Read((from.to_vec(), reached.to_vec()), None),
+        }
+    }
+
+    /// The section in which a key is, and whether it may have what is searched for.
+    pub(super) fn section_at(&self, needle: &Needle, key: &[u8]) -> (Range, bool) {
+        match self.section_of(key) {
+            Some(at) => {
+                let section = &self.sections[at];
+                ((section.first.to_vec(), self.end_of(at).to_vec()), section.may_have(needle))
+            }
+            None => {
+                let end = self.sections.front().map_or(Vec::new(), |first| first.first.to_vec());
+                ((Vec::new(), end), true)
+            }
+        }
+    }
+
+    /// What should be done next.
+    pub(super) fn work(&mut self) -> Option<Work> {
+        if self.is_any_undone {
+            let closed = self.sections.len().saturating_sub(1);
+            // Into the one before the last comes what other nodes have made a little earlier.
+            for (at, section) in self.sections.iter().take(closed).enumerate() {
+                let range = || (section.first.to_vec(), self.end_of(at).to_vec());
+                let is_overfull = section.is_overfull(self.open_bytes_max());
+                match &section.texts {
+                    Source::Memory(held) if at + 1 < closed || is_overfull => {
+                        return Some(Work::Divide(range(), held.chunks().to_vec()));
+                    }
+                    Source::Stored(_) | Source::None if is_overfull => return Some(Work::Sign(range())),
+                    _ => {}
+                }
+            }
+            self.is_any_undone = false;
+        }
+        self.unsigned_range().filter(|_| self.sections.len() < self.sections_max).map(Work::Sign)
+    }
+
+    /// From now on links are kept that come into a range, which is being signed.
+    pub(super) fn begin(&mut self, range: &Range) {
+        self.pending = Pending { range: Some(range.clone()), ..Pending::default() };
+    }
+
+    /// Puts sections, made of what there was when they were begun, in the place of what was there: of the last links of a range that
+    /// [`Signatures::work`] gave. Returns whether they are in use: more may have changed meanwhile than was noted.
+    pub(super) fn end(&mut self, mut made: Vec<Section>, (from, to): &Range) -> bool {
+        let pending = std::mem::take(&mut self.pending);
+        if pending.is_overflowed {
+            return false;
+        }
+        for entry in pending.entries.chunks().iter().flat_map(|chunk| chunk.entries()) {
+            let before = made.partition_point(|section| *section.first <= *key_of(entry));
+            if let Some(section) = before.checked_sub(1).map(|at| &mut made[at]) {
+                section.add(entry);
+            }
+        }
+        let behind = match &to[..] {
+            [] => self.sections.len(),
+            to => self.sections.partition_point(|section| *section.first < *to),
+        };
+        // Meanwhile the oldest may have gone, or the last been divided.
+        if self.sections.get(behind).map_or(&[][..], |section| &section.first) != &to[..] {
+            return false;
+        }
+        let (first, len) = (made[0].first.clone(), made.iter().map(|section| section.len).sum());
+        let place = match behind.checked_sub(1) {
+            None => 0,
+            // It is another one by now.
+            Some(before) if *self.sections[before].first != **from => return false,
+            Some(before) if self.sections[before].first == first => {
+                self.sections.remove(before);
+                before
+            }
+            Some(before) => {
+                let rest = &mut self.sections[before];
+                rest.len = rest.len.saturating_sub(len);
+                behind
+            }
+        };
+        for (number, section) in made.into_iter().enumerate() {
+            self.sections.insert(place + number, section);
+        }
+        self.held_bytes = self.sections.iter().map(Section::held_bytes).sum();
+        self.is_any_undone = true;
+        self.keep_within_bounds();
+        true
+    }
+}
+
+/// The time of a key. Links are made within the same second, many of them, and are in the order of their codes there.
+fn time_of(key: &[u8]) -> &[u8] {
+    &key[..key.len().min(PLACE_MS_LEN)]
+}
+
+/// Which of two ends comes first, empty ones being behind all.
+fn earlier<'k>(a: &'k [u8], b: &'k [u8]) -> &'k [u8] {
+    match (a, b) {
+        ([], other) | (other, []) => other,
+        (a, b) => a.min(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Index = BTreeMap<Vec<u8>, String>;
+
+    fn entry(key: &[u8], text: &str) -> Vec<u8> {
+        [&[key.len() as u8], key, text.as_bytes(), &[0xff]].concat()
+    }
+
+    /// Memory for so many sections.
+    fn memory_for(sections: u64) -> u64 {
+        let share = HELD_SHARE as u64;
+        (sections * SIGNATURE_BYTES as u64 * share).div_ceil(share - 1)
+    }
+
+    fn needle(term: &str) -> Needle {
+        Needle::of(std::iter::once(term))
+    }
+
+    /// As the thread does it: `meanwhile` is added when what is stored was read, and not taken over yet.
+    fn sign(signatures: &mut Signatures, index: &mut Index, meanwhile: Option<(Vec<u8>, String)>) -> bool {
+        let range = match signatures.work() {
+            None => return false,
+            Some(Work::Divide(range, parts)) => {
+                signatures.begin(&range);
+                let mut made = divided(&range, &parts);
+                made.iter_mut().for_each(|section| section.save(|_| Source::None));
+                add(signatures, index, meanwhile);
+                _ = signatures.end(made, &range);
+                return true;
+            }
+            Some(Work::Sign(range)) => range,
+        };
+        signatures.begin(&range);
+        let mut section = Section::new(&range.0);
+        let within = |key: &[u8]| *key >= *range.0 && (range.1.is_empty() || *key < *range.1);
+        for (key, text) in index.iter().rev().filter(|(key, _)| within(key)) {
+            section.add(&entry(key, text));
+            if section.is_full(usize::MAX) {
+                section.begin_at(key);
+                break;
+            }
+        }
+        section.save(|_| Source::None);
+        add(signatures, index, meanwhile);
+        _ = signatures.end(vec![section], &range);
+        true
+    }
+
+    fn add(signatures: &mut Signatures, index: &mut Index, entries: impl IntoIterator<Item = (Vec<u8>, String)>) {
+        for (key, text) in entries {
+            signatures.add(vec![entry(&key, &text)]);
+            index.insert(key, text);
+        }
+    }
+
+    /// What has to be read of a range, in that direction.
+    fn ranges(signatures: &Signatures, term: &str, range: &Range, descending: bool) -> Vec<Range> {
+        let (mut rest, mut found) = (range.clone(), Vec::new());
+        loop {
+            let reached = match signatures.step(&needle(term), &rest, descending) {
+                Step::End => return found,
+                Step::On(reached) => reached,
+                Step::Read(range, _) => {
+                    let reached = if descending { range.0.clone() } else { range.1.clone() };
+                    found.push(range);
+                    reached
+                }
+            };
+            match descending {
+                true if reached <= rest.0 => return found,
+                true => rest.1 = reached,
+                false if reached.is_empty() => return found,
+                false => rest.0 = reached,
+            }
+        }
+    }
+
+    fn any_entry() -> impl Strategy<Value = (Vec<u8>, String)> {
+        ("[a-e]{1,3}", "[xy]{3,7}").prop_map(|(key, text)| (key.into_bytes(), text))
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_has_a_term_is_read_and_once(
+            stored in proptest::collection::btree_map("[a-e]{1,3}".prop_map(String::into_bytes), "[xy]{3,7}", 0..40),
+            steps in proptest::collection::vec((any_entry(), any::<bool>(), any::<bool>()), 0..60),
+            sections_max in prop_oneof![Just(2u64), Just(5), Just(1_000)],
+            term in "[xy]{4,6}",
+            (from, to) in ("[a-f]{0,2}", "[a-f]{0,2}"),
+            descending in any::<bool>(),
+        ) {
+            let mut index: Index = stored;
+            let end = index.keys().next_back().map_or(Vec::new(), |last| [&last[..], &[0]].concat());
+            let mut signatures = Signatures::new(&end, memory_for(sections_max));
+            for ((key, text), signs, meanwhile) in steps {
+                match (signs, meanwhile) {
+                    (true, true) => _ = sign(&mut signatures, &mut index, Some((key, text))),
+                    (true, false) => _ = sign(&mut signatures, &mut index, None),
+                    (false, _) => {
+                        signatures.add(vec![entry(&key, &text)]);
+                        index.insert(key, text);
+                    }
+                }
+                prop_assert!(signatures.sections.len() as u64 <= sections_max);
+                prop_assert!(signatures.sections.iter().zip(signatures.sections.iter().skip(1)).all(|(a, b)| a.first < b.first));
+            }
+            let range = (from.into_bytes(), to.into_bytes());
+            let found = ranges(&signatures, &term, &range, descending);
+            let within = |key: &[u8], (from, to): &Range| *key >= **from && (to.is_empty() || *key < **to);
+            for (key, text) in index {
+                let read = found.iter().filter(|range| within(&key, range)).count();
+                prop_assert!(read <= usize::from(within(&key, &range)), "{key:?} is read {read} times of {range:?}");
+                prop_assert!(read == 1 || !within(&key, &range) || !text.contains(&term), "{key:?} {text} {found:?}");
+            }
+            let in_order = |pair: &[Range]| if descending { pair[0].0 >= pair[1].1 } else { pair[0].1 <= pair[1].0 };
+            prop_assert!(found.windows(2).all(in_order), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn few_sections_are_read_for_what_few_have() {
+        let mut index = Index::new();
+        let key = |number: u32| number.to_be_bytes().to_vec();
+        (0..400).for_each(|number| _ = index.insert(key(number), format!("link number {number:04}")));
+        let mut signatures = Signatures::new(&key(400), 1_000 * SIGNATURE_BYTES as u64);
+        while sign(&mut signatures, &mut index, None) {}
+        let (links, sections, is_whole) = signatures.coverage();
+        assert_eq!((links, is_whole), (400, true));
+        assert!((100..110).contains(&sections), "{sections}");
+        (400..800)
+            .for_each(|number| _ = signatures.add(vec![entry(&key(number), &format!("link number {number:04}"))]));
+        let all = (Vec::new(), Vec::new());
+        let came_lately = ranges(&signatures, "0712", &all, false).len();
+        assert!((20..50).contains(&came_lately), "{came_lately} that are not signed yet");
+        while sign(&mut signatures, &mut index, None) {}
+        for descending in [false, true] {
+            let read = |term: &str| ranges(&signatures, term, &all, descending).len();
+            // The last two are not signed.
+            assert_eq!((read("0123"), read("0712"), read("none of them")), (3, 3, 2));
+            assert!(read("link number 0") > 190);
+        }
+    }
+
+    #[test]
+    fn a_section_into_which_many_links_come_later_is_divided() {
+        let mut index = Index::new();
+        let key = |number: u32| number.to_be_bytes().to_vec();
+        let mut signatures = Signatures::new(&key(1_000), 1_000 * SIGNATURE_BYTES as u64);
+        while sign(&mut signatures, &mut index, None) {}
+        for number in 0..100 {
+            let text = format!("link number {number:04}");
+            signatures.add(vec![entry(&key(number), &text)]);
+            index.insert(key(number), text);
+        }
+        let all = (Vec::new(), Vec::new());
+        assert_eq!(ranges(&signatures, "0042", &all, true), [(Vec::new(), key(1_000))], "one for all of them");
+        for at in 0.. {
+            // It ends although links go on to come.
+            assert!(at < 200);
+            let text = format!("link number {at:04}");
+            if !sign(&mut signatures, &mut index, Some((key(at * 7 % 100), text))) {
+                break;
+            }
+        }
+        assert!(signatures.coverage().1 > 20, "{:?}", signatures.coverage());
+        assert!(ranges(&signatures, "0099", &all, true).len() < 5);
+    }
+
+    #[test]
+    fn links_that_change_for_ever_take_no_memory_for_ever() {
+        let mut signatures = Signatures::new(b"", 1_000 * SIGNATURE_BYTES as u64);
+        let mut index = Index::new();
+        let mut held = 0;
+        for number in 0..6_000 {
+            let key = [b'k', b'a' + number as u8 % 4].to_vec();
+            add(&mut signatures, &mut index, [(key, format!("{number:01000}"))]);
+            while sign(&mut signatures, &mut index, None) {}
+            held = memory_of(&signatures).max(held);
+        }
+        assert!(held < 16 * 1024, "{held} bytes for texts of 4,000");
+        assert_eq!(ranges(&signatures, "00005999", &(Vec::new(), b"l".to_vec()), false).len(), 1);
+        signatures.give_up();
+        signatures.add(vec![entry(b"k", "once more")]);
+        assert!(!signatures.is_on() && signatures.coverage() == (0, 0, false));
+    }
+
+    #[test]
+    fn writers_that_are_faster_than_the_signing_thread_stay_within_the_memory_for_texts() {
+        let memory = 64 * 1024 * 1024;
+        let mut signatures = Signatures::new(b"", memory);
+        let mut index = Index::new();
+        for number in 0..5_000u32 {
+            // Of one time, and longer than a section is.
+            let key = [&[0; PLACE_MS_LEN][..], &number.wrapping_mul(2_654_435_761).to_be_bytes()].concat();
+            add(&mut signatures, &mut index, [(key, format!("{number:08000}"))]);
+            assert!(memory_of(&signatures) <= 16 * 1024 * 1024, "{} bytes", memory_of(&signatures));
+            assert_eq!(memory_of(&signatures), signatures.held_bytes);
+        }
+        let all = (Vec::new(), Vec::new());
+        let found = ranges(&signatures, "0000001234", &all, true);
+        let key = index.iter().find(|(_, text)| text.ends_with("00001234")).unwrap().0;
+        assert!(found.iter().any(|(from, to)| from <= key && (to.is_empty() || key < to)));
+        while sign(&mut signatures, &mut index, None) {}
+        // All of them are signed again; the texts of one section are read in one piece.
+        assert!((1_250..1_500).contains(&signatures.coverage().1), "{:?}", signatures.coverage());
+        assert!(signatures.sections.iter().rev().skip(2).all(|section| section.held_bytes() < 1024 * 1024));
+    }
+
+    fn memory_of(signatures: &Signatures) -> usize {
+        signatures.sections.iter().map(Section::held_bytes).sum()
+    }
+
+    #[test]
+    fn of_short_terms_nothing_is_said() {
+        let mut index = Index::from([(b"a".to_vec(), "nothing of that kind".to_owned())]);
+        let mut signatures = Signatures::new(b"b", memory_for(2));
+        while sign(&mut signatures, &mut index, None) {}
+        let all = (Vec::new(), b"b".to_vec());
+        let read = |term: &str| ranges(&signatures, term, &all, true).len();
+        // Letters may have several bytes.
+        assert_eq!((read("xyz"), read("xyzz"), read("Ä"), read("ÄÖ")), (1, 0, 1, 0));
+        let either = Needle::of(["long enough", "abc"].into_iter());
+        assert!(matches!(signatures.step(&either, &all, true), Step::Read(..)));
+        let off = Signatures::new(b"", SIGNATURE_BYTES as u64 - 1);
+        assert!(!off.is_on());
+        assert_eq!(ranges(&off, "anything", &(b"a".to_vec(), Vec::new()), true), [(b"a".to_vec(), Vec::new())]);
+    }
+}

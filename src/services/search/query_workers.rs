@@ -1,0 +1,201 @@
+//! Threads that make lists. What may take long has a thread of its own: a page that is found at once does not wait for it,
+//! and neither for those who read single links.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::io;
+use std::ops::{Range, RangeInclusive};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use carom_shards::DomainId;
+
+use super::Catalog;
+use super::filter::{Sift, Sifted};
+use super::list::Finder;
+use super::ranked_page;
+use super::tags;
+use super::visits::Visits;
+use super::walk::Run;
+use crate::bridge::{ListQueues, Post, StoreAnswer};
+use crate::services::threads::pool;
+use crate::services::threads::priority::let_cores_go_first;
+use carom_limits::{
+    LIST_QUEUE_LEN, LIST_SORTED_MAX, LIST_TIME_MAX, LISTERS, ROBOTS_LEN_MAX, SEARCH_QUEUE_LEN, SEARCH_TIME_MAX,
+    SEARCHERS,
+};
+use carom_model::query::{Filter, ListAnswer, ListPage, ListRequest, domain_shelf, with_tag};
+use carom_store::links::StoreError;
+use carom_store::links::catalog::CRAWLABLE;
+use carom_telemetry::clock::unix_ms;
+use carom_telemetry::stats::NodeStats;
+use std::sync::atomic::Ordering;
+
+/// What the threads work with.
+#[derive(Clone)]
+pub struct ListerSetup {
+    /// The indexes.
+    pub catalog: Arc<Catalog>,
+    /// Who counts visits.
+    pub visits: Arc<dyn Visits>,
+    /// The cores' mailboxes.
+    pub post: Post,
+    /// Where to count.
+    pub stats: Arc<NodeStats>,
+}
+
+/// Starts the threads. They end when all senders are gone.
+///
+/// # Errors
+/// If the operating system cannot start a thread.
+pub fn start(setup: &ListerSetup) -> io::Result<(ListQueues, Vec<JoinHandle<()>>)> {
+    let lister = Lister { setup: setup.clone(), robots: Arc::default() };
+    let also = lister.clone();
+    let (pages, mut threads) = pool::start(
+        "list",
+        LISTERS,
+        LIST_QUEUE_LEN,
+        || (),
+        move |(request, ticket)| {
+            lister.setup.post.answer(ticket, lister.answer(&request));
+        },
+    )?;
+    let (searches, more) =
+        pool::start("search", SEARCHERS, SEARCH_QUEUE_LEN, let_cores_go_first, move |(request, ticket)| {
+            also.setup.post.answer(ticket, also.answer(&request));
+        })?;
+    threads.extend(more);
+    Ok((ListQueues { pages, searches }, threads))
+}
+
+/// Lines of a `robots.txt`, and which change of a link they were made after.
+type Robots = (u64, Arc<str>);
+
+#[derive(Clone)]
+struct Lister {
+    setup: ListerSetup,
+    /// What was made last of each domain.
+    robots: Arc<Mutex<HashMap<Option<DomainId>, Robots>>>,
+}
+
+impl Lister {
+    fn answer(&self, request: &ListRequest) -> StoreAnswer {
+        self.setup.stats.store_selects.add_shared(1);
+        let answer = self.find(request).unwrap_or_else(|error| {
+            self.setup.stats.store_errors.add_shared(1);
+            tracing::error!(%error, "a list could not be read");
+            ListAnswer::Unreadable
+        });
+        StoreAnswer::Listed(Box::new(answer))
+    }
+
+    fn find(&self, request: &ListRequest) -> Result<ListAnswer, StoreError> {
+        let catalog = &self.setup.catalog;
+        match request {
+            ListRequest::Links(query) => {
+                let time_max = if query.is_by_index() { LIST_TIME_MAX } else { SEARCH_TIME_MAX };
+                Finder { catalog, visits: &*self.setup.visits, query, now_ms: unix_ms(), time_max }.find()
+            }
+            ListRequest::Tags(query) => {
+                let app_within = query.scope.app().filter(|_| query.scope.domains().is_some());
+                let (view, counts) = catalog.look(|counts| {
+                    let is_counted = counts.tags.whole().is_some() && app_within.is_none();
+                    is_counted.then(|| counts.of_tags.all(&query.scope))
+                });
+                let counts = match app_within {
+                    Some(app) => Some(tags::of_app_within(&view, app, &query.scope)?),
+                    None => counts,
+                };
+                Ok(match counts {
+                    None => ListAnswer::Counting,
+                    Some(None) => {
+                        catalog.ask_again_for_tags(&query.scope);
+                        ListAnswer::TooManyTags
+                    }
+                    Some(Some(all)) => {
+                        let mut page = tags::page(all, query);
+                        if query.with_visits {
+                            tags::add_visits(&mut page, &query.scope, &view, &*self.setup.visits)?;
+                        }
+                        ListAnswer::Tags(page)
+                    }
+                })
+            }
+            ListRequest::Crawlable(domain) => self.crawlable(*domain).map(ListAnswer::Crawlable),
+            ListRequest::Counts(filters) => filters
+                .iter()
+                .map(|filter| ranked_page::count(catalog, filter))
+                .collect::<Result<_, _>>()
+                .map(ListAnswer::Counts),
+            ListRequest::Top { from_hour, to_hour, count } => self.top(*from_hour..*to_hour, *count),
+            ListRequest::Referrers { from_day, to_day, count } => self.referrers(*from_day..=*to_day, *count),
+            ListRequest::Domains => catalog.domains().map(ListAnswer::Domains),
+            ListRequest::Parts { parts, from_hour, to_hour } => {
+                self.setup.visits.of_parts(parts, *from_hour..*to_hour).map(ListAnswer::Parts)
+            }
+        }
+    }
+
+    /// The links that were followed most in those hours: of those that were followed most in all, or lately.
+    fn top(&self, hours: Range<u32>, count: usize) -> Result<ListAnswer, StoreError> {
+        let visits = &self.setup.visits;
+        let candidates = visits.most_visited(LIST_SORTED_MAX, false)?.unwrap_or_default();
+        let mut counted = Vec::new();
+        for code in candidates {
+            let counts = visits.counts_within(&code, hours.clone())?;
+            if counts.total > 0 {
+                counted.push((counts, code));
+            }
+        }
+        counted.sort_unstable_by_key(|(counts, code)| (Reverse(counts.total), *code));
+        let (view, ()) = self.setup.catalog.look(|_| ());
+        let filter = Filter::default();
+        let mut sift = Sift::new(&filter, &**visits, unix_ms());
+        let (mut links, mut visits) = (Vec::new(), Vec::new());
+        for (counts, code) in counted {
+            let Some(stored) = view.get(&code)? else { continue };
+            if let Sifted::Link(link) = sift.look_at(code, &stored, true, None) {
+                links.push(link);
+                visits.push(counts);
+            }
+            if links.len() == count {
+                break;
+            }
+        }
+        let total = links.len() as u64;
+        Ok(ListAnswer::Links(ListPage { links, visits, page: 1, total, complete: false, next: None }))
+    }
+
+    /// The hosts that sent most visits on those days.
+    fn referrers(&self, days: RangeInclusive<u32>, count: usize) -> Result<ListAnswer, StoreError> {
+        let mut hosts: Vec<_> = self.setup.visits.referrers(days)?.into_iter().collect();
+        hosts.sort_unstable_by(|(a, many), (b, more)| more.cmp(many).then_with(|| a.cmp(b)));
+        hosts.truncate(count);
+        Ok(ListAnswer::Referrers(hosts))
+    }
+
+    /// The newest links that crawlers may follow. The list is made anew when there is another such link, or one less.
+    fn crawlable(&self, domain: Option<DomainId>) -> Result<Arc<str>, StoreError> {
+        // One at a time: the others then find it made.
+        let mut made = self.robots.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.setup.catalog.crawlable_changes.load(Ordering::Acquire);
+        if let Some((as_of, lines)) = made.get(&domain)
+            && *as_of == changes
+        {
+            return Ok(Arc::clone(lines));
+        }
+        let (view, ()) = self.setup.catalog.look(|_| ());
+        let mut lines = String::new();
+        let shelf = domain.map_or(CRAWLABLE.to_owned(), |domain| with_tag(&domain_shelf(domain), CRAWLABLE));
+        for place in Run::of_tag(&shelf, &Filter::default()).places(&view, true) {
+            let line = format!("Allow: /{}\n", place?.code.as_slug());
+            if lines.len() + line.len() > ROBOTS_LEN_MAX {
+                break;
+            }
+            lines.push_str(&line);
+        }
+        let lines: Arc<str> = lines.into();
+        made.insert(domain, (changes, Arc::clone(&lines)));
+        Ok(lines)
+    }
+}

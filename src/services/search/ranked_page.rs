@@ -1,0 +1,117 @@
+//! Pages of a run of entries that needs nothing but counting: any of them costs the same.
+
+use super::Catalog;
+use super::list::counted_of;
+use super::rank_index::{Fence, Fences};
+use super::walk::Run;
+use carom_model::query::{Filter, Place};
+use carom_store::links::StoreError;
+use carom_store::links::catalog::View;
+
+/// What the fences say of a run, at the moment of a view: enough to find any page of it by reading a few runs between fences.
+#[derive(Debug)]
+pub(super) struct Around {
+    /// The last fence that is not behind the beginning.
+    from: Fence,
+    /// The last fence that is not behind the end, or how many entries there are where the run ends with the index.
+    to: Result<Fence, u64>,
+    /// A fence near the entry that the page begins with, on the side from which it is come to.
+    near: Option<Fence>,
+}
+
+/// How many links a list has that stands in one run and needs nothing else; `None` where they are not counted yet.
+///
+/// # Errors
+/// Where the index cannot be read.
+pub(super) fn count(catalog: &Catalog, filter: &Filter) -> Result<Option<u64>, StoreError> {
+    let run = match &filter.shelves()[..] {
+        [] => Run::of_dates(filter),
+        [shelf] => Run::of_tag(shelf, filter),
+        _ => return Ok(None),
+    };
+    if filter.sifts() {
+        return Ok(None);
+    }
+    let (view, around) =
+        catalog.look(|counts| counted_of(counts, &run).map(|fences| Around::of(fences, &run, 0, false)));
+    let Some(around) = around else { return Ok(None) };
+    let (before, before_end) = around.ranks(&view, &run)?;
+    Ok(Some(before_end.saturating_sub(before)))
+}
+
+impl Around {
+    /// What is known of a run, and of the entry that comes behind so many others of it.
+    pub(super) fn of(fences: &Fences, run: &Run, offset: u64, descending: bool) -> Around {
+        let from = fences.before(&run.from);
+        let to = if run.to.is_empty() { Err(fences.total()) } else { Ok(fences.before(&run.to)) };
+        let near = if descending {
+            // No less than how many come before the end.
+            let before_end = match &to {
+                Ok(fence) => fence.rank + fences.run_len(&run.to),
+                Err(total) => *total,
+            };
+            before_end.checked_sub(1).and_then(|last| fences.behind_rank(last.saturating_sub(offset)))
+        } else {
+            // No more than how many come before the beginning.
+            Some(fences.before_rank(from.rank.saturating_add(offset)))
+        };
+        Around { from, to, near }
+    }
+
+    /// At most how many entries the run has.
+    pub(super) fn len_max(fences: &Fences, run: &Run) -> u64 {
+        let before_end = match &run.to[..] {
+            [] => fences.total(),
+            to => fences.before(to).rank + fences.run_len(to),
+        };
+        before_end.saturating_sub(fences.before(&run.from).rank)
+    }
+
+    /// How many entries come before the run and before its end.
+    pub(super) fn ranks(&self, view: &View, run: &Run) -> Result<(u64, u64), StoreError> {
+        let between = |fence: &Fence, to: &[u8]| -> Result<u64, StoreError> {
+            if *fence.key == *to {
+                return Ok(fence.rank);
+            }
+            let keys = view.keys(run.shelf, &fence.key, to);
+            keys.into_iter().try_fold(fence.rank, |rank, key| key.map(|_| rank + 1))
+        };
+        // An empty end would be that of the index.
+        let before = if run.from.is_empty() { 0 } else { between(&self.from, &run.from)? };
+        let before_end = match &self.to {
+            Err(total) => *total,
+            Ok(fence) => between(fence, &run.to)?,
+        };
+        Ok((before, before_end))
+    }
+
+    /// The places of the run behind the first `offset` of them, of which there are more.
+    pub(super) fn places(
+        &self,
+        view: &View,
+        run: &Run,
+        (before, before_end): (u64, u64),
+        offset: u64,
+        descending: bool,
+    ) -> impl Iterator<Item = Result<Place, StoreError>> + use<> {
+        let mut part = run.clone();
+        let skip = if descending {
+            let wanted = before_end - 1 - offset;
+            let end = self.near.as_ref().filter(|near| run.to.is_empty() || *near.key < *run.to);
+            let rank = end.map_or(before_end, |near| near.rank);
+            if let Some(near) = end {
+                part.to = near.key.to_vec();
+            }
+            rank.saturating_sub(1).saturating_sub(wanted)
+        } else {
+            let wanted = before + offset;
+            let begin = self.near.as_ref().filter(|near| *near.key > *run.from);
+            let rank = begin.map_or(before, |near| near.rank);
+            if let Some(near) = begin {
+                part.from = near.key.to_vec();
+            }
+            wanted.saturating_sub(rank)
+        };
+        part.places(view, descending).skip(skip as usize)
+    }
+}

@@ -1,0 +1,614 @@
+//! Lists of links that come and go, against a plain vector: whatever is asked, in pages by number and by cursor, before, while
+//! and after everything is counted.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use carom_shards::{Code, DomainId};
+use proptest::prelude::*;
+
+use super::counting::count_part;
+use super::filter_builder::work_once;
+use super::list::Finder;
+use super::ranked_page::count;
+use super::section::SIGNATURE_BYTES;
+use super::visits::Visits;
+use super::{Catalog, Relisted, start_signing};
+use crate::services::testing::KEY;
+use carom_limits::{LIST_COUNTED_MAX, LIST_SORTED_MAX};
+use carom_model::access::{AppName, Scope};
+use carom_model::domains::DomainName;
+use carom_model::link::labels::Tags;
+use carom_model::link::record;
+use carom_model::link::{Link, Origin};
+use carom_model::query::{Condition, Cursor, Filter, ListAnswer, ListPage, ListQuery, Order, OrderField, Place};
+use carom_model::testing::link;
+use carom_model::visits::tally::Counts;
+use carom_store::links::catalog::{Entry, Marks, Shelf};
+use carom_store::links::{Links, StoreError};
+
+/// A link is visited as often as its code says.
+struct ByCode;
+
+impl Visits for ByCode {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+        Ok(codes.iter().map(ByCode::of).collect())
+    }
+}
+
+impl ByCode {
+    /// The more visits a link has, the more of them are those of bots.
+    fn of(code: &Code) -> Counts {
+        let total = u64::from(code.packed()[0] & 7);
+        Counts { total: total + 7, bots: 2 * total }
+    }
+}
+
+/// The same, where somebody keeps those that were visited most.
+struct Ranked(Vec<Code>);
+
+impl Visits for Ranked {
+    fn counts(&self, codes: &[Code]) -> Result<Vec<Counts>, StoreError> {
+        ByCode.counts(codes)
+    }
+
+    fn most_visited(&self, count: usize, _without_bots: bool) -> Result<Option<Vec<Code>>, StoreError> {
+        Ok(Some(self.0.iter().take(count).copied().collect()))
+    }
+}
+
+/// A store, and what is in it.
+pub(super) struct Shelves {
+    pub(super) catalog: Arc<Catalog>,
+    links: RefCell<BTreeMap<Code, Arc<Link>>>,
+    dir: tempfile::TempDir,
+    memory: u64,
+}
+
+impl Shelves {
+    fn new() -> Shelves {
+        Shelves::with_signatures(0)
+    }
+
+    /// With so many sections that are signed at most.
+    pub(super) fn with_signatures(sections: usize) -> Shelves {
+        let dir = tempfile::tempdir().unwrap();
+        Shelves::open(dir, (sections * SIGNATURE_BYTES) as u64, RefCell::default())
+    }
+
+    fn open(dir: tempfile::TempDir, memory: u64, links: RefCell<BTreeMap<Code, Arc<Link>>>) -> Shelves {
+        let (store, _) = Links::open(dir.path(), KEY).unwrap();
+        let catalog = Catalog::new(store, memory, dir.path()).unwrap().into();
+        Shelves { catalog, links, dir, memory }
+    }
+
+    /// The next process, when something has happened to the directory.
+    pub(super) fn restarted(self, happens: impl FnOnce(&Path)) -> Shelves {
+        let Shelves { catalog, links, dir, memory } = self;
+        drop(catalog);
+        happens(dir.path());
+        Shelves::open(dir, memory, links)
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// One commit, as the writer does it.
+    pub(super) fn commit(&self, changes: impl IntoIterator<Item = (Code, Option<Link>)>) {
+        let (mut batch, mut relisted, mut record) = (self.catalog.links.batch(), Vec::new(), Vec::new());
+        let mut links = self.links.borrow_mut();
+        for (code, after) in changes.into_iter().collect::<BTreeMap<_, _>>() {
+            let after = after.map(Arc::new);
+            record.clear();
+            match &after {
+                Some(link) => {
+                    record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), link, &mut record);
+                    batch.put(&code, &record);
+                }
+                // A tombstone, as of a code that was issued.
+                None => {
+                    record::encode_tombstone(
+                        code.key(&mut [0; CODE_KEY_LEN_MAX]),
+                        &carom_model::testing::tombstone(),
+                        &mut record,
+                    );
+                    batch.put(&code, &record);
+                }
+            }
+            let before = match &after {
+                Some(link) => links.insert(code, Arc::clone(link)),
+                None => links.remove(&code),
+            };
+            relisted.extend(Relisted::of(before.as_ref(), after.as_ref()));
+        }
+        self.catalog.commit(batch, &relisted).unwrap();
+    }
+
+    fn find(&self, query: &ListQuery) -> ListAnswer {
+        // Machines that test are busy.
+        self.find_within(query, Duration::from_secs(60))
+    }
+
+    fn find_within(&self, query: &ListQuery, time_max: Duration) -> ListAnswer {
+        Finder { catalog: &self.catalog, visits: &ByCode, query, now_ms: 50, time_max }.find().unwrap()
+    }
+
+    fn page(&self, query: &ListQuery) -> ListPage {
+        match self.find(query) {
+            ListAnswer::Links(page) => page,
+            other => panic!("{query:?}: {other:?}"),
+        }
+    }
+
+    /// What the list must have, by the letter.
+    fn expected(&self, filter: &Filter, order: Order) -> Vec<Code> {
+        let links = self.links.borrow();
+        let has_term = |link: &Link, term: &str| {
+            let texts =
+                [link.target.clone(), link.code.as_slug().to_string(), link.labels.title.clone().unwrap_or_default()];
+            texts.iter().any(|text| text.to_lowercase().contains(term))
+                || link.labels.tags.iter().any(|tag| tag.contains(term))
+        };
+        let has = |link: &Link, wanted: &String| link.labels.tags.iter().any(|tag| tag == wanted);
+        let mut found: Vec<&Arc<Link>> = links
+            .values()
+            .filter(|link| filter.term.as_ref().is_none_or(|term| has_term(link, term)))
+            .filter(|link| match filter.all_tags {
+                true => filter.tags.iter().all(|tag| has(link, tag)),
+                false => filter.tags.is_empty() || filter.tags.iter().any(|tag| has(link, tag)),
+            })
+            .filter(|link| filter.scope.has(link))
+            .filter(|link| filter.since_ms.is_none_or(|ms| link.created_ms >= ms))
+            .filter(|link| filter.until_ms.is_none_or(|ms| link.created_ms <= ms))
+            .filter(|link| !(filter.without_over && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50)))
+            .filter(|link| {
+                let has_ended = !link.policy.archived && link.policy.valid_until_ms.is_some_and(|ms| ms <= 50);
+                filter.condition.is_none() || has_ended
+            })
+            .collect();
+        found.sort_by_key(|link| Place::new(link.created_ms, link.code).to_bytes());
+        let visits = |link: &Link| ByCode::of(&link.code).total;
+        match order.field {
+            OrderField::DateCreated => {}
+            OrderField::ShortCode => found.sort_by_key(|link| link.code.to_string()),
+            OrderField::LongUrl => found.sort_by_key(|link| link.target.clone()),
+            OrderField::Title => found.sort_by_key(|link| link.labels.title.clone().unwrap_or_default().to_lowercase()),
+            OrderField::Visits => found.sort_by_key(|link| visits(link)),
+            OrderField::NonBotVisits => found.sort_by_key(|link| Reverse(visits(link))),
+        }
+        if order.descending {
+            found.reverse();
+        }
+        found.into_iter().map(|link| link.code).collect()
+    }
+
+    /// Every page by its number and by the cursor of the one before.
+    pub(super) fn check(&self, filter: &Filter, order: Order, per_page: usize) {
+        let expected = self.expected(filter, order);
+        let total = expected.len() as u64;
+        let mut cursor: Option<Cursor> = None;
+        let mut pages = expected.chunks(per_page);
+        for page in 1..=(total / per_page as u64 + 2) {
+            let wanted = pages.next().unwrap_or_default();
+            let query = ListQuery { filter: filter.clone(), order, page, per_page, cursor: None };
+            let by_number = self.page(&query);
+            assert_eq!(codes(&by_number), wanted, "page {page} of {filter:?} by {order:?}");
+            assert_eq!((by_number.page, by_number.total, by_number.complete), (page, total, true), "{query:?}");
+            assert_eq!(by_number.visits, wanted.iter().map(ByCode::of).collect::<Vec<_>>());
+            assert_eq!(by_number.next.is_some(), page * (per_page as u64) < total, "{query:?}");
+            if page == 1 || cursor.is_some() {
+                let query = ListQuery { page: 1, cursor: cursor.clone(), ..query };
+                let by_cursor = self.page(&query);
+                assert_eq!(codes(&by_cursor), wanted, "page {page} of {filter:?} by {order:?} behind {cursor:?}");
+                assert_eq!((by_cursor.page, by_cursor.total), (page, total), "{query:?}");
+                let text = by_cursor.next.as_ref().map(|next| next.to_text(query.key()));
+                cursor = text.and_then(|text| Cursor::from_text(&text, query.key(), order.field));
+                assert_eq!(cursor, by_cursor.next);
+            }
+        }
+        assert_eq!(cursor, None, "the last page has no next one");
+    }
+}
+
+fn codes(page: &ListPage) -> Vec<Code> {
+    page.links.iter().map(|link| link.code).collect()
+}
+
+fn code(text: &str) -> Code {
+    Code::parse(text.as_bytes()).unwrap()
+}
+
+pub(super) fn any_change() -> impl Strategy<Value = (Code, Option<Link>)> {
+    let app = proptest::option::of("[ab]b?");
+    let made = (0..60u64, proptest::collection::vec("[ab]", 0..3), "[xX]{0,2}|[xX]{5}y?", 0..3u64, any::<bool>(), app);
+    ("[ab1]{1,3}", 0..DOMAINS.len(), proptest::option::weighted(0.8, made)).prop_map(|(name, domain, made)| {
+        let code = code(&name).within(domain_id(domain));
+        let link = made.map(|(created_ms, tags, title, until, crawlable, app)| {
+            let mut link = link(&name, Origin::Issued);
+            link.code = code;
+            link.labels.domain = DomainName::parse(DOMAINS[domain]).ok();
+            link.created_ms = created_ms;
+            link.target = format!("https://{}.example/", 9 - created_ms % 10);
+            link.labels.tags = Tags::of(tags.iter().map(String::as_str)).unwrap();
+            link.labels.title = (!title.is_empty()).then_some(title);
+            link.labels.crawlable = crawlable;
+            link.labels.app = app.map(|name| AppName::parse(&name).unwrap());
+            link.policy.valid_until_ms = [None, Some(50), Some(51)][until as usize];
+            link
+        });
+        (code, link)
+    })
+}
+
+/// The default one and two others.
+const DOMAINS: [&str; 3] = ["", "go.test", "s.test"];
+
+fn domain_id(number: usize) -> Option<DomainId> {
+    DomainName::parse(DOMAINS[number]).ok().map(|name| name.id())
+}
+
+/// All domains, or some of them.
+fn any_domains() -> impl Strategy<Value = Option<Vec<usize>>> {
+    let some = proptest::sample::subsequence((0..DOMAINS.len()).collect::<Vec<_>>(), 1..=DOMAINS.len());
+    proptest::option::weighted(0.3, some)
+}
+
+fn any_filter() -> impl Strategy<Value = Filter> {
+    let term = proptest::option::weighted(
+        0.4,
+        proptest::sample::select(&["x", "b", "7.ex", "//5.example", "xxxxy", "none"][..]).prop_map(str::to_owned),
+    );
+    let tags = prop_oneof![4 => Just(vec![]), 1 => Just(vec!["a"]), 1 => Just(vec!["b"]), 1 => Just(vec!["a", "b"]), 1 => Just(vec!["a", "none"])];
+    let app = proptest::option::weighted(0.3, "[ab]b?");
+    let app = app.prop_map(|app| app.map(|name| AppName::parse(&name).unwrap()));
+    let scope = (app, any_domains()).prop_map(|(app, domains)| {
+        let scope = app.map_or(Scope::ALL, Scope::of_app);
+        domains.map_or(scope.clone(), |domains| scope.within(domains.into_iter().map(domain_id)))
+    });
+    let within = (proptest::option::of(0..60u64), proptest::option::of(0..60u64));
+    let ended = proptest::option::weighted(0.2, Just(Condition::Ended));
+    (term, tags, any::<bool>(), within, any::<bool>(), scope, ended).prop_map(
+        |(term, tags, all_tags, (since_ms, until_ms), without_over, scope, condition)| Filter {
+            scope,
+            term,
+            named: Vec::new(),
+            url_terms: Vec::new(),
+            all_tags: all_tags && tags.len() > 1,
+            tags: tags.into_iter().map(str::to_owned).collect(),
+            since_ms,
+            until_ms,
+            without_used_up: false,
+            without_over,
+            condition,
+        },
+    )
+}
+
+fn any_order() -> impl Strategy<Value = Order> {
+    use OrderField::{DateCreated, LongUrl, NonBotVisits, ShortCode, Title, Visits};
+    let field = prop_oneof![4 => Just(DateCreated), 2 => Just(ShortCode), 1 => prop_oneof![Just(LongUrl), Just(Title), Just(Visits), Just(NonBotVisits)]];
+    (field, any::<bool>()).prop_map(|(field, descending)| Order { field, descending })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn lists_are_what_was_written(
+        before in proptest::collection::vec(any_change(), 0..120),
+        during in proptest::collection::vec(proptest::collection::vec(any_change(), 0..20), 1..12),
+        after in proptest::collection::vec(any_change(), 0..120),
+        asked in proptest::collection::vec((any_filter(), any_order(), 1..9usize), 1..12),
+        at_once in 1..40usize,
+        sections in prop_oneof![Just(0), Just(3), Just(1_000)],
+    ) {
+        let shelves = Shelves::with_signatures(sections);
+        shelves.commit(before);
+        let check = || asked.iter().for_each(|(filter, order, per_page)| shelves.check(filter, *order, *per_page));
+        check();
+        // Something changes before each part is read, and when it is read and not counted yet.
+        let mut changes = during.into_iter().cycle();
+        let (mut next, mut parts) = (|| changes.next().unwrap(), 0);
+        for _ in 0..5 {
+            shelves.commit(next());
+            work_once(&shelves.catalog, || shelves.commit(next())).unwrap();
+        }
+        check();
+        for shelf in [Shelf::Dates, Shelf::Tags] {
+            shelves.commit(next());
+            while count_part(&shelves.catalog, shelf, at_once, || shelves.commit(next())).unwrap() {
+                parts += 1;
+                // Changes may go on for ever before the last part.
+                if parts < 20 {
+                    shelves.commit(next());
+                }
+            }
+        }
+        check();
+        for changes in after.chunks(7) {
+            shelves.commit(changes.to_vec());
+            work_once(&shelves.catalog, || ()).unwrap();
+        }
+        check();
+        while work_once(&shelves.catalog, || ()).unwrap() {}
+        check();
+        let (view, (dates, tags, of_tags)) = shelves.catalog.look(|counts| {
+            (counts.dates.whole().unwrap().total(), counts.tags.whole().unwrap().total(), counts.of_tags.all(&Scope::ALL).unwrap())
+        });
+        prop_assert_eq!(dates, shelves.links.borrow().len() as u64);
+        prop_assert_eq!(view.keys(Shelf::Dates, b"", b"").count() as u64, dates);
+        prop_assert_eq!(view.keys(Shelf::Tags, b"", b"").count() as u64, tags);
+        let order = Order { field: OrderField::DateCreated, descending: true };
+        let len = |filter: &Filter| shelves.expected(filter, order).len() as u64;
+        for (filter, ..) in &asked {
+            if let Some(counted) = count(&shelves.catalog, filter).unwrap() {
+                prop_assert_eq!(len(filter), counted, "{:?}", filter);
+            }
+        }
+        for (tag, count) in of_tags {
+            prop_assert_eq!(len(&Filter { tags: vec![tag.to_string()], ..Filter::default() }), count);
+        }
+        for domains in [vec![0], vec![1], vec![2], vec![0, 1], vec![1, 2], vec![0, 1, 2]] {
+            let scope = Scope::ALL.within(domains.into_iter().map(domain_id));
+            let (_, of_domains) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
+            for tag in ["a", "b"] {
+                let count = of_domains.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
+                prop_assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
+            }
+        }
+        for app in ["a", "ab", "b", "bb", "none"] {
+            let scope = Scope::of_app(AppName::parse(app).unwrap());
+            let (_, of_app) = shelves.catalog.look(|counts| counts.of_tags.all(&scope).unwrap());
+            for tag in ["a", "b"] {
+                let count = of_app.iter().find(|(known, _)| **known == *tag).map_or(0, |(_, count)| *count);
+                prop_assert_eq!(len(&Filter { tags: vec![tag.to_owned()], scope: scope.clone(), ..Filter::default() }), count);
+            }
+            prop_assert!(of_app.iter().all(|(tag, _)| ["a", "b"].contains(&&**tag)));
+        }
+    }
+}
+
+/// So many links, each with its number as its age.
+fn many(count: usize) -> Shelves {
+    let shelves = Shelves::new();
+    let made = (0..count).map(|number| {
+        let mut link = link(&format!("c{number:06}"), Origin::Issued);
+        link.created_ms = number as u64;
+        link.labels.tags = Tags::of(if number % 2 == 0 { ["even"] } else { ["odd"] }).unwrap();
+        (link.code, Some(link))
+    });
+    shelves.commit(made);
+    shelves
+}
+
+#[test]
+fn links_that_are_meant_by_name_come_first_and_once() {
+    let shelves = many(50);
+    let named = vec![Code::parse(b"c000003").unwrap(), Code::parse(b"none").unwrap()];
+    let filter = Filter { term: Some("c0000".to_owned()), named, ..Filter::default() };
+    let first = ListQuery { per_page: 20, ..query(filter.clone(), OrderField::DateCreated) };
+    let (mut by_number, mut by_cursor, mut cursor) = (Vec::new(), Vec::new(), None);
+    for page in 1..=3 {
+        let of_number = shelves.page(&ListQuery { page, ..first.clone() });
+        assert_eq!((of_number.total, of_number.next.is_some()), (50, page < 3));
+        by_number.extend(codes(&of_number));
+        let of_cursor = shelves.page(&ListQuery { cursor: cursor.take(), ..first.clone() });
+        assert_eq!(of_cursor.total, 50);
+        by_cursor.extend(codes(&of_cursor));
+        cursor = of_cursor.next;
+    }
+    let newest = (0..50).rev().filter(|number| *number != 3).map(|number| format!("c{number:06}"));
+    let expected: Vec<String> = std::iter::once("c000003".to_owned()).chain(newest).collect();
+    let text = |codes: &[Code]| codes.iter().map(Code::to_string).collect::<Vec<_>>();
+    assert_eq!((text(&by_number), text(&by_cursor)), (expected.clone(), expected));
+    // A name alone is not enough where something else is asked for as well.
+    let odd = Filter { tags: vec!["even".to_owned()], ..filter };
+    let even = shelves.page(&ListQuery { per_page: 20, ..query(odd, OrderField::DateCreated) });
+    assert_eq!((even.total, codes(&even)[0].to_string()), (25, "c000048".to_owned()));
+}
+
+fn query(filter: Filter, field: OrderField) -> ListQuery {
+    ListQuery { filter, order: Order { field, descending: true }, page: 1, per_page: 10, cursor: None }
+}
+
+#[test]
+fn long_lists_say_what_they_do_not_know_and_go_on() {
+    let shelves = many(LIST_SORTED_MAX + 1);
+    let all = LIST_SORTED_MAX as u64 + 1;
+    // Nothing is counted yet.
+    let first = shelves.page(&query(Filter::default(), OrderField::DateCreated));
+    assert_eq!((first.total, first.complete, first.links.len()), (LIST_COUNTED_MAX, false, 10));
+    let search = query(Filter { term: Some("c".to_owned()), ..Filter::default() }, OrderField::DateCreated);
+    let first = shelves.page(&search);
+    assert_eq!((first.total, first.complete, first.links.len()), (LIST_COUNTED_MAX, false, 10));
+    // With the cursor to the end: each once, and then the whole number.
+    let (mut seen, mut page) = (Vec::new(), first);
+    while page.next.is_some() {
+        seen.extend(codes(&page));
+        page = shelves.page(&ListQuery { cursor: page.next, per_page: 500, ..search.clone() });
+    }
+    seen.extend(codes(&page));
+    assert_eq!((seen.len() as u64, page.total, page.complete), (all, all, true));
+    assert_eq!(seen, shelves.expected(&search.filter, search.order));
+    while count_part(&shelves.catalog, Shelf::Dates, 999, || {}).unwrap() {}
+    while count_part(&shelves.catalog, Shelf::Tags, 999, || {}).unwrap() {}
+    let counted = shelves.page(&query(Filter::default(), OrderField::DateCreated));
+    assert_eq!((counted.total, counted.complete), (all, true));
+    let last = ListQuery { page: all.div_ceil(10), ..query(Filter::default(), OrderField::DateCreated) };
+    assert_eq!(codes(&shelves.page(&last)), [code("c000000")]);
+    assert_eq!(shelves.find(&query(Filter::default(), OrderField::Title)), ListAnswer::TooManyToSort);
+    assert_eq!(shelves.find(&query(search.filter, OrderField::Visits)), ListAnswer::TooManyToSort);
+    // Of more than can be sorted, those among the most visited of all.
+    let ranked = Ranked([9, 4, 7, 2, 8].map(|number| Code::parse(format!("c{number:06}").as_bytes()).unwrap()).into());
+    let ranking = |filter: &Filter, page: u64| {
+        let query = ListQuery { per_page: 2, page, ..query(filter.clone(), OrderField::Visits) };
+        // A search that is given no time cannot sort what it would find.
+        let time_max = Duration::ZERO;
+        let finder = Finder { catalog: &shelves.catalog, visits: &ranked, query: &query, now_ms: 50, time_max };
+        let ListAnswer::Links(found) = finder.find().unwrap() else { panic!("{query:?}") };
+        assert!(!found.complete);
+        let shown: Vec<String> = codes(&found).iter().map(Code::to_string).collect();
+        (shown, found.total, found.next.is_some())
+    };
+    let of = |numbers: &[u32], total: u64, more: bool| {
+        (numbers.iter().map(|number| format!("c{number:06}")).collect::<Vec<_>>(), total, more)
+    };
+    let all_links = Filter::default();
+    assert_eq!((ranking(&all_links, 1), ranking(&all_links, 3)), (of(&[9, 4], 5, true), of(&[8], 5, false)));
+    let even = Filter { term: Some("c".to_owned()), tags: vec!["even".to_owned()], ..Filter::default() };
+    assert_eq!((ranking(&even, 1), ranking(&even, 2)), (of(&[4, 2], 3, true), of(&[8], 3, false)));
+    let half = Filter { tags: vec!["odd".to_owned()], ..Filter::default() };
+    assert_eq!(shelves.page(&query(half.clone(), OrderField::Title)).total, all / 2);
+    shelves.check(&half, Order { field: OrderField::ShortCode, descending: true }, 490);
+    shelves.check(&Filter::default(), Order { field: OrderField::ShortCode, descending: false }, 490);
+}
+
+#[test]
+fn a_search_that_takes_too_long_goes_on_with_the_next_request() {
+    let shelves = many(300);
+    let rare = Filter { term: Some("c00029".to_owned()), ..Filter::default() };
+    for field in [OrderField::DateCreated, OrderField::ShortCode] {
+        let order = Order { field, descending: false };
+        let mut query = ListQuery { order, ..query(rare.clone(), field) };
+        let (mut found, mut asked) = (Vec::new(), 0);
+        loop {
+            let ListAnswer::Links(page) = shelves.find_within(&query, Duration::ZERO) else { panic!("no page") };
+            asked += 1;
+            found.extend(codes(&page));
+            assert_eq!((page.complete, page.page), (page.next.is_none(), asked));
+            query.cursor = page.next;
+            if query.cursor.is_none() {
+                assert_eq!(page.total, 10, "all that were found on the way count");
+                break;
+            }
+        }
+        assert_eq!((found, asked), (shelves.expected(&rare, order), 5), "63 links are looked at without the clock");
+        let beyond = ListQuery { cursor: None, page: 2, ..query };
+        assert_eq!(shelves.find_within(&beyond, Duration::ZERO), ListAnswer::TooDeep);
+    }
+    let sorted = query(rare, OrderField::Title);
+    assert_eq!(shelves.find_within(&sorted, Duration::ZERO), ListAnswer::TooManyToSort);
+}
+
+#[test]
+fn a_search_reads_few_of_the_links_that_have_no_such_text() {
+    let shelves = Shelves::with_signatures(1_000);
+    let number_of = |number: u64| {
+        let mut link = link(&format!("c{number:06}"), Origin::Issued);
+        link.created_ms = number;
+        link.labels.tags = Tags::of(["all"]).unwrap();
+        (link.code, Some(link))
+    };
+    // Some were there before, and some come when they are signed.
+    shelves.commit((0..500).map(number_of));
+    while work_once(&shelves.catalog, || ()).unwrap() {}
+    shelves.commit((500..1_000).map(number_of));
+    for tags in [vec![], vec!["all".to_owned()]] {
+        let rare = Filter { term: Some("00321".to_owned()), tags, ..Filter::default() };
+        for field in [OrderField::DateCreated, OrderField::ShortCode, OrderField::Title] {
+            for descending in [false, true] {
+                let query = query(rare.clone(), field);
+                let query = ListQuery { order: Order { field, descending }, ..query };
+                let is_of_tag = !rare.tags.is_empty();
+                // Without the clock 63 links are looked at; entries of a tag are gone through.
+                let time_max = if is_of_tag { Duration::from_secs(60) } else { Duration::ZERO };
+                let ListAnswer::Links(page) = shelves.find_within(&query, time_max) else { panic!("{query:?}") };
+                assert_eq!((codes(&page), page.complete), (vec![code("c000321")], true), "{query:?}");
+            }
+        }
+    }
+    // What a link says from now on is found at once.
+    let (changed, other) = (code("c000007"), number_of(7).1.unwrap());
+    shelves.commit([(changed, Some(Link { target: "https://changed.example/".to_owned(), ..other }))]);
+    let search = query(Filter { term: Some("changed".to_owned()), ..Filter::default() }, OrderField::DateCreated);
+    let ListAnswer::Links(page) = shelves.find_within(&search, Duration::ZERO) else { panic!("no page") };
+    assert_eq!((codes(&page), page.complete), (vec![changed], true));
+}
+
+#[test]
+fn whoever_signs_is_woken_for_what_comes_and_ends_when_it_is_told_to() {
+    let shelves = Shelves::with_signatures(1_000);
+    let numbered = |number: u64| {
+        let mut link = link(&format!("c{number:06}"), Origin::Issued);
+        link.created_ms = number;
+        (link.code, Some(link))
+    };
+    shelves.commit((0..40).map(numbered));
+    let signing = start_signing(&shelves.catalog).unwrap();
+    let wait_for = |wanted: usize| {
+        let begin = std::time::Instant::now();
+        while shelves.catalog.signatures().coverage().1 < wanted {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", shelves.catalog.signatures().coverage());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    // What comes first waits in sections of sixteen; divided, these are of four.
+    wait_for(4);
+    // Nothing depends on it; but whoever has gone to sleep meanwhile has to be woken.
+    std::thread::sleep(Duration::from_millis(30));
+    (40..200).for_each(|number| shelves.commit([numbered(number)]));
+    wait_for(40);
+    shelves.catalog.stop();
+    signing.join().unwrap();
+}
+
+#[test]
+fn a_search_of_texts_goes_on_where_it_was() {
+    let shelves = Shelves::with_signatures(1_000);
+    let numbered = |number: u64| {
+        let mut link = link(&format!("c{number:06}"), Origin::Issued);
+        link.created_ms = number / 3;
+        (link.code, Some(link))
+    };
+    shelves.commit((0..800).map(numbered));
+    while work_once(&shelves.catalog, || ()).unwrap() {}
+    // Every section has to be looked through for so short a term, and few have it.
+    let limits = [(None, None), (Some(20), Some(200)), (Some(21), None), (None, Some(199))];
+    for ((since_ms, until_ms), descending) in limits.into_iter().zip([false, true].into_iter().cycle()) {
+        for (term, per_page) in [("77", 7), ("77", 500), ("c00", 7), ("c00", 500), ("5", 500), ("321", 7)] {
+            let filter = Filter { term: Some(term.to_owned()), since_ms, until_ms, ..Filter::default() };
+            let order = Order { field: OrderField::DateCreated, descending };
+            let mut query = ListQuery { order, per_page, ..query(filter.clone(), OrderField::DateCreated) };
+            let (mut found, mut asked) = (Vec::new(), 0);
+            loop {
+                let ListAnswer::Links(page) = shelves.find_within(&query, Duration::ZERO) else { panic!("no page") };
+                found.extend(codes(&page));
+                query.cursor = page.next;
+                asked += 1;
+                if query.cursor.is_none() {
+                    break;
+                }
+                assert!(asked < 300, "it does not come to an end: {query:?}");
+            }
+            assert_eq!(found, shelves.expected(&filter, order), "{query:?}");
+            assert!(asked > 1, "{query:?}");
+        }
+    }
+    // More are meant by name than a page has room for: they are met on the way, whatever their texts are.
+    let named = vec![code("c000321"), code("c000322")];
+    let by_name = Filter { term: Some("none of them".to_owned()), named, ..Filter::default() };
+    let page = shelves.page(&ListQuery { per_page: 1, ..query(by_name, OrderField::DateCreated) });
+    assert_eq!((codes(&page), page.total), (vec![code("c000322")], 2));
+}
+
+#[test]
+fn entries_without_a_link_are_passed_over() {
+    let shelves = many(20);
+    let mut batch = shelves.catalog.links.batch();
+    // An import that was cut off, and a link that is of another time.
+    for (ms, name) in [(3, "nothing"), (4, "c000007")] {
+        batch.list(&Entry { shelf: Shelf::Dates, key: Place::new(ms, code(name)).to_bytes(), marks: Marks::default() });
+    }
+    shelves.catalog.links.commit(batch).unwrap();
+    while count_part(&shelves.catalog, Shelf::Dates, 7, || {}).unwrap() {}
+    let everything = ListQuery { per_page: 100, ..query(Filter::default(), OrderField::DateCreated) };
+    assert_eq!(codes(&shelves.page(&everything)), shelves.expected(&everything.filter, everything.order));
+    let search = ListQuery { filter: Filter { term: Some("c0".to_owned()), ..Filter::default() }, ..everything };
+    let found = shelves.page(&search);
+    assert_eq!((found.total, found.links.len()), (20, 20));
+}

@@ -1,0 +1,198 @@
+//! Where texts are kept that are looked through in searches: a file in the data directory. It is made of what the store has,
+//! so its loss costs time only. What is where, and its checksum, is in the section file ([`super::section_file`]).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FallocateFlags, fallocate};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::part::Part;
+use crate::services::maintenance::disk_guard::DiskGuard;
+
+/// Its name.
+const NAME: &str = "search.texts";
+
+/// The rest of the disk is for the store: a file system must have so many times the space free that stops creates.
+const RESERVES: u64 = 4;
+
+/// A range of the file: where it begins, and its bytes.
+pub(super) type FileRange = (u64, u64);
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct TextFile {
+    file: File,
+    dir: PathBuf,
+    disk: DiskGuard,
+    /// Where the next texts go.
+    end: AtomicU64,
+    /// Ranges that no section needs any more, but the section file may still name.
+    freed: Mutex<Vec<FileRange>>,
+}
+
+/// Some texts in the file.
+#[derive(Debug)]
+pub(super) struct Extent {
+    of: Arc<TextFile>,
+    at: u64,
+    len: usize,
+    count: usize,
+    sum: u64,
+}
+
+impl TextFile {
+    /// Opens it in a directory, or makes it there.
+    ///
+    /// # Errors
+    /// If the operating system does not.
+    pub(super) fn open(dir: &Path) -> io::Result<TextFile> {
+        let mut options = File::options();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(dir.join(NAME))?;
+        let end = AtomicU64::new(file.metadata()?.len());
+        let disk = DiskGuard::new(dir.to_owned());
+        Ok(TextFile { file, dir: dir.to_owned(), disk, end, freed: Mutex::default() })
+    }
+
+    /// Removes it from a directory, if it is there.
+    pub(super) fn remove(dir: &Path) {
+        // Without it links are read.
+        let _ = std::fs::remove_file(dir.join(NAME));
+    }
+
+    /// The directory.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes texts.
+    ///
+    /// # Errors
+    /// If the disk fails, or has too little room for what is more important.
+    pub(super) fn write(self: &Arc<TextFile>, part: &Part) -> io::Result<Extent> {
+        let bytes = part.to_bytes();
+        self.check_room(bytes.len() as u64)?;
+        let at = self.end.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let sum = xxh3_64(&bytes);
+        let extent = Extent { of: Arc::clone(self), at, len: bytes.len(), count: part.count(), sum };
+        self.file.write_all_at(&bytes, at)?;
+        Ok(extent)
+    }
+
+    /// Whether so many bytes more leave enough for the store.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`] where they do not.
+    pub(super) fn check_room(&self, bytes: u64) -> io::Result<()> {
+        let space = self.disk.space()?;
+        if space.free < RESERVES * space.reserve() + bytes {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    /// Texts that an earlier process wrote, as [`Extent::place`] gave them; `None` where there cannot be such.
+    pub(super) fn extent(self: &Arc<TextFile>, [at, len, count, sum]: [u64; 4]) -> Option<Extent> {
+        let is_within = at.checked_add(len).is_some_and(|end| end <= self.end.load(Ordering::Relaxed));
+        let (len, count) = (usize::try_from(len).ok()?, usize::try_from(count).ok()?);
+        (is_within && count <= len / 4).then(|| Extent { of: Arc::clone(self), at, len, count, sum })
+    }
+
+    /// Gives the space of everything back but of these ranges, which sections have.
+    pub(super) fn keep_only(&self, mut used: Vec<FileRange>) {
+        used.sort_unstable();
+        let mut end = 0;
+        for (at, len) in used {
+            if at > end {
+                self.punch(&[(end, at - end)]);
+            }
+            end = end.max(at + len);
+        }
+        if self.file.set_len(end).is_ok() {
+            self.end.store(end, Ordering::Relaxed);
+        }
+    }
+
+    /// The ranges that no section needs any more since this was asked last.
+    pub(super) fn take_freed(&self) -> Vec<FileRange> {
+        std::mem::take(&mut *self.freed())
+    }
+
+    /// Gives the space of ranges back.
+    pub(super) fn punch(&self, ranges: &[FileRange]) {
+        for (at, len) in ranges {
+            // Where a file system has no holes, the space comes back when the file is made again.
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = fallocate(&self.file, flags, *at, *len);
+        }
+    }
+
+    fn freed(&self) -> MutexGuard<'_, Vec<FileRange>> {
+        self.freed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Extent {
+    /// Reads the texts.
+    ///
+    /// # Errors
+    /// If the disk fails, or has something else than was written.
+    pub(super) fn read(&self, part: &mut Part) -> io::Result<()> {
+        part.fill(self.len, self.count, |room| {
+            self.of.file.read_exact_at(room, self.at)?;
+            if xxh3_64(room) == self.sum { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+        })
+    }
+
+    /// Where it is, how many bytes and links it has, and their checksum.
+    pub(super) fn place(&self) -> [u64; 4] {
+        [self.at, self.len as u64, self.count as u64, self.sum]
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        self.of.freed().push((self.at, self.len as u64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_back_and_only_what_nobody_needs_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Arc::new(TextFile::open(dir.path()).unwrap());
+        let parts = ["a", "bb"].map(|text| {
+            let mut part = Part::default();
+            (0..1_000).for_each(|_| part.push(text.as_bytes()));
+            part
+        });
+        let [first, second] = parts.each_ref().map(|part| file.write(part).unwrap());
+        let mut read = Part::default();
+        for (part, extent) in parts.iter().zip([&first, &second]) {
+            extent.read(&mut read).unwrap();
+            assert_eq!(read, *part);
+        }
+        drop(first);
+        file.punch(&file.take_freed());
+        second.read(&mut read).unwrap();
+        assert_eq!(read, parts[1]);
+        // The next process finds them, and what is damaged is noticed.
+        let place = second.place();
+        drop((second, file));
+        let file = Arc::new(TextFile::open(dir.path()).unwrap());
+        let extent = file.extent(place).unwrap();
+        file.keep_only(vec![(place[0], place[1])]);
+        extent.read(&mut read).unwrap();
+        assert_eq!(read, parts[1]);
+        assert!(file.extent([place[0] + 1, place[1], place[2], place[3]]).is_none(), "it ends behind the file");
+        file.file.write_all_at(b"x", place[0] + 7).unwrap();
+        assert_eq!(extent.read(&mut read).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}

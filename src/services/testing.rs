@@ -1,0 +1,127 @@
+//! A node without cores, for tests of the control threads: mailboxes that the test itself reads.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use carom_shards::{CodeHasher, CoreCount, CoreId};
+
+use super::readers::link_fetchers::FetcherSetup;
+use super::search::Catalog;
+use super::writer::WriterSetup;
+use crate::bridge::{AllowanceQueue, Ground, Mailbox, Order, Post, StoreAnswer, StoreRequest, Ticket, ToCore};
+use carom_model::access::Scope;
+use carom_model::link::history::Author;
+use carom_model::link::{Link, Reuse};
+use carom_store::links::Links;
+use carom_telemetry::stats::NodeStats;
+
+/// The fingerprint that tests open stores with.
+pub(crate) const KEY: &str = "0123456789abcdef";
+
+/// A node's mail, and what the control threads share.
+pub(crate) struct TestNode {
+    pub(crate) links: Links,
+    pub(crate) post: Post,
+    pub(crate) mail: Vec<Receiver<ToCore>>,
+    pub(crate) hasher: CodeHasher,
+    pub(crate) cores: CoreCount,
+    pub(crate) stats: Arc<NodeStats>,
+}
+
+impl TestNode {
+    /// A node of some cores and the admin core, with its store in `data_dir`.
+    pub(crate) fn new(data_dir: &Path, cores: usize) -> TestNode {
+        let (links, _) = Links::open(&data_dir.join("links"), KEY).unwrap();
+        let bell = Arc::new(File::options().write(true).open("/dev/null").unwrap());
+        let (boxes, mail) = (0..=cores).map(|_| Mailbox::new(Arc::clone(&bell))).unzip();
+        TestNode {
+            links,
+            post: Post::new(boxes),
+            mail,
+            hasher: CodeHasher::new(1),
+            cores: CoreCount::new(cores).unwrap(),
+            stats: Arc::default(),
+        }
+    }
+
+    pub(crate) fn writer_setup(&self, data_dir: &Path) -> WriterSetup {
+        WriterSetup {
+            links: self.links.clone(),
+            catalog: Arc::new(Catalog::new(self.links.clone(), 0, data_dir).expect("it can be read")),
+            post: self.post.clone(),
+            hasher: self.hasher,
+            cores: self.cores,
+            stats: Arc::clone(&self.stats),
+            data_dir: data_dir.to_owned(),
+            dedupe: None,
+            deliveries: None,
+            allowances: AllowanceQueue::new().0,
+            ended: std::sync::mpsc::channel().0,
+            sweeper: std::sync::mpsc::channel().0,
+            #[cfg(feature = "faults")]
+            faults: super::faults::Faults::default(),
+        }
+    }
+
+    pub(crate) fn fetcher_setup(&self) -> FetcherSetup {
+        FetcherSetup {
+            links: self.links.clone(),
+            post: self.post.clone(),
+            hasher: self.hasher,
+            cores: self.cores,
+            stats: Arc::clone(&self.stats),
+            redis: None,
+        }
+    }
+
+    /// The next message for core 0.
+    pub(crate) fn next_mail(&self) -> ToCore {
+        self.mail[0].recv_timeout(Duration::from_secs(10)).unwrap()
+    }
+
+    /// Waits until `count` tickets are answered and returns the answers by token. Like a core, gives the answer of an
+    /// applied change to its ticket.
+    pub(crate) fn answers(&self, count: usize) -> HashMap<u64, StoreAnswer> {
+        let mut answers = HashMap::new();
+        for _ in 0..10_000 {
+            for mail in &self.mail {
+                while let Ok(message) = mail.try_recv() {
+                    let (token, answer) = match message {
+                        ToCore::Apply { notify: Some((ticket, answer)), .. } => (ticket.token, answer),
+                        ToCore::Answer { token, answer } => (token, answer),
+                        other => panic!("unexpected mail {other:?}"),
+                    };
+                    assert!(answers.insert(token, answer).is_none(), "ticket {token} was answered twice");
+                }
+            }
+            if answers.len() >= count {
+                return answers;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("{} of {count} answers after ten seconds", answers.len());
+    }
+}
+
+/// The request to create a link, for the ticket of a token at core 0.
+pub(crate) fn create(link: Link, token: u64) -> Order {
+    let ticket = Ticket { core: CoreId(0), token };
+    let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket };
+    Order::Client(request, Ground::Alone)
+}
+
+/// The request to delete a link.
+pub(crate) fn delete(code: &str, token: u64) -> Order {
+    let code = carom_shards::Code::parse(code.as_bytes()).unwrap();
+    let request = StoreRequest::Delete {
+        code,
+        by: Scope::ALL,
+        author: Author::default(),
+        ticket: Ticket { core: CoreId(0), token },
+    };
+    Order::Client(request, Ground::Alone)
+}

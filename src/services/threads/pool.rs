@@ -1,0 +1,40 @@
+//! Threads that share one bounded queue.
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Starts so many threads, named with their numbers, that call `begin` and then give each item of a queue of that length to `work`.
+/// They end when all senders are gone.
+///
+/// # Errors
+/// Where the operating system gives no thread.
+pub(crate) fn start<T: Send + 'static>(
+    name: &str,
+    threads: usize,
+    queue_len: usize,
+    begin: fn(),
+    work: impl Fn(T) + Clone + Send + 'static,
+) -> io::Result<(SyncSender<T>, Vec<JoinHandle<()>>)> {
+    let (sender, receiver) = sync_channel(queue_len);
+    let receiver = Arc::new(Mutex::new(receiver));
+    let start = |number: usize| {
+        let (work, receiver) = (work.clone(), Arc::clone(&receiver));
+        let serve = move || {
+            begin();
+            serve(&receiver, work);
+        };
+        std::thread::Builder::new().name(format!("{name}-{number}")).spawn(serve)
+    };
+    let threads = (0..threads).map(start).collect::<io::Result<_>>()?;
+    Ok((sender, threads))
+}
+
+fn serve<T>(receiver: &Mutex<Receiver<T>>, work: impl Fn(T)) {
+    // One waits in the channel and the others for the lock: whoever comes first takes the next.
+    let next = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+    while let Ok(item) = next() {
+        work(item);
+    }
+}

@@ -1,0 +1,70 @@
+//! Keeps threads that work in the background out of the way of the cores.
+
+use std::sync::OnceLock;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The CPUs that cores are pinned to.
+static CORE_CPUS: OnceLock<Vec<usize>> = OnceLock::new();
+
+/// The niceness of a background thread on a CPU without a core (nice(2)): other threads of the node go first.
+const NICENESS: i32 = 10;
+
+/// The niceness of a background thread that shares its CPU with a core. The lowest priority that still gets a seventieth of a
+/// busy CPU: a thread that gets nothing (SCHED_IDLE) could hold a lock of the store for as long as redirects keep the CPU busy.
+const NICENESS_BESIDE_CORES: i32 = 19;
+
+/// Tells which CPUs cores are pinned to, before any thread asks.
+pub fn set_core_cpus(cpus: &[usize]) {
+    // A second node in one process, as tests have it, shares the machine.
+    let _ = CORE_CPUS.set(cpus.to_vec());
+}
+
+/// Moves this thread, for whose answers clients wait, to the CPUs that no core is pinned to, and lowers its priority. Seccomp
+/// may forbid it; then the thread goes on as it is.
+pub(crate) fn let_cores_go_first() {
+    leave_core_cpus();
+    set_niceness(NICENESS);
+}
+
+/// Moves this thread, for which nobody waits, to the CPUs that no core is pinned to, or gives it the lowest priority where there
+/// is none. Seccomp may forbid it; then the thread goes on as it is.
+pub(crate) fn run_in_the_background() {
+    set_niceness(if leave_core_cpus() { NICENESS } else { NICENESS_BESIDE_CORES });
+}
+
+fn set_niceness(niceness: i32) {
+    let thread = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(thread), niceness) {
+        tracing::debug!(%error, "cannot lower the priority of a background thread");
+    }
+}
+
+/// Whether this thread is on CPUs without a core from now on.
+fn leave_core_cpus() -> bool {
+    let Some(cores) = CORE_CPUS.get() else { return false };
+    let Ok(allowed) = sched_getaffinity(None) else { return false };
+    let free = without(&allowed, cores);
+    free.count() > 0 && sched_setaffinity(None, &free).is_ok()
+}
+
+/// The CPUs of a set that are not among some.
+fn without(allowed: &CpuSet, cores: &[usize]) -> CpuSet {
+    let mut free = CpuSet::new();
+    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu) && !cores.contains(cpu)).for_each(|cpu| free.set(cpu));
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn background_threads_have_the_cpus_that_no_core_has() {
+        let mut allowed = CpuSet::new();
+        [1, 2, 5].into_iter().for_each(|cpu| allowed.set(cpu));
+        let free = without(&allowed, &[0, 2, 5]);
+        assert!(free.count() == 1 && free.is_set(1));
+        assert_eq!(without(&allowed, &[1, 2, 5]).count(), 0);
+    }
+}

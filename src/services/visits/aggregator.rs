@@ -1,0 +1,577 @@
+//! All counts of a node, and the order in which they come to the disk.
+//!
+//! Visits are counted in `fresh`. Twice a second that goes to the log and into the tallies of its hour. When an hour is
+//! over, or the tallies or the log are large, a *fold* begins: a new log is begun, and the tallies of the old one are
+//! written to the store, as rows under its number, some at a time. When all are synced, a mark says so, and the log is
+//! removed. Rows of a log that is not marked do not count: its tallies, in memory or read back from it, do. So a crash
+//! at any point counts each visit once.
+//!
+//! Rows of one link are put together when there are many.
+//!
+//! That a link has ended is in the store before anybody hears of it here, and stays there until the log has it.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use carom_shards::Code;
+
+use super::fold::{FOLD_STEP, Fold};
+use super::intake::Intake;
+use super::log::{self, Log};
+use super::parts::{Apps, Unstored};
+use super::top_links::Leaders;
+use carom_limits::{VISITS_LOG_BYTES, VISITS_TALLIED_BYTES};
+use carom_model::visits::VisitReceiver;
+use carom_model::visits::history::History;
+use carom_model::visits::tally::{Counts, Row, Subject, Tally, name_of_day};
+use carom_store::links::{Ended, Links, StoreError, TOGETHER, VisitRow};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::NodeStats;
+
+/// Rows of one subject that are put together.
+const ROWS_MANY: usize = 32;
+
+/// Rows that are looked at in one step of the search for such subjects.
+const TIDY_STEP: usize = 4_000;
+
+/// For how long an order by visits is good, milliseconds: to make it, all candidates are looked up.
+const RANKED_FOR_MS: u64 = 5_000;
+
+/// Milliseconds from the end of one search for them to the beginning of the next.
+const TIDY_EVERY_MS: u64 = 3_600_000;
+
+/// What the log has that a loss of power could take.
+pub(super) struct Unsynced {
+    file: Arc<File>,
+    links: Links,
+    /// Links of which it says that they have ended.
+    ended: Vec<Ended>,
+}
+
+impl Unsynced {
+    /// Makes it durable. Then the store need not say any more which links have ended; what it forgets too late would be
+    /// taken for another end by the next process.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(super) fn sync(self) -> Result<(), StoreError> {
+        self.file.sync_data().map_err(|error| StoreError::Failed(error.to_string()))?;
+        if self.ended.is_empty() {
+            return Ok(());
+        }
+        let mut batch = self.links.batch();
+        self.ended.iter().for_each(|ended| batch.forget_ended(ended));
+        self.links.commit(batch)?;
+        self.links.sync()
+    }
+}
+
+pub(super) struct Book {
+    dir: PathBuf,
+    links: Links,
+    stats: Arc<NodeStats>,
+    intake: Arc<Mutex<Intake>>,
+    ended: Receiver<Vec<Ended>>,
+    hour: u32,
+    now_ms: u64,
+    /// Counted since the last write to the log, in the present hour; and links that have ended since.
+    fresh: Tally,
+    fresh_ended: Vec<Ended>,
+    /// Rows of these could not be removed, because there was no room.
+    has_rows_left: bool,
+    /// Links of which the log says that they have ended; it is not synced.
+    logged_ended: Vec<Ended>,
+    /// Counted since the last fold, by hour. The log has it.
+    tallies: Vec<(u32, Tally)>,
+    log: Log,
+    /// Tallies of logs that were begun before this one, the oldest first.
+    folds: VecDeque<Fold>,
+    /// The last log whose rows are all stored.
+    folded: u32,
+    /// Where the search for subjects with many rows is, and when it may begin anew.
+    tidied: Vec<u8>,
+    tidy_at_ms: u64,
+    leaders: Leaders,
+    /// How often the candidates were followed when somebody last asked, and when that was.
+    ranked: Vec<(Code, Counts)>,
+    ranked_ms: u64,
+    /// A write has failed: nothing more is stored.
+    failed: bool,
+}
+
+impl Book {
+    pub(super) fn open(
+        dir: &Path,
+        links: Links,
+        receivers: Vec<VisitReceiver>,
+        ended: Receiver<Vec<Ended>>,
+        stats: Arc<NodeStats>,
+    ) -> io::Result<Book> {
+        std::fs::create_dir_all(dir)?;
+        let folded = links.visits_folded().map_err(io::Error::other)?;
+        let mut folds: VecDeque<Fold> = VecDeque::new();
+        // Those that ended so shortly before a crash that the log may not say so.
+        let ended_last = links.visits_ended().map_err(io::Error::other)?;
+        let mut gone = Vec::new();
+        let mut last = folded;
+        for seq in log::seqs(dir)? {
+            last = last.max(seq);
+            if seq <= folded {
+                // Its rows are stored; the crash came before it was removed.
+                log::remove(dir, seq)?;
+                continue;
+            }
+            let mut tallies = Vec::new();
+            log::read(dir, seq, |piece| {
+                for code in piece.ended {
+                    let before = folds.iter_mut().flat_map(|fold| &mut fold.tallies).chain(&mut tallies);
+                    before.for_each(|(_, tally)| tally.remove(&Subject::Link(code)));
+                    gone.push(code);
+                }
+                let tally = of_hour(&mut tallies, piece.hour);
+                piece.rows.iter().for_each(|(subject, row)| tally.add_row(*subject, row));
+            })?;
+            // Some of its rows may be stored already: under the same number they take the place of each other.
+            folds.push_back(Fold::new(seq, tallies));
+        }
+        // A log that a crash may have cut off is not written to again.
+        let log = Log::begin(dir, last + 1)?;
+        let mut book = Book {
+            dir: dir.to_owned(),
+            links,
+            intake: Arc::new(Mutex::new(Intake::new(receivers, Arc::clone(&stats)))),
+            stats,
+            ended,
+            hour: 0,
+            now_ms: 0,
+            fresh: Tally::default(),
+            fresh_ended: Vec::new(),
+            has_rows_left: false,
+            logged_ended: Vec::new(),
+            tallies: Vec::new(),
+            log,
+            folds,
+            folded,
+            tidied: Vec::new(),
+            tidy_at_ms: 0,
+            leaders: Leaders::default(),
+            ranked: Vec::new(),
+            ranked_ms: 0,
+            failed: false,
+        };
+        book.forget_stored(&gone);
+        book.forget(ended_last);
+        Ok(book)
+    }
+
+    /// The thread that empties the rings.
+    pub(super) fn intake(&self) -> Arc<Mutex<Intake>> {
+        Arc::clone(&self.intake)
+    }
+
+    /// Takes over what the intake has, after it has emptied the rings.
+    pub(super) fn collect(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        // Links that have ended are asked for first: visits that come after that may be those of another link.
+        let ended: Vec<Ended> = self.ended.try_iter().flatten().collect();
+        let weight = self.weight();
+        let taken = {
+            let mut intake = locked(&self.intake);
+            intake.drain(now_ms);
+            intake.take(weight)
+        };
+        for (hour, tally) in taken {
+            self.turn_to(hour);
+            if self.fresh.is_empty() {
+                self.fresh = tally;
+            } else {
+                self.fresh.add(&tally);
+            }
+        }
+        self.turn_to((now_ms / 3_600_000) as u32);
+        if !ended.is_empty() {
+            self.forget(ended);
+        }
+    }
+
+    /// Begins an hour, if it is another one.
+    fn turn_to(&mut self, hour: u32) {
+        if hour == self.hour {
+            return;
+        }
+        self.write_log();
+        // What could not be written belongs to the hour before, and so does what is added to it.
+        if self.fresh.is_empty() {
+            self.hour = hour;
+        }
+    }
+
+    /// Memory for what was counted and is not in the store, bytes.
+    fn weight(&self) -> usize {
+        self.not_stored().map(|(_, tally)| tally.weight()).sum()
+    }
+
+    /// Whether a fold is under way and should end soon, because much was counted since it began.
+    pub(super) fn is_pressed(&self) -> bool {
+        !self.folds.is_empty() && self.weight() > VISITS_TALLIED_BYTES / 2
+    }
+
+    /// Links have ended, and their visits with them.
+    fn forget(&mut self, ended: Vec<Ended>) {
+        let codes: Vec<Code> = ended.iter().map(|ended| ended.code).collect();
+        for code in &codes {
+            let subject = Subject::Link(*code);
+            let folding = self.folds.iter_mut().flat_map(|fold| &mut fold.tallies);
+            folding.chain(&mut self.tallies).for_each(|(_, tally)| tally.remove(&subject));
+            self.fresh.remove(&subject);
+        }
+        self.forget_stored(&codes);
+        // The store has it for the next process.
+        if !self.failed {
+            self.fresh_ended.extend(ended);
+        }
+    }
+
+    fn forget_stored(&mut self, codes: &[Code]) {
+        if self.failed {
+            return;
+        }
+        if !self.may_write() {
+            self.has_rows_left = true;
+            return;
+        }
+        self.remove_rows(codes).unwrap_or_else(|error| self.fail(&error));
+    }
+
+    fn remove_rows(&self, codes: &[Code]) -> Result<(), StoreError> {
+        let mut batch = self.links.batch();
+        for code in codes {
+            let rows = match self.links.visits_of(&Subject::Link(*code).name()) {
+                // Nobody is told of them, either. The others go.
+                Err(StoreError::Damaged(what)) => {
+                    self.damaged(&what);
+                    continue;
+                }
+                rows => rows?,
+            };
+            rows.iter().for_each(|row| batch.remove_visits(&row.key));
+        }
+        if batch.is_empty() { Ok(()) } else { self.links.commit(batch) }
+    }
+
+    /// Writes what was counted since the last time to the log.
+    pub(super) fn write_log(&mut self) {
+        // Without room it is kept in memory until there is some again.
+        if !self.may_write() || self.fresh.is_empty() && self.fresh_ended.is_empty() {
+            return;
+        }
+        let ended: Vec<Code> = self.fresh_ended.iter().map(|ended| ended.code).collect();
+        if std::mem::take(&mut self.has_rows_left) {
+            self.forget_stored(&ended);
+        }
+        match self.log.write(self.hour, &ended, &self.fresh) {
+            Ok(()) => self.enter_fresh(),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// What was written since this was last asked, to be synced while others read counts.
+    pub(super) fn take_unsynced(&mut self) -> Option<Unsynced> {
+        let file = self.log.take_unsynced()?;
+        Some(Unsynced { file, links: self.links.clone(), ended: std::mem::take(&mut self.logged_ended) })
+    }
+
+    /// Whether what was written is durable.
+    pub(super) fn synced(&mut self, synced: Result<(), StoreError>) {
+        synced.unwrap_or_else(|error| self.fail(&error));
+    }
+
+    /// What was new is in the log.
+    fn enter_fresh(&mut self) {
+        self.logged_ended.append(&mut self.fresh_ended);
+        let fresh = std::mem::take(&mut self.fresh);
+        let tally = of_hour(&mut self.tallies, self.hour);
+        tally.add(&fresh);
+        let leaders = &mut self.leaders;
+        fresh.each(|subject, row| {
+            // What is followed once in that time does not rise far before the next search.
+            if let (Subject::Link(code), true) = (subject, row.counts.total > 1) {
+                leaders.rises(code, tally.row(&subject).counts.total);
+            }
+        });
+    }
+
+    /// The links whose apps must be known to go on.
+    pub(super) fn next_links(&self) -> Vec<Code> {
+        self.folds.front().map(Fold::next_links).unwrap_or_default()
+    }
+
+    /// Goes on with what is not urgent. `apps` knows the next links.
+    pub(super) fn go_on(&mut self, apps: &Apps) {
+        if !self.may_write() {
+            // What cannot be kept is dropped, and said: memory has an end.
+            if self.fresh.weight() > VISITS_TALLIED_BYTES {
+                self.stats.visits_dropped.add_shared(self.fresh.row(&Subject::All).counts.total);
+                self.fresh = Tally::default();
+            }
+            return;
+        }
+        let done = match self.folds.pop_front() {
+            Some(mut fold) => {
+                let done = self.fold_some(&mut fold, apps);
+                // As long as its rows do not count, what is in memory does.
+                if self.folded < fold.seq {
+                    self.folds.push_front(fold);
+                }
+                done
+            }
+            None if self.is_fold_due() => self.begin_fold(),
+            None => self.tidy_some(),
+        };
+        done.unwrap_or_else(|error| self.fail(&error));
+    }
+
+    fn may_write(&self) -> bool {
+        !self.failed && !self.stats.writes_refused.load(Ordering::Acquire)
+    }
+
+    fn is_fold_due(&self) -> bool {
+        let is_over = self.tallies.iter().any(|(hour, _)| *hour != self.hour);
+        let bytes: usize = self.tallies.iter().map(|(_, tally)| tally.weight()).sum();
+        // Half, so that the rest can be counted while these are written.
+        is_over || bytes > VISITS_TALLIED_BYTES / 2 || self.log.len > VISITS_LOG_BYTES
+    }
+
+    fn begin_fold(&mut self) -> Result<(), StoreError> {
+        let next = self.log.next().map_err(|error| StoreError::Failed(error.to_string()))?;
+        let seq = std::mem::replace(&mut self.log, next).seq;
+        let tallies = std::mem::take(&mut self.tallies);
+        self.folds.push_back(Fold::new(seq, tallies));
+        Ok(())
+    }
+
+    fn fold_some(&mut self, fold: &mut Fold, apps: &Apps) -> Result<(), StoreError> {
+        let mut batch = self.links.batch();
+        let is_done = fold.put_some(&mut batch, apps);
+        if !batch.is_empty() {
+            self.links.commit(batch)?;
+        }
+        if !is_done {
+            return Ok(());
+        }
+        // The rows first, and only then that they are all there.
+        self.links.sync()?;
+        let mut batch = self.links.batch();
+        batch.set_visits_folded(fold.seq);
+        self.links.commit(batch)?;
+        self.links.sync()?;
+        self.folded = fold.seq;
+        for seq in log::seqs(&self.dir).unwrap_or_default() {
+            if seq <= self.folded {
+                // One that stays is removed at the next start.
+                let _ = log::remove(&self.dir, seq);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for subjects with many rows, and puts those together.
+    fn tidy_some(&mut self) -> Result<(), StoreError> {
+        if self.now_ms < self.tidy_at_ms {
+            return Ok(());
+        }
+        let rows = match self.links.visits_behind(&self.tidied, TIDY_STEP) {
+            // The search ends there; what it would have found further on stays as it is.
+            Err(StoreError::Damaged(what)) => {
+                self.damaged(&what);
+                Vec::new()
+            }
+            rows => rows?,
+        };
+        let Some(last) = rows.last() else {
+            self.leaders.end_search();
+            self.tidied.clear();
+            self.tidy_at_ms = self.now_ms + TIDY_EVERY_MS;
+            return Ok(());
+        };
+        self.tidied.clone_from(&last.key);
+        let counted = rows.iter().filter(|row| row.place.1 <= self.folded);
+        counted.for_each(|row| self.leaders.look_at(&row.name, row.place == TOGETHER, &row.value));
+        for of_one in rows.chunk_by(|a, b| a.name == b.name) {
+            if of_one.len() >= ROWS_MANY {
+                self.put_together(&of_one[0].name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_together(&mut self, name: &[u8]) -> Result<(), StoreError> {
+        let rows: Vec<VisitRow> =
+            self.links.visits_of(name)?.into_iter().filter(|row| row.place.1 <= self.folded).collect();
+        let mut history = History::default();
+        let mut batch = self.links.batch();
+        for row in &rows {
+            if add_stored(&mut history, row).is_err() {
+                // They stay as they are, and whoever asks for them is told.
+                return Ok(());
+            }
+            if row.place != TOGETHER {
+                batch.remove_visits(&row.key);
+            }
+        }
+        let mut value = Vec::new();
+        history.encode(&mut value);
+        batch.put_visits(name, TOGETHER, &value);
+        self.links.commit(batch)
+    }
+
+    /// The links that may be among those that were followed most, if these should be looked up anew.
+    pub(super) fn take_candidates(&mut self) -> Option<Vec<Code>> {
+        if self.now_ms < self.ranked_ms + RANKED_FOR_MS {
+            return None;
+        }
+        self.ranked_ms = self.now_ms;
+        let fresh = self.fresh.subjects().filter_map(|subject| match subject {
+            Subject::Link(code) => Some(code),
+            Subject::All | Subject::Orphans => None,
+        });
+        let mut codes: Vec<Code> = self.leaders.candidates().into_iter().chain(fresh.take(FOLD_STEP)).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        Some(codes)
+    }
+
+    /// How often candidates were followed.
+    pub(super) fn rank(&mut self, counted: impl Iterator<Item = (Code, Counts)>) {
+        self.ranked = counted.filter(|(_, counts)| counts.total > 0).collect();
+    }
+
+    /// The links that were followed most, as of some seconds ago.
+    pub(super) fn most_visited(&self, count: usize, without_bots: bool) -> Vec<Code> {
+        let key = |counts: &Counts| if without_bots { counts.total.saturating_sub(counts.bots) } else { counts.total };
+        let mut ranked: Vec<(Code, u64)> = self.ranked.iter().map(|(code, counts)| (*code, key(counts))).collect();
+        ranked.sort_unstable_by_key(|(code, count)| (std::cmp::Reverse(*count), *code));
+        ranked.into_iter().take(count).map(|(code, _)| code).collect()
+    }
+
+    /// How often a subject was visited, as far as the rings were emptied.
+    pub(super) fn counts(&self, subject: Subject) -> Result<Counts, StoreError> {
+        let mut counts = Counts::default();
+        for row in self.links.visits_of(&subject.name())? {
+            if row.place.1 <= self.folded {
+                // Both forms begin with them.
+                counts.add(Counts::decode(&mut &row.value[..]).ok_or_else(|| damaged(&row))?);
+            }
+        }
+        self.not_stored().for_each(|(_, tally)| counts.add(tally.row(&subject).counts));
+        Ok(counts)
+    }
+
+    /// Everything that is known of the visits of a subject, as far as the rings were emptied.
+    pub(super) fn history(&self, subject: Subject) -> Result<History, StoreError> {
+        let mut history = self.stored(&subject.name())?;
+        self.not_stored().for_each(|(hour, tally)| history.add(hour, &tally.row(&subject)));
+        Ok(history)
+    }
+
+    /// What is stored of the visits under a name.
+    pub(super) fn stored(&self, name: &[u8]) -> Result<History, StoreError> {
+        let mut history = History::default();
+        for row in self.links.visits_of(name)? {
+            if row.place.1 <= self.folded {
+                add_stored(&mut history, &row)?;
+            }
+        }
+        Ok(history)
+    }
+
+    /// What was counted and is not stored, or does not count there yet, by hour.
+    fn not_stored(&self) -> impl Iterator<Item = (u32, &Tally)> {
+        let tallies = self.folds.iter().flat_map(|fold| &fold.tallies).chain(&self.tallies);
+        tallies.map(|(hour, tally)| (*hour, tally)).chain([(self.hour, &self.fresh)])
+    }
+
+    /// The same of some hours, by what links are of.
+    pub(super) fn unstored(&self, hours: &Range<u32>) -> Unstored {
+        Unstored::of(self.not_stored().filter(|(hour, _)| hours.contains(hour)).map(|(_, tally)| tally))
+    }
+
+    /// The store, which can be read without keeping anybody here waiting.
+    pub(super) fn links(&self) -> Links {
+        self.links.clone()
+    }
+
+    /// The hosts that sent visits of any links on those days, counted from 1970 UTC, and how many: of each hour the most frequent.
+    pub(super) fn referrers(&self, days: RangeInclusive<u32>) -> Result<HashMap<Box<[u8]>, u64>, StoreError> {
+        let mut all = HashMap::new();
+        let mut add = |hosts: Vec<(Box<[u8]>, u64)>| {
+            hosts.into_iter().for_each(|(host, count)| *all.entry(host).or_default() += count);
+        };
+        for row in self.links.visits_between(&name_of_day(*days.start()), &name_of_day(*days.end()))? {
+            if row.place.1 <= self.folded {
+                let mut history = History::default();
+                add_stored(&mut history, &row)?;
+                add(history.all.hosts);
+            }
+        }
+        self.not_stored()
+            .filter(|(hour, _)| days.contains(&(hour / 24)))
+            .for_each(|(_, tally)| add(tally.row(&Subject::All).hosts));
+        Ok(all)
+    }
+
+    fn damaged(&self, what: &str) {
+        self.stats.store_damaged.add_shared(1);
+        let text = format!("stored visit counts cannot be read ({what}); the affected counts restart at zero");
+        self.stats.alarms.raise(Alarm::VisitsDamaged, text);
+    }
+
+    fn fail(&mut self, error: &dyn std::fmt::Display) {
+        if !std::mem::replace(&mut self.failed, true) {
+            self.stats.store_errors.add_shared(1);
+            // The store has them for the next process.
+            self.fresh_ended = Vec::new();
+            let text = format!(
+                "visits cannot be stored ({error}); carom counts in memory and loses new visits at a restart; check the disk, then restart"
+            );
+            self.stats.alarms.raise(Alarm::VisitsFailed, text);
+        }
+    }
+}
+
+/// Adds a stored row.
+fn add_stored(history: &mut History, row: &VisitRow) -> Result<(), StoreError> {
+    if row.place == TOGETHER {
+        history.merge(&History::decode(&row.value).ok_or_else(|| damaged(row))?);
+    } else {
+        history.add(row.place.0, &Row::decode(&mut &row.value[..]).ok_or_else(|| damaged(row))?);
+    }
+    Ok(())
+}
+
+fn damaged(row: &VisitRow) -> StoreError {
+    StoreError::Damaged(format!("visits of {}", row.name.escape_ascii()))
+}
+
+/// Locks an intake.
+pub(super) fn locked(intake: &Mutex<Intake>) -> MutexGuard<'_, Intake> {
+    intake.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tally of an hour.
+pub(super) fn of_hour(tallies: &mut Vec<(u32, Tally)>, hour: u32) -> &mut Tally {
+    let at = tallies.iter().position(|(of, _)| *of == hour).unwrap_or_else(|| {
+        tallies.push((hour, Tally::default()));
+        tallies.len() - 1
+    });
+    &mut tallies[at].1
+}
+
+#[cfg(test)]
+mod tests;

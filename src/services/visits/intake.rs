@@ -1,0 +1,77 @@
+//! The intake: empties the rings of the cores into tallies, and waits for nothing.
+//!
+//! The book takes these tallies over when it has time. While it writes or syncs, the rings go on being emptied here.
+
+use std::sync::Arc;
+
+use super::aggregator::of_hour;
+use carom_limits::VISITS_TALLIED_BYTES;
+use carom_model::visits::tally::{Subject, Tally};
+use carom_model::visits::{Visit, VisitReceiver};
+use carom_telemetry::stats::NodeStats;
+
+/// What was taken out of the rings and is not in the book yet.
+pub(super) struct Intake {
+    receivers: Vec<VisitReceiver>,
+    stats: Arc<NodeStats>,
+    /// By hour, the earlier one first.
+    tallies: Vec<(u32, Tally)>,
+    /// Memory for what the book has, bytes.
+    in_book: usize,
+    #[cfg(feature = "faults")]
+    is_deaf: bool,
+}
+
+impl Intake {
+    pub(super) fn new(receivers: Vec<VisitReceiver>, stats: Arc<NodeStats>) -> Intake {
+        Intake {
+            receivers,
+            stats,
+            tallies: Vec::new(),
+            in_book: 0,
+            #[cfg(feature = "faults")]
+            is_deaf: crate::services::faults::Faults::from_env().deaf_visits,
+        }
+    }
+
+    /// Empties the rings. Returns how many visits there were.
+    pub(super) fn drain(&mut self, now_ms: u64) -> usize {
+        #[cfg(feature = "faults")]
+        if self.is_deaf {
+            return 0;
+        }
+        let held: usize = self.tallies.iter().map(|(_, tally)| tally.weight()).sum();
+        let is_full = self.in_book + held > VISITS_TALLIED_BYTES;
+        let tally = of_hour(&mut self.tallies, (now_ms / 3_600_000) as u32);
+        let (mut found, mut without_referrer) = (0, 0);
+        for receiver in &mut self.receivers {
+            found += receiver.drain(|visit| {
+                without_referrer += u64::from(is_full && !visit.visitor.host().is_empty());
+                count(tally, visit, is_full);
+            });
+        }
+        if without_referrer > 0 {
+            self.stats.referrers_dropped.add_shared(without_referrer);
+        }
+        found
+    }
+
+    /// Gives away what was counted, by hour. `in_book` is the memory that the book has for visits, in bytes.
+    pub(super) fn take(&mut self, in_book: usize) -> Vec<(u32, Tally)> {
+        let taken = std::mem::take(&mut self.tallies);
+        self.in_book = in_book + taken.iter().map(|(_, tally)| tally.weight()).sum::<usize>();
+        taken
+    }
+}
+
+fn count(tally: &mut Tally, visit: &Visit, is_full: bool) {
+    let is_bot = visit.visitor.is_bot;
+    let host = if is_full { b"" } else { visit.visitor.host() };
+    match visit.code {
+        Some(code) => {
+            tally.add_visit(Subject::Link(code), is_bot, host);
+            tally.add_visit(Subject::All, is_bot, host);
+        }
+        None => tally.add_visit(Subject::Orphans, is_bot, b""),
+    }
+}

@@ -1,0 +1,233 @@
+//! Visits by app and by domain, as [`Part`]s.
+//!
+//! Who counts a visit knows its code, and with it the domain, but not the app: that stands in the link's record. So it is looked
+//! up once for each link that was followed in an hour, when the rows of the hour are written to the store and their
+//! neighbours are read with it. What is not written yet is looked up when somebody asks, up to a bound.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use carom_shards::Code;
+use carom_shards::code::CODE_KEY_LEN_MAX;
+
+use super::Visits;
+use carom_model::link::record::{self, RecordRef};
+use carom_model::query::PartCounts;
+use carom_model::visits::tally::{Counts, Part, Tally};
+use carom_store::links::{Links, StoreError};
+use carom_telemetry::clock::unix_ms;
+
+/// Links that are looked up for one answer, and for how long.
+const LOOKED_UP_MAX: usize = 50_000;
+const LOOK_UP_TIME_MAX: Duration = Duration::from_millis(200);
+
+/// Which app has made each of some links; those that were made without one are missing.
+#[derive(Debug, Default)]
+pub(super) struct Apps(HashMap<Code, Box<str>>);
+
+impl Apps {
+    /// Looks up links in a store; `None` where that is not done in time. What cannot be read has no app here: whoever reads
+    /// the link itself says so.
+    pub(super) fn look_up(
+        links: &Links,
+        codes: impl IntoIterator<Item = Code>,
+        until: Option<Instant>,
+    ) -> Option<Apps> {
+        let mut apps = HashMap::new();
+        for code in codes {
+            if until.is_some_and(|until| Instant::now() > until) {
+                return None;
+            }
+            let Ok(Some(stored)) = links.get(&code) else { continue };
+            if let Ok(RecordRef::Link(link)) = record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &stored)
+                && let Some(app) = link.app
+            {
+                apps.insert(code, app.into());
+            }
+        }
+        Some(Apps(apps))
+    }
+
+    /// The parts that a link is of.
+    pub(super) fn parts_of(&self, code: &Code) -> impl Iterator<Item = Part> {
+        let domain = code.domain().map(Part::Domain);
+        self.0.get(code).cloned().map(Part::App).into_iter().chain(domain)
+    }
+}
+
+/// Visits that are not in the store yet.
+#[derive(Debug, Default)]
+pub(super) struct Unstored {
+    of_parts: HashMap<Part, Counts>,
+    /// By link, for their apps; `None` where they are too many.
+    of_links: Option<HashMap<Code, Counts>>,
+}
+
+impl Unstored {
+    /// Those of some tallies.
+    pub(super) fn of<'t>(tallies: impl Iterator<Item = &'t Tally>) -> Unstored {
+        let (mut of_parts, mut of_links) = (HashMap::new(), Some(HashMap::new()));
+        for tally in tallies {
+            tally.each_link(|code, counts| {
+                if let Some(domain) = code.domain() {
+                    of_parts.entry(Part::Domain(domain)).or_insert_with(Counts::default).add(counts);
+                }
+                if let Some(links) = &mut of_links {
+                    links.entry(code).or_insert_with(Counts::default).add(counts);
+                }
+                of_links.take_if(|links| links.len() > LOOKED_UP_MAX);
+            });
+        }
+        Unstored { of_parts, of_links }
+    }
+
+    /// Adds what an app has in it, as far as that can be looked up now. Returns whether it could.
+    fn look_up_apps(&mut self, links: &Links) -> bool {
+        let Some(of_links) = self.of_links.take() else { return false };
+        let until = Instant::now() + LOOK_UP_TIME_MAX;
+        let Some(Apps(apps)) = Apps::look_up(links, of_links.keys().copied(), Some(until)) else { return false };
+        for (code, app) in apps {
+            self.of_parts.entry(Part::App(app)).or_default().add(of_links[&code]);
+        }
+        true
+    }
+}
+
+impl Visits {
+    /// How often the links of parts were followed in those hours, counted from 1970 UTC.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn of_parts(&self, parts: &[Part], hours: Range<u32>) -> Result<PartCounts, StoreError> {
+        let (mut counts, mut unstored, links) = {
+            let mut book = self.book();
+            book.collect(unix_ms());
+            let stored = parts.iter().map(|part| Ok(book.stored(&part.name())?.within(hours.clone())));
+            (stored.collect::<Result<Vec<Counts>, StoreError>>()?, book.unstored(&hours), book.links())
+        };
+        let is_of_apps = parts.iter().any(|part| matches!(part, Part::App(_)));
+        let is_whole = !is_of_apps || unstored.look_up_apps(&links);
+        for (part, counts) in parts.iter().zip(&mut counts) {
+            counts.add(unstored.of_parts.get(part).copied().unwrap_or_default());
+        }
+        Ok(PartCounts { counts, is_whole })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::{Arc, Mutex, mpsc};
+
+    use carom_shards::Policy;
+
+    use super::super::aggregator::Book;
+    use super::*;
+    use crate::services::testing::KEY;
+    use carom_model::access::AppName;
+    use carom_model::domains::DomainName;
+    use carom_model::link::labels::Labels;
+    use carom_model::link::{Link, Origin, Version};
+    use carom_model::visits::{Told, Visit, VisitSender, ring};
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    /// Starts to count in a directory, as a process does, with nobody at work but the test.
+    fn open(dir: &Path) -> (Visits, VisitSender) {
+        let (links, _) = Links::open(&dir.join("links"), KEY).unwrap();
+        let (sender, receiver) = ring();
+        let book = Book::open(&dir.join("visits"), links, vec![receiver], mpsc::channel().1, Arc::default()).unwrap();
+        (Visits { book: Arc::new(Mutex::new(book)) }, sender)
+    }
+
+    /// Stores a link, and gives its code.
+    fn put_link(links: &Links, slug: &str, app: Option<&str>, domain: Option<&DomainName>) -> Code {
+        let code = Code::parse(slug.as_bytes()).unwrap().within(domain.map(DomainName::id));
+        let labels =
+            Labels { app: app.map(|app| AppName::parse(app).unwrap()), domain: domain.cloned(), ..Labels::default() };
+        let link = Link {
+            code,
+            policy: Policy::default(),
+            target: "https://example.org/".to_owned(),
+            created_ms: 1,
+            origin: Origin::Custom,
+            version: Version::default(),
+            labels,
+        };
+        let (mut record, mut batch) = (Vec::new(), links.batch());
+        record::encode_link(code.key(&mut [0; CODE_KEY_LEN_MAX]), &link, &mut record);
+        batch.put(&code, &record);
+        links.commit(batch).unwrap();
+        code
+    }
+
+    #[test]
+    fn visits_are_counted_for_the_app_and_the_domain_of_their_link_whenever_the_process_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let domain = DomainName::parse("go.example").unwrap();
+        let codes = {
+            let links = open(dir.path()).0.book().links();
+            [
+                (put_link(&links, "by-ops", Some("ops"), None), 1),
+                (put_link(&links, "by-shop", Some("shop"), Some(&domain)), 2),
+                (put_link(&links, "by-nobody", None, Some(&domain)), 4),
+                (Code::parse(b"is-gone").unwrap(), 8),
+            ]
+        };
+        let parts =
+            [Part::App("ops".into()), Part::App("shop".into()), Part::Domain(domain.id()), Part::App("a".into())];
+        let mut rounds = 0;
+        // After so many steps of work it is killed: before, in and after folds, and when rows were put together.
+        for steps in [0, 1, 2, 3, 0, 1, 4, 2, 80, 1] {
+            let (visits, mut sender) = open(dir.path());
+            for step in 0..=steps {
+                let visitor = sender.visitor(b"curl/8", b"");
+                for (code, times) in codes {
+                    (0..times).for_each(|_| assert_eq!(sender.tell(&Visit { code: Some(code), visitor }), Told::Whole));
+                }
+                rounds += 1;
+                // An hour is over each time, so that a fold is due.
+                visits.book().collect((490_000 + rounds) * HOUR_MS);
+                visits.book().write_log();
+                visits.go_on();
+                for (hours, rounds) in [(0..u32::MAX, rounds), (490_000 + rounds as u32..u32::MAX, 1), (0..490_000, 0)]
+                {
+                    let PartCounts { counts, is_whole } = visits.of_parts(&parts, hours).unwrap();
+                    assert!(is_whole);
+                    let counts: Vec<(u64, u64)> = counts.iter().map(|counts| (counts.total, counts.bots)).collect();
+                    let times = |times: u64| (times * rounds, times * rounds);
+                    assert_eq!(counts, [times(1), times(2), times(6), (0, 0)], "{steps} {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn too_many_links_are_looked_up_with_their_hour_and_not_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let (visits, mut sender) = open(dir.path());
+        let links = visits.book().links();
+        let parts = [Part::App("ops".into())];
+        put_link(&links, "n1", Some("ops"), None);
+        let mut told = Vec::new();
+        for number in 0..=LOOKED_UP_MAX {
+            let code = Code::parse(format!("n{number}").as_bytes()).unwrap();
+            let visitor = sender.visitor(b"", b"");
+            assert_eq!(sender.tell(&Visit { code: Some(code), visitor }), Told::Whole);
+            if number % 10_000 == 9_999 {
+                visits.book().collect(unix_ms());
+            }
+            if number == 1 || number == LOOKED_UP_MAX {
+                let PartCounts { counts, is_whole } = visits.of_parts(&parts, 0..u32::MAX).unwrap();
+                told.push((counts[0].total, is_whole));
+            }
+        }
+        visits.book().write_log();
+        visits.book().collect(unix_ms() + HOUR_MS);
+        (0..2 + LOOKED_UP_MAX / 2_000).for_each(|_| visits.go_on());
+        let PartCounts { counts, is_whole } = visits.of_parts(&parts, 0..u32::MAX).unwrap();
+        told.push((counts[0].total, is_whole));
+        assert_eq!(told, [(1, true), (0, false), (1, true)]);
+    }
+}

@@ -1,0 +1,26 @@
+//! Threads that do what is too long for a core: they draw QR codes, and read and write long JSON documents.
+
+use std::io;
+use std::thread::JoinHandle;
+
+use super::threads::pool;
+use super::threads::priority::let_cores_go_first;
+use crate::bridge::{Job, JobQueues, Post, ToCore};
+use carom_limits::{DOCUMENT_QUEUE_LEN, PICTURE_QUEUE_LEN};
+
+/// Starts one thread for pictures and one for documents. They end when all senders are gone.
+///
+/// # Errors
+/// If the operating system cannot start a thread.
+pub fn start(post: &Post) -> io::Result<(JobQueues, Vec<JoinHandle<()>>)> {
+    let begin = |name: &str, queue_len: usize| {
+        let post = post.clone();
+        pool::start(name, 1, queue_len, let_cores_go_first, move |Job { ticket, run }| {
+            post.to(ticket.core).post(ToCore::Made { token: ticket.token, made: run() });
+        })
+    };
+    let (pictures, mut threads) = begin("pictures", PICTURE_QUEUE_LEN)?;
+    let (documents, others) = begin("documents", DOCUMENT_QUEUE_LEN)?;
+    threads.extend(others);
+    Ok((JobQueues { pictures, documents }, threads))
+}

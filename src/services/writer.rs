@@ -1,0 +1,611 @@
+//! The one thread that writes links: group commit, insert only if absent, and nothing acknowledged before it is synced.
+//!
+//! Everything that arrived while the last sync ran goes into one commit with one sync. Then owners are told what
+//! changed, one bundle for each core, and they answer who waits. A write or sync that failed is never tried again: after
+//! it nobody knows what is on disk, so the node refuses writes and goes on redirecting. A full disk is met before that
+//! (see [`super::maintenance::disk_guard`]) and is over by itself.
+//!
+//! Who is right about a code is decided in [`super::writer::planner`]; cores are known here only as mailboxes.
+
+pub(super) mod idempotency;
+pub mod planner;
+pub mod similar_urls;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use carom_shards::code::CODE_KEY_LEN_MAX;
+use carom_shards::{Code, CodeHasher, CoreCount, owner};
+
+use self::planner::{Conflict, Outcome, Plan, Stored, Writes, refused};
+use super::maintenance::disk_guard::DiskGuard;
+use super::search::Catalog;
+use crate::bridge::{AllowanceQueue, Order, Post, StoreAnswer, StoreRequest, Swept, ToCore, WriterQueue};
+use carom_limits::{COMMIT_WRITES_MAX, WRITE_QUEUE_LEN};
+use carom_model::link::record;
+use carom_model::replication::outbox::{Delivery, Outbox};
+use carom_model::replication::{Partition, State};
+use carom_store::links::{Ended, Links, StoreError};
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::clock::{unix_ms, unix_nanos};
+use carom_telemetry::stats::NodeStats;
+
+/// How often a writer that waits for room looks whether there is some.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// How often a writer without work looks.
+const LOOK_IDLE: Duration = Duration::from_secs(1);
+
+/// Told to clients while the disk is full.
+pub const DISK_FULL: &str = "the disk is full";
+
+/// Told to clients after a failed write.
+pub const FAILED: &str = "the store failed and accepts no writes until the node is restarted";
+
+/// What the writer works with.
+#[derive(Clone, Debug)]
+pub struct WriterSetup {
+    /// The store.
+    pub links: Links,
+    /// Its indexes for lists.
+    pub catalog: Arc<Catalog>,
+    /// The cores' mailboxes.
+    pub post: Post,
+    /// The hasher of the process, to find owners.
+    pub hasher: CodeHasher,
+    /// How many cores own links.
+    pub cores: CoreCount,
+    /// Where to count.
+    pub stats: Arc<NodeStats>,
+    /// The data directory, whose disk is watched.
+    pub data_dir: PathBuf,
+    /// For how long a link that was used is the answer to a request for one like it.
+    pub dedupe: Option<Duration>,
+    /// Who brings changes to Redis; nobody where a node is alone.
+    pub deliveries: Option<Sender<Delivery>>,
+    /// Who gives out the visits of limited links.
+    pub allowances: AllowanceQueue,
+    /// Who counts visits, and forgets those of links that have ended.
+    pub ended: Sender<Vec<Ended>>,
+    /// Who removes links whose time is over, and waits to hear of it.
+    pub sweeper: Sender<Swept>,
+    /// Promises to break on purpose.
+    #[cfg(feature = "faults")]
+    pub faults: super::faults::Faults,
+}
+
+/// Starts the writer. It ends, after a last sync, when all senders are gone.
+///
+/// # Errors
+/// If the outbox cannot be read, or the operating system cannot start a thread.
+pub fn start(setup: WriterSetup) -> io::Result<(WriterQueue, JoinHandle<()>)> {
+    let (sender, receiver) = sync_channel(WRITE_QUEUE_LEN);
+    let writer = Writer::new(setup)?;
+    let thread = std::thread::Builder::new().name("store-write".to_owned()).spawn(move || writer.run(&receiver))?;
+    Ok((sender, thread))
+}
+
+/// Whether writes are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Health {
+    Good,
+    Full,
+    Failed,
+}
+
+struct Writer {
+    setup: WriterSetup,
+    disk: DiskGuard,
+    health: Health,
+    /// One bundle for each mailbox, kept for its capacity.
+    bundles: Vec<Vec<ToCore>>,
+    record: Vec<u8>,
+    outbox: Outbox,
+    /// Whether states were committed and not synced. What was there at the start may have been.
+    unsynced: bool,
+    /// Whether something of the streams was left out: then all that follows is, until it is read again.
+    left_out: bool,
+    #[cfg(feature = "faults")]
+    synced: super::faults::SyncedLog,
+}
+
+impl Writer {
+    fn new(setup: WriterSetup) -> io::Result<Writer> {
+        Ok(Writer {
+            disk: DiskGuard::new(setup.data_dir.clone()),
+            health: Health::Good,
+            bundles: setup.post.all().iter().map(|_| Vec::new()).collect(),
+            record: Vec::new(),
+            outbox: outbox_of(&setup.links).map_err(io::Error::other)?,
+            unsynced: true,
+            left_out: false,
+            #[cfg(feature = "faults")]
+            synced: super::faults::SyncedLog::open(&setup.data_dir)?,
+            setup,
+        })
+    }
+
+    fn run(mut self, receiver: &Receiver<Order>) {
+        self.hand_deliveries_over();
+        self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
+        loop {
+            match receiver.recv_timeout(self.patience()) {
+                Ok(first) => self.take_turn(first, receiver),
+                Err(RecvTimeoutError::Timeout) => self.idle(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if self.health != Health::Failed {
+            self.sync();
+        }
+        tracing::debug!("the writer stopped");
+    }
+
+    /// One group commit: what is there now, at most [`COMMIT_WRITES_MAX`].
+    fn take_turn(&mut self, first: Order, receiver: &Receiver<Order>) {
+        let mut orders = Vec::with_capacity(64);
+        orders.push(first);
+        orders.extend(receiver.try_iter().take(COMMIT_WRITES_MAX - 1));
+        self.setup.stats.write_queue.set(orders.len() as u64);
+        self.check_room();
+        match self.health {
+            Health::Good => self.commit(orders),
+            Health::Full => self.refuse(orders, DISK_FULL),
+            Health::Failed => self.refuse(orders, FAILED),
+        }
+        self.setup.stats.write_queue.set(0);
+    }
+
+    fn commit(&mut self, orders: Vec<Order>) {
+        let begun = Instant::now();
+        let window_ms = self.setup.dedupe.map(|window| window.as_millis() as u64);
+        let mut plan = Plan::new(&mut self.outbox, unix_ms()).with_window(window_ms);
+        if self.setup.dedupe.is_none() {
+            plan.foresee(&orders, |code| look_up(&self.setup.links, &self.setup.stats, code));
+        }
+        for order in orders {
+            if is_of_fleet(&order) {
+                self.setup.stats.fleet.orders_taken.add(1);
+                self.left_out &= !matches!(order, Order::Resume);
+                if self.left_out {
+                    continue;
+                }
+            }
+            let WriterSetup { links, stats, .. } = &self.setup;
+            if let Some((ticket, answer)) = idempotency::answer(links, stats, &order) {
+                plan.reply(ticket, answer);
+                continue;
+            }
+            plan.decide(
+                order,
+                |code| look_up(links, stats, code),
+                |key, which| similar_urls::alike(links, stats, key, which),
+            );
+        }
+        let (acknowledges, vouches) = (plan.acknowledges(), plan.vouches());
+        let swept = plan.take_swept();
+        report(&self.setup.stats, plan.conflicts());
+        let (writes, outcomes) = plan.finish();
+        self.unsynced |= !writes.states.is_empty();
+        let must_sync = acknowledges || vouches && self.unsynced;
+        let number = unix_nanos();
+        let ended: Vec<Ended> = writes.ended.iter().map(|&code| Ended { code, number }).collect();
+        if let Err(error) = self.write(&writes, &ended) {
+            self.fail(&error);
+        } else if !must_sync || self.make_durable() {
+            self.setup.stats.store_updates.add(writes.states.len() as u64);
+            self.setup.stats.fleet.outbox.set(self.outbox.len() as u64);
+            if !ended.is_empty() {
+                // Without a receiver the node is on its way out.
+                let _ = self.setup.ended.send(ended);
+            }
+            if !writes.limited.is_empty() {
+                self.setup.allowances.changed(writes.limited);
+            }
+            self.setup.stats.commits.record(begun.elapsed());
+            self.tell(outcomes, self.setup.links.commits());
+            self.tell_sweeper(swept);
+            self.hand_deliveries_over();
+            return;
+        }
+        self.tell_sweeper(swept.map(|_| Swept::default()));
+        self.refuse_outcomes(&outcomes, FAILED);
+    }
+
+    /// Writes what a commit changes. What nobody waits for is durable with the next sync, and until then a loss of power
+    /// takes the place in the stream with it.
+    fn write(&mut self, writes: &Writes, ended: &[Ended]) -> Result<(), StoreError> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let mut batch = self.setup.links.batch();
+        for (code, state) in &writes.states {
+            match state {
+                Some(state) => {
+                    self.record.clear();
+                    state.to_record(code, &mut self.record);
+                    batch.put(code, &self.record);
+                }
+                None => batch.remove(code),
+            }
+        }
+        for (entry, used_ms) in &writes.urls {
+            match used_ms {
+                Some(used_ms) => batch.set_url(entry, *used_ms),
+                None => batch.remove_url(entry),
+            }
+        }
+        let gone = writes.limited.iter().filter(|(_, is_over)| *is_over);
+        gone.for_each(|(code, _)| batch.remove_allowance(code));
+        ended.iter().for_each(|ended| batch.end_visits(ended));
+        // A link that nobody can tell the history of can still be changed.
+        if let Err(error) = self.setup.links.add_edits(&mut batch, unix_nanos(), &writes.edits) {
+            self.setup.stats.store_errors.add_shared(1);
+            tracing::error!(%error, "cannot add to the history of a link: its earlier entries cannot be read");
+        }
+        writes.created_with.iter().for_each(|(key, created_ms, code)| batch.note_idempotency(key, *created_ms, code));
+        for (of, due, is_there) in &writes.ends {
+            if *is_there { batch.set_due(*of, due) } else { batch.remove_due(*of, due) }
+        }
+        writes.outbox.removed.iter().for_each(|&seq| batch.remove_from_outbox(seq));
+        writes.outbox.added.iter().for_each(|delivery| batch.add_to_outbox(delivery));
+        writes.positions.iter().for_each(|(partition, position)| batch.set_position(*partition, position));
+        writes.compare.iter().for_each(|&(partition, needed)| batch.set_compare(partition, needed));
+        self.setup.catalog.commit(batch, &writes.relisted)
+    }
+
+    /// Tells who speaks to Redis what must be brought there. It is on disk by now.
+    fn hand_deliveries_over(&mut self) {
+        if let Some(deliveries) = &self.setup.deliveries {
+            // Without a receiver the node is on its way out, and everything is brought after the next start.
+            let _ = self.outbox.take_deliveries().into_iter().try_for_each(|delivery| deliveries.send(delivery));
+        }
+    }
+
+    /// What must be true before anyone is told. A build with faults may be asked to tell first and to sync when it is due.
+    fn make_durable(&mut self) -> bool {
+        #[cfg(feature = "faults")]
+        if self.setup.faults.ack_before_sync && !self.synced.is_due() {
+            return true;
+        }
+        self.sync()
+    }
+
+    /// Makes everything committed durable. After a failure there is no other try.
+    fn sync(&mut self) -> bool {
+        #[cfg(feature = "faults")]
+        self.synced.before_sync(&self.setup.data_dir);
+        let start = Instant::now();
+        #[cfg(feature = "faults")]
+        let result = self.setup.faults.obstruct_sync(&self.setup.data_dir).and_then(|()| self.setup.links.sync());
+        #[cfg(not(feature = "faults"))]
+        let result = self.setup.links.sync();
+        self.setup.stats.syncs.record(start.elapsed());
+        #[cfg(feature = "faults")]
+        self.synced.after_sync(result.is_ok());
+        self.unsynced &= result.is_err();
+        result.map_err(|error| self.fail(&error)).is_ok()
+    }
+
+    /// Gives every core what is for it after the commit of that number, in one bundle.
+    fn tell(&mut self, outcomes: Vec<Outcome>, commit: u64) {
+        let setup = &self.setup;
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Apply { code, change, notify } => {
+                    let core = owner(setup.hasher.hash(&code), setup.cores);
+                    self.bundles[core.index()].push(ToCore::Apply { change, commit, notify });
+                }
+                Outcome::Answer { ticket, answer } => {
+                    self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+                }
+            }
+        }
+        self.post_bundles();
+    }
+
+    fn tell_sweeper(&self, swept: Option<Swept>) {
+        // Without a receiver the node is on its way out.
+        let _ = swept.map(|swept| self.setup.sweeper.send(swept));
+    }
+
+    /// Answers those whose commit has failed: what it would have written may be on disk all the same.
+    fn refuse_outcomes(&mut self, outcomes: &[Outcome], reason: &'static str) {
+        for (ticket, answer) in outcomes.iter().filter_map(Outcome::answer) {
+            let answer = match answer.is_of_write() {
+                true => StoreAnswer::Unconfirmed(reason),
+                false => StoreAnswer::Refused(reason),
+            };
+            self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+        }
+        self.post_bundles();
+    }
+
+    /// Refuses what clients ask for. What others did must be read again from the streams: the place there stays.
+    fn refuse(&mut self, orders: Vec<Order>, reason: &'static str) {
+        for order in orders {
+            if matches!(order, Order::Expire { .. } | Order::Discard { .. } | Order::Unearth { .. }) {
+                self.tell_sweeper(Some(Swept::default()));
+                continue;
+            }
+            let Order::Client(request, ground) = order else {
+                self.setup.stats.fleet.orders_taken.add(1);
+                self.setup.stats.fleet.orders_dropped.add(1);
+                self.left_out = true;
+                continue;
+            };
+            let (StoreRequest::Create { ticket, .. }
+            | StoreRequest::Change { ticket, .. }
+            | StoreRequest::Delete { ticket, .. }
+            | StoreRequest::Read { ticket, .. }
+            | StoreRequest::ReadEdits { ticket, .. }
+            | StoreRequest::ReadVisits { ticket, .. }) = request;
+            let answer = refused(&ground, reason);
+            self.bundles[ticket.core.index()].push(ToCore::Answer { token: ticket.token, answer });
+        }
+        self.post_bundles();
+    }
+
+    fn post_bundles(&mut self) {
+        for (mailbox, bundle) in self.setup.post.all().iter().zip(&mut self.bundles) {
+            if !bundle.is_empty() {
+                mailbox.post_all(bundle.drain(..));
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &StoreError) {
+        self.setup.stats.store_errors.add_shared(1);
+        if self.health == Health::Failed {
+            return;
+        }
+        self.health = Health::Failed;
+        self.setup.stats.writes_refused.store(true, Ordering::Release);
+        tracing::error!(%error, "a write to the store failed; writes are refused, redirects continue");
+        let text = format!("{error}; writes are refused; check the disk, then restart the node");
+        self.setup.stats.alarms.raise(Alarm::StoreFailed, text);
+    }
+
+    /// Changes between taking writes and refusing them for want of room.
+    fn check_room(&mut self) {
+        if self.health == Health::Failed {
+            return;
+        }
+        let room = self.disk.has_room(self.setup.links.unflushed_bytes());
+        let health = if room { Health::Good } else { Health::Full };
+        if health == self.health {
+            return;
+        }
+        self.health = health;
+        self.setup.stats.writes_refused.store(!room, Ordering::Release);
+        if room {
+            self.setup.stats.alarms.clear(Alarm::DiskFull);
+        } else {
+            let free = self.disk.space().map_or(0, |space| space.free) / (1024 * 1024);
+            let text = format!(
+                "the disk of {} has {free} MiB left; writes are refused until space is freed",
+                self.setup.data_dir.display()
+            );
+            self.setup.stats.alarms.raise(Alarm::DiskFull, text);
+        }
+    }
+
+    /// How long to wait for a request before something is due by itself.
+    fn patience(&self) -> Duration {
+        #[cfg(feature = "faults")]
+        if self.setup.faults.ack_before_sync {
+            return self.synced.patience();
+        }
+        // Others write to the disk, too: visits do while no link is made.
+        if self.health == Health::Full { LOOK_AGAIN } else { LOOK_IDLE }
+    }
+
+    fn idle(&mut self) {
+        #[cfg(feature = "faults")]
+        if self.setup.faults.ack_before_sync && self.health != Health::Failed && self.synced.is_due() {
+            self.sync();
+        }
+        self.check_room();
+    }
+}
+
+/// The outbox as it is on disk.
+fn outbox_of(links: &Links) -> Result<Outbox, StoreError> {
+    let mut places = Vec::new();
+    for partition in Partition::all() {
+        places.extend(links.position(partition)?.map(|position| (partition, position)));
+    }
+    Ok(Outbox::restore(links.outbox()?, places))
+}
+
+/// What is under a code now.
+pub(super) fn look_up(links: &Links, stats: &NodeStats, code: &Code) -> Stored {
+    match links.get(code) {
+        Ok(None) => Stored::Absent,
+        Ok(Some(value)) => match record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), &value) {
+            Ok(record) => Stored::Held(State::from_record(*code, &record)),
+            Err(error) => {
+                stats.report_damaged(code.to_string().as_bytes(), &error);
+                Stored::Damaged
+            }
+        },
+        Err(StoreError::Damaged(_)) => Stored::Damaged,
+        Err(error) => {
+            stats.store_errors.add_shared(1);
+            tracing::error!(%error, %code, "a record could not be read");
+            Stored::Unknown
+        }
+    }
+}
+
+/// Says that links were given up because others have their codes.
+fn report(stats: &NodeStats, conflicts: &[Conflict]) {
+    for Conflict { code, lost, kept } in conflicts {
+        stats.fleet.conflicts.add(1);
+        tracing::error!(
+            %code,
+            revision = lost.rev,
+            kept_revision = kept.rev,
+            "two nodes created different links with this code; the one in Redis is kept, the other is dropped"
+        );
+        let text = format!(
+            "the link of {code} was dropped, because another node has a link with this code; see the log for others"
+        );
+        stats.alarms.raise(Alarm::Conflict, text);
+    }
+}
+
+/// Whether an order tells of other nodes.
+fn is_of_fleet(order: &Order) -> bool {
+    !matches!(order, Order::Client(..) | Order::Expire { .. } | Order::Discard { .. } | Order::Unearth { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::testing::{KEY, TestNode, create, delete};
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
+
+    #[test]
+    fn answers_come_and_links_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 2);
+        let (queue, thread) = start(node.writer_setup(dir.path())).unwrap();
+        for number in 0..200 {
+            queue.send(create(link(&format!("code{number}"), Origin::Issued), number)).unwrap();
+        }
+        assert!(node.answers(200).values().all(|answer| *answer == StoreAnswer::Created));
+        queue.send(create(link("code7", Origin::Custom), 1)).unwrap();
+        queue.send(create(link("slug", Origin::Custom), 2)).unwrap();
+        queue.send(delete("code7", 3)).unwrap();
+        queue.send(delete("slug", 4)).unwrap();
+        queue.send(create(link("code7", Origin::Custom), 5)).unwrap();
+        queue.send(create(link("slug", Origin::Custom), 6)).unwrap();
+        let answers = node.answers(6);
+        use StoreAnswer::{Created, Deleted, Taken};
+        assert_eq!(
+            (1..=6).map(|token| answers[&token].clone()).collect::<Vec<_>>(),
+            [Taken, Created, Deleted, Deleted, Taken, Created]
+        );
+        drop(queue);
+        thread.join().unwrap();
+        drop(node);
+        let (links, repairs) = Links::open(&dir.path().join("links"), KEY).unwrap();
+        assert!(repairs.is_empty());
+        let stats = NodeStats::default();
+        let at = |code: &str| look_up(&links, &stats, &Code::parse(code.as_bytes()).unwrap());
+        let state = |code: &str| at(code).state().cloned().expect("a state");
+        assert!(state("code7").is_buried());
+        assert_eq!((state("slug").is_link(), state("slug").origin()), (true, Origin::Custom));
+        assert_eq!((state("code8").is_link(), state("code8").origin()), (true, Origin::Issued));
+    }
+
+    #[test]
+    fn applies_go_to_the_owner_and_answers_to_who_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 3);
+        let (queue, _thread) = start(node.writer_setup(dir.path())).unwrap();
+        let link = link("abc", Origin::Custom);
+        let owning = owner(node.hasher.hash(&link.code), node.cores);
+        queue.send(create(link.clone(), 1)).unwrap();
+        let first = node.mail[owning.index()].recv().unwrap();
+        assert!(matches!(first, ToCore::Apply { notify: Some((_, StoreAnswer::Created)), .. }));
+        queue.send(create(link, 2)).unwrap();
+        assert!(matches!(node.mail[0].recv().unwrap(), ToCore::Answer { token: 2, answer: StoreAnswer::Taken }));
+    }
+
+    #[test]
+    fn a_damaged_record_counts_as_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let link = link("abc", Origin::Custom);
+        let mut batch = node.links.batch();
+        batch.put(&link.code, b"not a record");
+        node.links.commit(batch).unwrap();
+        let (queue, _thread) = start(node.writer_setup(dir.path())).unwrap();
+        queue.send(create(link, 1)).unwrap();
+        assert_eq!(node.answers(1)[&1], StoreAnswer::Taken);
+        assert_eq!(node.stats.store_damaged.get(), 1);
+    }
+
+    #[test]
+    fn after_a_failed_write_all_is_refused_and_said_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = TestNode::new(dir.path(), 1);
+        let mut writer = Writer::new(node.writer_setup(dir.path())).unwrap();
+        writer.fail(&StoreError::Failed("no space left".to_owned()));
+        writer.fail(&StoreError::Halted);
+        let (sender, receiver) = sync_channel(8);
+        for token in 1..=3 {
+            sender.send(create(link("abc", Origin::Custom), token)).unwrap();
+        }
+        drop(sender);
+        writer.run(&receiver);
+        assert!(node.answers(3).values().all(|answer| *answer == StoreAnswer::Refused(FAILED)));
+        assert!(node.stats.writes_refused.load(Ordering::Relaxed));
+        assert_eq!(node.stats.alarms.list().len(), 1);
+        assert_eq!(node.stats.syncs.spread().count(), 0);
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "faults")]
+mod fault_tests {
+    use super::*;
+    use crate::services::faults::{Faults, power_loss};
+    use crate::services::testing::{KEY, TestNode, create};
+    use carom_model::link::Origin;
+    use carom_model::testing::link;
+    use std::fs;
+    use std::path::Path;
+
+    /// Copies a directory as it is at this moment.
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let target = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                copy(&entry.path(), &target);
+            } else {
+                fs::copy(entry.path(), target).unwrap();
+            }
+        }
+    }
+
+    /// Creates links one after another, cuts the power right after the last acknowledgement, and counts what is missing.
+    fn lost_of_acknowledged(ack_before_sync: bool) -> usize {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, after) = (dir.path().join("data"), dir.path().join("after"));
+        fs::create_dir(&data).unwrap();
+        let node = TestNode::new(&data, 1);
+        let setup = WriterSetup { faults: Faults { ack_before_sync, ..Faults::default() }, ..node.writer_setup(&data) };
+        let (queue, _thread) = start(setup).unwrap();
+        let codes: Vec<String> = (0..300).map(|number| format!("code{number}")).collect();
+        for (token, code) in codes.iter().enumerate() {
+            queue.send(create(link(code, Origin::Issued), token as u64)).unwrap();
+            assert_eq!(node.answers(1).into_values().next(), Some(StoreAnswer::Created));
+        }
+        copy(&data, &after);
+        power_loss(&after).unwrap();
+        let (links, _) = Links::open(&after.join("links"), KEY).unwrap();
+        codes.iter().filter(|code| links.get(&Code::parse(code.as_bytes()).unwrap()).unwrap().is_none()).count()
+    }
+
+    #[test]
+    fn a_loss_of_power_takes_nothing_acknowledged() {
+        assert_eq!(lost_of_acknowledged(false), 0);
+    }
+
+    /// The control: a writer that breaks the promise is caught by the same test.
+    #[test]
+    fn a_writer_that_acknowledges_too_early_is_caught() {
+        assert!(lost_of_acknowledged(true) > 0);
+    }
+}

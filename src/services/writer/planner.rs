@@ -1,0 +1,688 @@
+//! What each write in a group commit leads to: the rules for codes, without a disk.
+//!
+//! Orders are decided as they arrive, each against what is stored and what those before it in the same commit will have
+//! changed. A code that was issued once is never given again: a tombstone stays of it. A slug that somebody chose is free
+//! again after a delete; in a fleet a tombstone stays of it, too, to keep the order of its states. In a fleet, Redis was asked before ([`Ground`]), or what
+//! others did comes in through the streams, and [`carom_model::replication`] says who is right. Nothing here writes or answers; see
+//! [`super::`].
+
+mod ends;
+mod reuse;
+mod writes;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use carom_shards::Code;
+
+pub use self::writes::{Conflict, Outcome, Stored, Writes};
+use super::similar_urls::Alike;
+use crate::bridge::{Change, Delivered, Followed, Ground, Order, StoreAnswer, StoreRequest, Ticket, Told};
+use crate::services::search::Relisted;
+use carom_model::access::Scope;
+use carom_model::access::idempotency::{KeyHash, WINDOW};
+use carom_model::link::history::{Author, Edit};
+use carom_model::link::patch::{Contrary, Patch};
+use carom_model::link::record::Tombstone;
+use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey, Version};
+use carom_model::replication::follow::Position;
+use carom_model::replication::outbox::Outbox;
+use carom_model::replication::rules::{self, Verdict};
+use carom_model::replication::{Echo, Partition, State};
+use carom_store::links::UrlUse;
+
+/// A code that a commit has looked at.
+#[derive(Debug)]
+struct Looked {
+    /// What is stored.
+    before: Stored,
+    /// What will be.
+    after: Stored,
+    /// Where the index of long URLs has that, if it is a link and new.
+    entry: Option<UrlEntry>,
+    /// Whether that is to be written.
+    is_new: bool,
+    /// Whether there was no link in between.
+    ended: bool,
+}
+
+/// A group commit in the making.
+#[derive(Debug)]
+pub struct Plan<'o> {
+    outbox: &'o mut Outbox,
+    /// When this commit happens, in milliseconds since 1970 UTC.
+    now_ms: u64,
+    /// For how long a link that was used is the answer to a request for one like it, in milliseconds.
+    window_ms: Option<u64>,
+    codes: HashMap<Code, Looked>,
+    /// Links that this commit puts, by what they have in common with others. Some of them may be gone again.
+    puts: HashMap<UrlKey, Vec<UrlEntry>>,
+    /// Links that are the answer to a request that renews their window.
+    used: HashSet<Code>,
+    /// Whether somebody is told of a link that was there before.
+    vouches: bool,
+    positions: HashMap<Partition, Position>,
+    compare: HashMap<Partition, bool>,
+    sweep: ends::Sweep,
+    outcomes: Vec<Outcome>,
+    edits: Vec<(Code, Edit)>,
+    conflicts: Vec<Conflict>,
+    /// Whether somebody is told that something is durable.
+    acknowledges: bool,
+}
+
+impl<'o> Plan<'o> {
+    /// An empty commit.
+    pub fn new(outbox: &'o mut Outbox, now_ms: u64) -> Plan<'o> {
+        Plan {
+            outbox,
+            now_ms,
+            window_ms: None,
+            codes: HashMap::new(),
+            puts: HashMap::new(),
+            used: HashSet::new(),
+            vouches: false,
+            positions: HashMap::new(),
+            compare: HashMap::new(),
+            sweep: ends::Sweep::default(),
+            outcomes: Vec::new(),
+            edits: Vec::new(),
+            conflicts: Vec::new(),
+            acknowledges: false,
+        }
+    }
+
+    /// The same commit where links that were used within the window are given again.
+    #[must_use]
+    pub fn with_window(self, window_ms: Option<u64>) -> Plan<'o> {
+        Plan { window_ms, ..self }
+    }
+
+    /// Looks at the codes of new links before they are decided on, in the order in which that costs least. What is found is
+    /// what would be found then: this commit has not written yet.
+    pub fn foresee(&mut self, orders: &[Order], look_up: impl Fn(&Code) -> Stored) {
+        let code = |order: &Order| match order {
+            Order::Client(StoreRequest::Create { link, reuse, .. }, _) if *reuse != Reuse::Any => Some(link.code),
+            _ => None,
+        };
+        let mut codes: Vec<Code> = orders.iter().filter_map(code).collect();
+        codes.sort_unstable();
+        self.codes.reserve(codes.len());
+        for code in codes {
+            self.stored(&code, &look_up);
+        }
+    }
+
+    /// Decides one order where there is no index of long URLs.
+    pub fn add(&mut self, order: Order, look_up: impl Fn(&Code) -> Stored) {
+        self.decide(order, look_up, |_, _| Vec::new());
+    }
+
+    /// Decides one order. `look_up` says what is stored under a code; it is asked once for each code. `alike` says what the
+    /// index of long URLs has.
+    pub fn decide(
+        &mut self,
+        order: Order,
+        look_up: impl Fn(&Code) -> Stored,
+        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+    ) {
+        match order {
+            Order::Client(StoreRequest::Create { link, reuse, ticket }, ground) => {
+                if !self.answer_existing((&link, reuse), ticket, &ground, &look_up, alike) {
+                    let before = self.stored(&link.code, look_up);
+                    self.create(link, ticket, ground, &before);
+                }
+            }
+            Order::Client(StoreRequest::Change { code, patch, by, author, ticket }, ground) => {
+                let before = self.stored(&code, look_up);
+                if is_within(&by, &before, &ground) {
+                    self.change(code, &patch, ticket, ground, &before);
+                    self.note_edit(code, &before, &author);
+                } else {
+                    self.hide(code, ticket, ground, &before);
+                }
+            }
+            Order::Client(StoreRequest::Delete { code, by, author, ticket }, ground) => {
+                let before = self.stored(&code, look_up);
+                if is_within(&by, &before, &ground) {
+                    self.delete(code, ticket, ground, &before);
+                    self.note_edit(code, &before, &author);
+                } else {
+                    self.hide(code, ticket, ground, &before);
+                }
+            }
+            Order::Client(
+                StoreRequest::Read { ticket, .. }
+                | StoreRequest::ReadVisits { ticket, .. }
+                | StoreRequest::ReadEdits { ticket, .. },
+                _,
+            ) => {
+                // Reads have their own queue. One that comes here all the same gets an answer.
+                self.answer(ticket, StoreAnswer::Refused("reads are not served by the writer"));
+            }
+            Order::Followed(followed) => self.follow(followed, look_up),
+            Order::Found(states) => {
+                for (code, state) in states {
+                    self.adopt(code, state, &look_up);
+                }
+            }
+            Order::LookedUp(states) => {
+                for (code, state) in states {
+                    let before = self.stored(&code, &look_up);
+                    self.held(code, state, &before);
+                }
+            }
+            Order::Delivered(delivered) => self.delivered(delivered, look_up),
+            Order::Gap { partition, at } => {
+                self.outbox.lost_place(partition, at);
+                self.compare.insert(partition, true);
+                self.positions.insert(partition, at);
+            }
+            Order::Expire { ends, until_ms, recycles } => self.expire(ends, until_ms, recycles, look_up),
+            Order::Discard { deletions, until_ms } => self.discard(deletions, until_ms, look_up),
+            Order::Unearth { graves, until_ms } => self.unearth(graves, until_ms, look_up),
+            Order::Compared(partition) => _ = self.compare.insert(partition, false),
+            Order::Tick => self.outbox.tick(),
+            Order::Resume => {}
+        }
+    }
+
+    /// Whether somebody is told that something is durable, so that the commit must be synced.
+    pub fn acknowledges(&self) -> bool {
+        self.acknowledges
+    }
+
+    /// Whether somebody is told of a link that was there before: then that must be synced, by whatever commit.
+    pub fn vouches(&self) -> bool {
+        self.vouches
+    }
+
+    /// Conflicts that were found, for a person to know.
+    pub fn conflicts(&self) -> &[Conflict] {
+        &self.conflicts
+    }
+
+    /// What to write, and what to tell whom in the order of the orders.
+    pub fn finish(mut self) -> (Writes, Vec<Outcome>) {
+        let (urls, ends) = (self.url_writes(), self.end_writes());
+        let (outbox, edits) = (self.outbox.take_writes(), self.edits);
+        let mut writes = Writes { urls, ends, outbox, edits, ..Writes::default() };
+        for (code, Looked { before, after, is_new, ended, .. }) in self.codes {
+            if is_new {
+                if ended && before.state().is_none_or(State::is_link) {
+                    writes.ended.push(code);
+                }
+                if before.is_limited() {
+                    writes.limited.push((code, ended));
+                }
+                writes.relisted.extend(Relisted::of(link_of(&before), link_of(&after)));
+                writes.created_with.extend(created_with(link_of(&before), link_of(&after), self.now_ms));
+                let state = if let Stored::Held(state) = after { Some(state) } else { None };
+                writes.states.push((code, state));
+            }
+        }
+        // Neighbours share most of the way through the store's memtables.
+        writes.states.sort_unstable_by_key(|(code, _)| *code);
+        writes.urls.sort_unstable_by_key(|(entry, _)| *entry);
+        writes.positions.extend(self.positions);
+        writes.compare.extend(self.compare);
+        (writes, self.outcomes)
+    }
+
+    fn stored(&mut self, code: &Code, look_up: impl FnOnce(&Code) -> Stored) -> Stored {
+        let looked = || {
+            let stored = look_up(code);
+            Looked { before: stored.clone(), after: stored, entry: None, is_new: false, ended: false }
+        };
+        self.codes.entry(*code).or_insert_with(looked).after.clone()
+    }
+
+    /// Changes what is under a code. It was looked at before.
+    fn set(&mut self, code: Code, after: Stored) {
+        let entry = reuse::entry_of(&after);
+        if let Some(entry) = entry {
+            self.puts.entry(entry.key).or_default().push(entry);
+        }
+        let unseen =
+            || Looked { before: Stored::Absent, after: Stored::Absent, entry: None, is_new: false, ended: false };
+        let looked = self.codes.entry(code).or_insert_with(unseen);
+        looked.ended |= entry.is_none();
+        (looked.after, looked.entry, looked.is_new) = (after, entry, true);
+    }
+
+    fn create(&mut self, link: Arc<Link>, ticket: Ticket, ground: Ground, before: &Stored) {
+        match ground {
+            Ground::Alone | Ground::Unheard { .. } if *before == Stored::Unknown => {
+                self.answer(ticket, refused(&ground, UNREADABLE));
+            }
+            Ground::Alone => match next_version(&link, before) {
+                Some(version) => self.put(link.code, &State::Link(link), version, (ticket, StoreAnswer::Created)),
+                None => self.answer(ticket, StoreAnswer::Taken),
+            },
+            Ground::Accepted { state, echo } => {
+                self.accepted(link.code, &state, echo, before, ticket, created_or_deleted);
+            }
+            Ground::Held(state) => {
+                self.held(link.code, state, before);
+                self.answer(ticket, StoreAnswer::Taken);
+            }
+            // Redis had nothing to say against it, but nobody knows whether it has it.
+            Ground::Absent => self.answer(ticket, StoreAnswer::Unconfirmed(NONSENSE)),
+            // What was to be the answer is gone.
+            Ground::Existing { .. } => self.answer(ticket, StoreAnswer::Taken),
+            // Redis has done it, and the stream was faster than its answer.
+            Ground::Unheard { .. } if before.state().is_some_and(|mine| mine.version().claim == link.version.claim) => {
+                self.confirm(link.code, before, (ticket, StoreAnswer::Created));
+            }
+            Ground::Unheard { asked, alone } => match next_version(&link, before) {
+                None => {
+                    if asked {
+                        self.outbox.withdraw(link.code, link.version.claim);
+                    }
+                    self.answer(ticket, StoreAnswer::Taken);
+                }
+                Some(version) if alone && link.origin == Origin::Issued => {
+                    let code = link.code;
+                    self.put(code, &State::Link(link), version, (ticket, StoreAnswer::Created));
+                    self.outbox.note(code, None);
+                }
+                Some(_) => {
+                    if asked {
+                        self.outbox.withdraw(link.code, link.version.claim);
+                    }
+                    self.answer(ticket, StoreAnswer::NeedsRedis { asked });
+                }
+            },
+        }
+    }
+
+    /// Says that there is no link, where there may be one of somebody else.
+    fn hide(&mut self, code: Code, ticket: Ticket, ground: Ground, before: &Stored) {
+        if let Ground::Held(state) = ground {
+            self.held(code, state, before);
+        }
+        self.answer(ticket, StoreAnswer::NotFound);
+    }
+
+    /// A link has turned up whose client was told that it was not made.
+    fn take_back(&mut self, code: Code, state: &State, before: &Stored) {
+        let is_own = self.outbox.is_undelivered(&code);
+        self.outbox.note(code, None);
+        let gone = state.deleted(self.now_ms);
+        let mine = before.state().filter(|mine| mine.is_link());
+        if let Some(mine) = mine.filter(|mine| rules::is_conflict(mine, state)) {
+            // Redis has lost a link and made that one instead.
+            if is_own {
+                let version = Version { rev: gone.version().rev, ..mine.version() };
+                self.set(code, Stored::Held(mine.with_version(version)));
+                return;
+            }
+            self.conflict(code, mine.version(), state.version());
+        }
+        self.set(code, Stored::Held(gone));
+        if mine.is_some() {
+            self.outcomes.push(Outcome::Apply { code, change: Change::Remove(code), notify: None });
+        }
+    }
+
+    fn delete(&mut self, code: Code, ticket: Ticket, ground: Ground, before: &Stored) {
+        match ground {
+            Ground::Accepted { state, echo } => {
+                self.accepted(code, &state, echo, before, ticket, created_or_deleted);
+            }
+            Ground::Held(state) => {
+                self.held(code, state, before);
+                let is_still_here = match (before, self.codes.get(&code).map_or(before, |looked| &looked.after)) {
+                    (Stored::Held(before), Stored::Held(after)) => after.is_link() && before == after,
+                    _ => false,
+                };
+                let answer = if is_still_here { StoreAnswer::Refused(NOT_IN_REDIS) } else { StoreAnswer::NotFound };
+                self.answer(ticket, answer);
+            }
+            // If it was asked and has done it, the stream will tell.
+            Ground::Unheard { alone: false, asked } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
+            Ground::Alone | Ground::Absent | Ground::Existing { .. } | Ground::Unheard { .. } => match before {
+                Stored::Held(state) if state.is_link() => {
+                    let gone = state.deleted(self.now_ms);
+                    self.delete_here(code, &gone, ticket, &ground);
+                }
+                // What a damaged record was cannot be told, so its code may have been issued.
+                Stored::Damaged => {
+                    let version = Version::default();
+                    let gone = Tombstone { deleted_ms: self.now_ms, origin: Origin::Issued, version };
+                    self.delete_here(code, &State::Gone(gone), ticket, &ground);
+                }
+                Stored::Absent | Stored::Held(_) => self.answer(ticket, StoreAnswer::NotFound),
+                Stored::Unknown => self.answer(ticket, refused(&ground, UNREADABLE)),
+            },
+        }
+    }
+
+    fn delete_here(&mut self, code: Code, gone: &State, ticket: Ticket, ground: &Ground) {
+        self.put(code, gone, gone.version(), (ticket, StoreAnswer::Deleted));
+        if !matches!(ground, Ground::Alone) {
+            self.outbox.note(code, None);
+        } else if gone.is_free() {
+            // Nobody else has to hear of it.
+            self.set(code, Stored::Absent);
+        }
+    }
+
+    fn change(&mut self, code: Code, patch: &Patch, ticket: Ticket, ground: Ground, before: &Stored) {
+        match ground {
+            // Its client was told that it was not made, so it goes.
+            Ground::Accepted { state, .. } if self.outbox.is_withdrawn(&code, &state) => {
+                self.held(code, state, before);
+                self.answer(ticket, StoreAnswer::NotFound);
+            }
+            Ground::Accepted { state, echo } => self.accepted(code, &state, echo, before, ticket, changed),
+            Ground::Held(state) => {
+                let answer = match &state {
+                    State::Gone(_) => StoreAnswer::NotFound,
+                    State::Link(link) if patch.apply(link).is_err() => StoreAnswer::Contrary,
+                    State::Link(_) => StoreAnswer::Refused("the link was changed at the same time"),
+                };
+                self.held(code, state, before);
+                self.answer(ticket, answer);
+            }
+            // Two nodes that change one link without hearing of each other would each undo what the other has done. If it
+            // was asked and has done it, the stream will tell.
+            Ground::Unheard { asked, .. } => self.answer(ticket, StoreAnswer::NeedsRedis { asked }),
+            Ground::Absent | Ground::Existing { .. } if before.state().is_some_and(State::is_link) => {
+                self.answer(ticket, StoreAnswer::Refused(NOT_IN_REDIS));
+            }
+            Ground::Alone | Ground::Absent | Ground::Existing { .. } => match before {
+                Stored::Held(State::Link(link)) => match patch.apply(link) {
+                    Ok(link) => {
+                        let state = State::Link(Arc::new(link));
+                        self.put(code, &state, state.version(), (ticket, changed(&state)));
+                    }
+                    Err(Contrary) => self.answer(ticket, StoreAnswer::Contrary),
+                },
+                Stored::Absent | Stored::Held(State::Gone(_)) => self.answer(ticket, StoreAnswer::NotFound),
+                Stored::Damaged => self.answer(ticket, StoreAnswer::Damaged),
+                Stored::Unknown => self.answer(ticket, StoreAnswer::Refused(UNREADABLE)),
+            },
+        }
+    }
+
+    /// Redis has accepted what a client asked for; it may have come through the stream already, or be over; or Redis has
+    /// forgotten what this node knows.
+    fn accepted(
+        &mut self,
+        code: Code,
+        state: &State,
+        echo: Echo,
+        before: &Stored,
+        ticket: Ticket,
+        done: impl FnOnce(&State) -> StoreAnswer,
+    ) {
+        let done = done(state);
+        self.acknowledges = true;
+        let Some(mine) = before.state() else {
+            self.put(code, state, state.version(), (ticket, done));
+            self.outbox.note(code, Some(echo));
+            return;
+        };
+        if self.outbox.was_taken(echo) {
+            self.confirm(code, before, (ticket, done));
+            return;
+        }
+        if mine == state {
+            // It was found, or has come by before it was found again. Only the stream proves that Redis has it.
+            self.confirm(code, before, (ticket, done));
+            self.outbox.note(code, Some(echo));
+            return;
+        }
+        let raised = state.version().rev.max(mine.version().rev).saturating_add(1);
+        // A delete is of what this node has as well, even if Redis had forgotten that and held another link.
+        let ends_both = !state.is_link() && rules::is_conflict(mine, state);
+        if matches!(rules::offer(Some(state), mine), Verdict::Held(_)) && !ends_both {
+            self.report_conflict(code, mine, state);
+            let is_behind = state.version().rev < mine.version().rev;
+            let rev = if is_behind { raised } else { state.version().rev };
+            self.put(code, state, Version { rev, ..state.version() }, (ticket, done));
+            self.outbox.note(code, (!is_behind).then_some(echo));
+            return;
+        }
+        // What is here goes before that: it is newer, or Redis has lost it.
+        if mine.version().claim == state.version().claim {
+            self.confirm(code, before, (ticket, done));
+        } else if state.is_link() {
+            self.outbox.note(code, None);
+            self.outbox.withdraw(code, state.version().claim);
+            self.answer(ticket, StoreAnswer::Taken);
+        } else if mine.is_link() {
+            let gone = mine.deleted(self.now_ms);
+            self.put(code, &gone, Version { rev: raised, ..gone.version() }, (ticket, done));
+            self.outbox.note(code, None);
+        } else {
+            self.confirm(code, before, (ticket, done));
+        }
+    }
+
+    /// Redis holds something else than what a client asked for.
+    fn held(&mut self, code: Code, state: State, before: &Stored) {
+        if !self.outbox.is_undelivered(&code) && rules::adopts(before.state(), &state) {
+            let is_theirs = !self.outbox.is_withdrawn(&code, &state);
+            self.adopt_over(code, state, before);
+            if is_theirs {
+                self.outbox.note_theirs(code);
+            }
+        }
+    }
+
+    /// What a client asked for has happened already: it is told when that is synced, and when the owner has it.
+    fn confirm(&mut self, code: Code, before: &Stored, notify: (Ticket, StoreAnswer)) {
+        self.acknowledges = true;
+        match before.state() {
+            Some(state) => {
+                let change = change_of(code, state);
+                self.outcomes.push(Outcome::Apply { code, change, notify: Some(notify) });
+            }
+            None => self.answer(notify.0, notify.1),
+        }
+    }
+
+    fn follow(&mut self, followed: Followed, look_up: impl Fn(&Code) -> Stored) {
+        let Followed { partition, entries, to } = followed;
+        for (Position { id, check }, told) in entries {
+            let echo = Echo { partition, id, check };
+            self.outbox.seen(echo);
+            if let Some(Told { code, state, displaced }) = told {
+                if !self.outbox.is_undelivered(&code) {
+                    self.outbox.taken(echo);
+                }
+                let kept = state.version();
+                self.adopt(code, state, &look_up);
+                if let Some(lost) = displaced {
+                    self.conflict(code, lost, kept);
+                }
+            }
+        }
+        self.outbox.passed(partition, to);
+        self.positions.insert(partition, to);
+    }
+
+    /// Takes over what another node did, unless Redis has yet to hear of something newer from this one.
+    fn adopt(&mut self, code: Code, state: State, look_up: impl Fn(&Code) -> Stored) {
+        if !self.outbox.is_undelivered(&code) {
+            let before = self.stored(&code, look_up);
+            if rules::adopts(before.state(), &state) {
+                // Where time has ended a link, nobody was it.
+                let until_ms = link_of(&before).and_then(|link| link.policy.valid_until_ms);
+                let is_of_time = !state.is_link() && until_ms.is_some_and(|until_ms| until_ms <= self.now_ms);
+                self.adopt_over(code, state, &before);
+                if !is_of_time {
+                    self.note_edit(code, &before, &Author::FLEET);
+                }
+            }
+        }
+    }
+
+    /// Notes what became of a link that was there before, if anything did.
+    fn note_edit(&mut self, code: Code, before: &Stored, author: &Author) {
+        let after = self.codes.get(&code).map(|looked| &looked.after);
+        let edit = link_of(before)
+            .and_then(|before| Edit::between(before, after.and_then(link_of).map(|link| &**link), self.now_ms, author));
+        self.edits.extend(edit.map(|edit| (code, edit)));
+    }
+
+    fn adopt_over(&mut self, code: Code, state: State, before: &Stored) {
+        if before.state() == Some(&state) {
+            return;
+        }
+        if self.outbox.is_withdrawn(&code, &state) {
+            self.take_back(code, &state, before);
+            return;
+        }
+        if let Some(mine) = before.state() {
+            self.report_conflict(code, mine, &state);
+        }
+        let change = change_of(code, &state);
+        let was_link = before.state().is_none_or(State::is_link);
+        self.set(code, Stored::Held(state));
+        if was_link || matches!(change, Change::Put(_)) {
+            self.outcomes.push(Outcome::Apply { code, change, notify: None });
+        }
+    }
+
+    fn report_conflict(&mut self, code: Code, ours: &State, theirs: &State) {
+        let is_other = ours.is_link() && ours.version().claim != theirs.version().claim;
+        // Of what has yet to be brought again nobody need have known: then a late revision proves nothing.
+        if rules::is_conflict(ours, theirs) || (is_other && self.outbox.is_undelivered(&code)) {
+            self.conflict(code, ours.version(), theirs.version());
+        }
+    }
+
+    /// Both this node and Redis may see that a link was displaced.
+    fn conflict(&mut self, code: Code, lost: Version, kept: Version) {
+        let conflict = Conflict { code, lost, kept };
+        if !self.conflicts.contains(&conflict) {
+            self.conflicts.push(conflict);
+        }
+    }
+
+    /// Redis has answered what was brought to it.
+    fn delivered(&mut self, delivered: Vec<Delivered>, look_up: impl Fn(&Code) -> Stored) {
+        for Delivered { delivery, sent, verdict, echo } in delivered {
+            if !self.outbox.is_current(delivery) {
+                continue;
+            }
+            let code = delivery.code;
+            let before = self.stored(&code, &look_up);
+            let is_sent = before.state() == Some(&sent);
+            match (verdict, echo) {
+                (Verdict::Held(state), _) if is_sent || rules::adopts(before.state(), &state) => {
+                    let is_theirs = !self.outbox.is_withdrawn(&code, &state);
+                    self.adopt_over(code, state, &before);
+                    if is_theirs {
+                        self.outbox.note_theirs(code);
+                    }
+                }
+                (Verdict::Accepted(_) | Verdict::Same | Verdict::Absent, None) => self.outbox.forget(&code),
+                (Verdict::Accepted(state), Some(echo)) if is_sent => {
+                    if state != sent {
+                        self.set(code, Stored::Held(state));
+                    }
+                    self.outbox.accepted(delivery, echo);
+                }
+                (Verdict::Same, Some(echo)) if is_sent => self.outbox.accepted(delivery, echo),
+                // Something else is here by now, which came through the stream; that is brought instead.
+                _ => self.outbox.note_theirs(code),
+            }
+        }
+    }
+
+    fn put(&mut self, code: Code, state: &State, version: Version, notify: (Ticket, StoreAnswer)) {
+        let state = state.with_version(version);
+        let change = change_of(code, &state);
+        self.set(code, Stored::Held(state));
+        self.acknowledges = true;
+        self.outcomes.push(Outcome::Apply { code, change, notify: Some(notify) });
+    }
+
+    /// Answers a request that needs no decision.
+    pub fn reply(&mut self, ticket: Ticket, answer: StoreAnswer) {
+        self.vouches = true;
+        self.answer(ticket, answer);
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: StoreAnswer) {
+        self.outcomes.push(Outcome::Answer { ticket, answer });
+    }
+}
+
+/// Whether whoever asks may touch what is under a code. Nobody knows whose a damaged record is. What Redis has accepted was
+/// looked at before it was asked.
+fn is_within(by: &Scope, before: &Stored, ground: &Ground) -> bool {
+    let has = |state: &State| if let State::Link(link) = state { by.has(link) } else { true };
+    match (before, ground) {
+        (_, Ground::Accepted { .. }) => true,
+        (_, Ground::Held(theirs)) if !has(theirs) => false,
+        (Stored::Held(mine), _) => has(mine),
+        (Stored::Damaged, _) => by.is_all(),
+        (Stored::Absent | Stored::Unknown, _) => true,
+    }
+}
+
+/// The link that is there, if one is.
+fn link_of(stored: &Stored) -> Option<&Arc<Link>> {
+    match stored {
+        Stored::Held(State::Link(link)) => Some(link),
+        _ => None,
+    }
+}
+
+/// What the index of idempotency keys must have of a link that is new to this node.
+fn created_with(before: Option<&Arc<Link>>, after: Option<&Arc<Link>>, now_ms: u64) -> Option<(KeyHash, u64, Code)> {
+    let link = after?;
+    let idempotency = link.labels.idempotency?;
+    let is_known = before.is_some_and(|before| before.labels.idempotency == Some(idempotency));
+    let is_recent = link.created_ms.saturating_add(WINDOW.as_millis() as u64) > now_ms;
+    (!is_known && is_recent).then_some((idempotency.key, link.created_ms, link.code))
+}
+
+/// What a client is told who asked for a link or for its end.
+fn created_or_deleted(state: &State) -> StoreAnswer {
+    if state.is_link() { StoreAnswer::Created } else { StoreAnswer::Deleted }
+}
+
+/// What a client is told who asked for a change.
+fn changed(state: &State) -> StoreAnswer {
+    match state {
+        State::Link(link) => StoreAnswer::Changed(Arc::clone(link)),
+        State::Gone(_) => StoreAnswer::NotFound,
+    }
+}
+
+/// The answer to a request that the store cannot decide: what Redis may have done already can only not be confirmed.
+pub(super) fn refused(ground: &Ground, reason: &'static str) -> StoreAnswer {
+    if ground.may_be_done() { StoreAnswer::Unconfirmed(reason) } else { StoreAnswer::Refused(reason) }
+}
+
+/// What a state means for the owner of its code.
+fn change_of(code: Code, state: &State) -> Change {
+    match state {
+        State::Link(link) => Change::Put(Arc::clone(link)),
+        State::Gone(_) => Change::Remove(code),
+    }
+}
+
+/// The version of a new link in the place of what is stored; `None` where the code is taken.
+fn next_version(link: &Link, before: &Stored) -> Option<Version> {
+    match before {
+        Stored::Absent => Some(link.version),
+        Stored::Held(state) if state.is_free() => {
+            Some(Version { rev: state.version().rev.saturating_add(1), ..link.version })
+        }
+        Stored::Held(_) | Stored::Damaged | Stored::Unknown => None,
+    }
+}
+
+const UNREADABLE: &str = "the store cannot be read at present";
+const NOT_IN_REDIS: &str = "Redis did not have the link yet; try again";
+const NONSENSE: &str = "Redis sent an unexpected answer";
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,636 @@
+//! The end of a link's life: which links that are over go for good, and which of their codes are free again.
+//!
+//! Whoever orders this has read the index of ends some time ago. What decides is the link as the commit finds it: one whose
+//! end was moved, that was deleted, or whose slug belongs to another by now has another end than the entry, and stays.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use carom_shards::{Code, GeneratedCode};
+
+use super::{Looked, Outcome, Plan, Stored};
+use crate::bridge::{Change, Swept};
+use carom_model::link::history::Author;
+use carom_model::link::{Due, Link, Origin};
+use carom_model::replication::State;
+use carom_store::links::Of;
+
+/// What a commit does to the index of ends beyond what follows from its links.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    /// Entries of links that are not there, or have another end.
+    stale: Vec<Due>,
+    /// Entries of deletions that were called off, or carried out by others.
+    called_off: Vec<Due>,
+    /// Codes that lie unused from now on, and may be given again some time.
+    graves: Vec<Due>,
+    /// Graves that are no more.
+    opened: HashSet<Due>,
+    /// What to tell who ordered it, if anybody did.
+    swept: Option<Swept>,
+}
+
+impl Plan<'_> {
+    /// Removes those of these links that are as their entries say, and over at that instant. With `recycles` their codes get
+    /// a grave where somebody can find them.
+    pub(super) fn expire(&mut self, ends: Vec<Due>, until_ms: u64, recycles: bool, look_up: impl Fn(&Code) -> Stored) {
+        let mut expired = 0;
+        for due in ends {
+            match self.stored(&due.code, &look_up) {
+                Stored::Held(State::Link(link)) if link.end() == Some(due) => {
+                    if due.at_ms <= until_ms {
+                        self.bury(&link, recycles);
+                        expired += 1;
+                    }
+                }
+                Stored::Unknown => {}
+                Stored::Absent | Stored::Held(_) | Stored::Damaged => self.sweep.stale.push(due),
+            }
+        }
+        self.sweep.swept.get_or_insert_default().expired += expired;
+    }
+
+    /// Deletes those of these links that are still to be deleted as their entries say, and whose time has come.
+    pub(super) fn discard(&mut self, deletions: Vec<(Due, Author)>, until_ms: u64, look_up: impl Fn(&Code) -> Stored) {
+        for (due, author) in deletions {
+            let before = self.stored(&due.code, &look_up);
+            match &before {
+                Stored::Held(State::Link(link)) if link.deletion() == Some(due) => {
+                    if due.at_ms <= until_ms {
+                        self.bury(link, false);
+                        self.note_edit(due.code, &before, &author);
+                    }
+                }
+                Stored::Unknown => {}
+                Stored::Absent | Stored::Held(_) | Stored::Damaged => self.sweep.called_off.push(due),
+            }
+        }
+        self.sweep.swept.get_or_insert_default();
+    }
+
+    fn bury(&mut self, link: &Arc<Link>, recycles: bool) {
+        let code = link.code;
+        let gone = State::Link(Arc::clone(link)).deleted(self.now_ms);
+        if gone.is_free() {
+            self.set(code, Stored::Absent);
+        } else {
+            self.set(code, Stored::Held(gone));
+            // Neither a private code nor one that came from elsewhere was drawn from the pool.
+            if recycles && GeneratedCode::from_code(&code.within(None)).is_some() {
+                self.sweep.graves.push(Due { at_ms: self.now_ms, code });
+            }
+        }
+        self.outcomes.push(Outcome::Apply { code, change: Change::Remove(code), notify: None });
+    }
+
+    /// Forgets that these codes were ever given, where nothing else has happened to them since that instant or an earlier one.
+    /// From then on they are only known to who ordered it, so it must be durable before that is told.
+    pub(super) fn unearth(&mut self, graves: Vec<Due>, until_ms: u64, look_up: impl Fn(&Code) -> Stored) {
+        let mut codes = Vec::new();
+        for grave in graves {
+            match self.stored(&grave.code, &look_up) {
+                Stored::Held(State::Gone(gone)) if (gone.deleted_ms, gone.origin) == (grave.at_ms, Origin::Issued) => {
+                    if grave.at_ms <= until_ms {
+                        self.set(grave.code, Stored::Absent);
+                        self.sweep.opened.insert(grave);
+                        codes.push(grave.code);
+                    }
+                }
+                Stored::Unknown => {}
+                Stored::Absent | Stored::Held(_) | Stored::Damaged => _ = self.sweep.opened.insert(grave),
+            }
+        }
+        self.acknowledges |= !codes.is_empty();
+        self.sweep.swept.get_or_insert_default().codes.extend(codes);
+    }
+
+    /// What to tell who has ordered links to be removed or codes to be freed; `None` where nobody has.
+    pub fn take_swept(&mut self) -> Option<Swept> {
+        self.sweep.swept.take().map(|swept| Swept { is_done: true, ..swept })
+    }
+
+    /// What the index of ends must have after this commit: an entry, and whether it is there. None comes twice.
+    pub(super) fn end_writes(&mut self) -> Vec<(Of, Due, bool)> {
+        let Sweep { stale, called_off, graves, opened, .. } = std::mem::take(&mut self.sweep);
+        let mut writes = Vec::new();
+        for Looked { before, after, .. } in self.codes.values().filter(|looked| looked.is_new) {
+            for (of, due_of) in [(Of::Link, end_of as fn(&Stored) -> Option<Due>), (Of::Deletion, deletion_of)] {
+                let (old, new) = (due_of(before), due_of(after));
+                if old != new {
+                    writes.extend(old.map(|due| (of, due, false)));
+                    writes.extend(new.map(|due| (of, due, true)));
+                }
+            }
+        }
+        // What this commit schedules again, or has dealt with above, is left alone.
+        let decided: HashSet<Due> = self
+            .codes
+            .values()
+            .flat_map(|looked| [deletion_of(&looked.before), deletion_of(&looked.after)])
+            .flatten()
+            .collect();
+        let called_off: HashSet<Due> = called_off.into_iter().filter(|due| !decided.contains(due)).collect();
+        writes.extend(called_off.into_iter().map(|due| (Of::Deletion, due, false)));
+        if !stale.is_empty() {
+            // What was changed in this commit may be among them, and have that very end again.
+            let decided: HashSet<Due> = self.codes.values().filter_map(|looked| end_of(&looked.after)).collect();
+            let decided: HashSet<Due> = writes.iter().map(|(_, due, _)| *due).chain(decided).collect();
+            let stale: HashSet<Due> = stale.into_iter().filter(|due| !decided.contains(due)).collect();
+            writes.extend(stale.into_iter().map(|due| (Of::Link, due, false)));
+        }
+        writes.extend(graves.into_iter().map(|grave| (Of::Grave, grave, true)));
+        writes.extend(opened.into_iter().map(|grave| (Of::Grave, grave, false)));
+        writes
+    }
+}
+
+/// Where the index of ends has a link.
+fn end_of(stored: &Stored) -> Option<Due> {
+    match stored {
+        Stored::Held(State::Link(link)) => link.end(),
+        _ => None,
+    }
+}
+
+/// Where the index of ends has the deletion of a link.
+fn deletion_of(stored: &Stored) -> Option<Due> {
+    match stored {
+        Stored::Held(State::Link(link)) => link.deletion(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::{Ground, Order, StoreAnswer, StoreRequest, Ticket};
+    use crate::services::writer::planner::Writes;
+    use carom_model::access::Scope;
+    use carom_model::link::Reuse;
+    use carom_model::link::patch::Patch;
+    use carom_model::replication::outbox::Outbox;
+    use carom_model::testing::link;
+    use carom_shards::{CoreId, Policy};
+    use proptest::prelude::*;
+    use std::collections::{BTreeSet, HashMap};
+
+    const NOW: u64 = 1_700_000_000_000;
+
+    /// A store with its index of ends, as the writer keeps them.
+    #[derive(Clone, PartialEq, Debug)]
+    struct Shelf {
+        states: HashMap<Code, State>,
+        ends: BTreeSet<Due>,
+        graves: BTreeSet<Due>,
+        deletions: BTreeSet<Due>,
+        now_ms: u64,
+    }
+
+    impl Default for Shelf {
+        fn default() -> Shelf {
+            let (states, ends, graves, deletions) = Default::default();
+            Shelf { states, ends, graves, deletions, now_ms: NOW }
+        }
+    }
+
+    impl Shelf {
+        /// One commit: what the sweeper hears, the answers, and the codes that owners were told to forget.
+        fn commit(&mut self, orders: Vec<Order>) -> (Option<Swept>, Vec<StoreAnswer>, Vec<Code>) {
+            let mut outbox = Outbox::default();
+            let mut plan = Plan::new(&mut outbox, self.now_ms);
+            for order in orders {
+                plan.add(order, |code| self.states.get(code).cloned().map_or(Stored::Absent, Stored::Held));
+            }
+            let swept = plan.take_swept();
+            let (Writes { states, ends, .. }, outcomes) = plan.finish();
+            for (code, state) in states {
+                match state {
+                    Some(state) => _ = self.states.insert(code, state),
+                    None => _ = self.states.remove(&code),
+                }
+            }
+            let written: HashSet<(u8, Due)> = ends.iter().map(|(of, due, _)| (*of as u8, *due)).collect();
+            assert_eq!(written.len(), ends.len(), "a batch takes one write for each entry: {ends:?}");
+            for (of, due, is_there) in ends {
+                let index = match of {
+                    Of::Link => &mut self.ends,
+                    Of::Grave => &mut self.graves,
+                    Of::Deletion => &mut self.deletions,
+                };
+                if is_there {
+                    index.insert(due)
+                } else {
+                    index.remove(&due)
+                };
+            }
+            let (mut answers, mut removed) = (Vec::new(), Vec::new());
+            for outcome in outcomes {
+                match outcome {
+                    Outcome::Apply { change, notify, .. } => {
+                        answers.extend(notify.map(|(_, answer)| answer));
+                        removed.extend(if let Change::Remove(code) = change { Some(code) } else { None });
+                    }
+                    Outcome::Answer { answer, .. } => answers.push(answer),
+                }
+            }
+            (swept, answers, removed)
+        }
+
+        fn put(&mut self, link: Link) {
+            self.ends.extend(link.end());
+            self.states.insert(link.code, State::Link(Arc::new(link)));
+        }
+
+        /// The entries of the index are those of the links, and of what expired.
+        fn check(&self) {
+            let end = |state: &State| if let State::Link(link) = state { link.end() } else { None };
+            assert_eq!(self.ends, self.states.values().filter_map(end).collect());
+            let deletion = |state: &State| if let State::Link(link) = state { link.deletion() } else { None };
+            assert_eq!(self.deletions, self.states.values().filter_map(deletion).collect());
+            for grave in &self.graves {
+                let Some(State::Gone(gone)) = self.states.get(&grave.code) else { panic!("{grave:?} is empty") };
+                assert_eq!((gone.deleted_ms, gone.origin), (grave.at_ms, Origin::Issued));
+            }
+        }
+    }
+
+    const TICKET: Ticket = Ticket { core: CoreId(0), token: 1 };
+
+    fn code(text: &str) -> Code {
+        Code::parse(text.as_bytes()).unwrap()
+    }
+
+    fn due(at_ms: u64, text: &str) -> Due {
+        Due { at_ms, code: code(text) }
+    }
+
+    fn ending(text: &str, origin: Origin, end_ms: u64) -> Link {
+        Link { policy: Policy { valid_until_ms: Some(end_ms), ..Policy::default() }, ..link(text, origin) }
+    }
+
+    fn expire(ends: &[Due], until_ms: u64) -> Order {
+        Order::Expire { ends: ends.to_vec(), until_ms, recycles: true }
+    }
+
+    fn unearth(graves: &[Due], until_ms: u64) -> Order {
+        Order::Unearth { graves: graves.to_vec(), until_ms }
+    }
+
+    fn extend(text: &str, end_ms: Option<u64>) -> Order {
+        let patch = Box::new(Patch { valid_until_ms: Some(end_ms), ..Patch::default() });
+        Order::Client(
+            StoreRequest::Change { code: code(text), patch, by: Scope::ALL, author: Author::default(), ticket: TICKET },
+            Ground::Alone,
+        )
+    }
+
+    fn delete(text: &str) -> Order {
+        Order::Client(
+            StoreRequest::Delete { code: code(text), by: Scope::ALL, author: Author::default(), ticket: TICKET },
+            Ground::Alone,
+        )
+    }
+
+    fn create(link: Link) -> Order {
+        let request = StoreRequest::Create { link: Arc::new(link), reuse: Reuse::Never, ticket: TICKET };
+        Order::Client(request, Ground::Alone)
+    }
+
+    fn change(text: &str, patch: Patch) -> Order {
+        let (code, patch, author) = (code(text), Box::new(patch), Author::default());
+        Order::Client(StoreRequest::Change { code, patch, by: Scope::ALL, author, ticket: TICKET }, Ground::Alone)
+    }
+
+    fn schedule(text: &str, at_ms: u64) -> Order {
+        change(text, Patch { archived: Some(true), delete_at_ms: Some(at_ms), ..Patch::default() })
+    }
+
+    fn discard(deletions: &[Due], until_ms: u64) -> Order {
+        let deletions = deletions.iter().map(|due| (*due, Author::default())).collect();
+        Order::Discard { deletions, until_ms }
+    }
+
+    #[test]
+    fn a_scheduled_deletion_is_carried_out_unless_it_is_called_off() {
+        let mut shelf = Shelf::default();
+        for text in ["issued1", "slug", "back", "noted", "again"] {
+            shelf.put(link(text, if text == "issued1" { Origin::Issued } else { Origin::Custom }));
+        }
+        shelf.commit(["issued1", "slug", "back", "noted", "again"].map(|text| schedule(text, 100)).into());
+        shelf.check();
+        assert_eq!(shelf.deletions.len(), 5);
+        let title = Patch { title: Some(Some("T".to_owned())), ..Patch::default() };
+        let archived = |archived| Patch { archived: Some(archived), ..Patch::default() };
+        shelf.commit(vec![change("back", archived(false)), change("noted", title), schedule("again", 300)]);
+        shelf.check();
+        let due: Vec<Due> = ["issued1", "slug", "back", "noted", "again"].map(|text| due(100, text)).into();
+        // Too early nothing happens.
+        let (swept, ..) = shelf.commit(vec![discard(&due, 99)]);
+        assert_eq!((swept.unwrap().is_done, shelf.deletions.len()), (true, 4));
+        let (swept, _, mut removed) = shelf.commit(vec![discard(&due, 100)]);
+        removed.sort();
+        let mut expected = ["issued1", "slug", "noted"].map(code);
+        expected.sort();
+        assert_eq!((swept.unwrap().expired, removed), (0, expected.to_vec()));
+        assert!(shelf.states[&code("issued1")].is_buried() && shelf.graves.is_empty(), "its code is given to nobody");
+        assert!(shelf.states[&code("back")].is_link() && shelf.states[&code("again")].is_link());
+        shelf.check();
+        // Called off, and scheduled again for the same instant, in the commit that would have carried it out.
+        let later = Due { at_ms: 300, code: code("again") };
+        shelf.commit(vec![change("again", archived(true)), discard(&[later], 300)]);
+        assert!(shelf.states[&code("again")].is_link() && shelf.deletions.is_empty());
+        shelf.commit(vec![schedule("again", 300), change("again", archived(true)), schedule("again", 300)]);
+        shelf.check();
+        let (.., removed) = shelf.commit(vec![discard(&[later], 300), create(link("again", Origin::Custom))]);
+        assert_eq!(removed, [code("again")]);
+        assert!(shelf.states[&code("again")].is_link() && shelf.deletions.is_empty(), "another link has the slug");
+        shelf.check();
+    }
+
+    #[test]
+    fn what_is_over_goes_and_nothing_else_does() {
+        let mut shelf = Shelf::default();
+        shelf.put(ending("issued1", Origin::Issued, 100));
+        shelf.put(ending("slug", Origin::Custom, 100));
+        shelf.put(ending("abcdefghijklmnop", Origin::Issued, 100));
+        shelf.put(ending("later11", Origin::Issued, 101));
+        shelf.put(ending("moved11", Origin::Issued, 5_000));
+        shelf.put(link("endless", Origin::Issued));
+        let ends = ["issued1", "slug", "abcdefghijklmnop", "moved11", "endless", "nobody1"].map(|text| due(100, text));
+        let ends = [&ends[..], &[due(101, "later11")]].concat();
+        shelf.ends.extend(&ends);
+        let (swept, _, mut removed) = shelf.commit(vec![expire(&ends, 100)]);
+        assert_eq!(swept, Some(Swept { is_done: true, expired: 3, codes: vec![] }));
+        removed.sort();
+        let mut expected = ["issued1", "slug", "abcdefghijklmnop"].map(code);
+        expected.sort();
+        assert_eq!(removed, expected);
+        let at = |text: &str| shelf.states.get(&code(text));
+        assert!(at("issued1").is_some_and(State::is_buried) && at("abcdefghijklmnop").is_some_and(State::is_buried));
+        assert_eq!(at("slug"), None, "anybody may choose it");
+        assert!(["later11", "moved11", "endless"].iter().all(|text| at(text).is_some_and(State::is_link)));
+        assert_eq!(shelf.graves, BTreeSet::from([due(NOW, "issued1")]), "a private code is nobody else's");
+        // Entries that say something else than the links are gone.
+        shelf.check();
+    }
+
+    #[test]
+    fn whatever_comes_first_in_a_commit_counts() {
+        let start = |origin| {
+            let mut shelf = Shelf::default();
+            shelf.put(ending("abcdefg", origin, 100));
+            shelf
+        };
+        let (over, long) = (expire(&[due(100, "abcdefg")], 100), || extend("abcdefg", Some(9_000)));
+        let again = || expire(&[due(100, "abcdefg")], 100);
+        let mut shelf = start(Origin::Issued);
+        let (swept, answers, _) = shelf.commit(vec![long(), over]);
+        assert!(matches!(answers[..], [StoreAnswer::Changed(_)]));
+        assert_eq!(swept.unwrap().expired, 0, "its end was moved just before");
+        shelf.check();
+        assert_eq!(shelf.ends, BTreeSet::from([due(9_000, "abcdefg")]));
+        // Away and back in one commit: it is as it was, and due.
+        let mut shelf = start(Origin::Issued);
+        let (swept, ..) = shelf.commit(vec![long(), again(), extend("abcdefg", Some(100))]);
+        assert_eq!((swept.unwrap().expired, shelf.ends.len()), (0, 1));
+        shelf.check();
+        let mut shelf = start(Origin::Issued);
+        let (swept, answers, _) = shelf.commit(vec![again(), long()]);
+        assert_eq!((swept.unwrap().expired, &answers[..]), (1, &[StoreAnswer::NotFound][..]));
+        shelf.check();
+        // A code that a person deleted has no grave: nobody is given it again.
+        let mut shelf = start(Origin::Issued);
+        let (swept, ..) = shelf.commit(vec![delete("abcdefg"), again()]);
+        assert_eq!((swept.unwrap().expired, shelf.graves.len()), (0, 0));
+        shelf.check();
+        // A slug that expired, and is somebody else's in the same commit, with the same end or another one.
+        for end_ms in [100, 300] {
+            let mut shelf = start(Origin::Custom);
+            let next =
+                Link { target: "https://example.org/next".to_owned(), ..ending("abcdefg", Origin::Custom, end_ms) };
+            let (swept, answers, _) = shelf.commit(vec![again(), create(next.clone())]);
+            assert_eq!((swept.unwrap().expired, &answers[..]), (1, &[StoreAnswer::Created][..]));
+            assert_eq!(shelf.states.get(&next.code), Some(&State::Link(Arc::new(next))));
+            shelf.check();
+        }
+    }
+
+    #[test]
+    fn a_code_is_given_again_after_its_time_and_only_if_it_lay_unused() {
+        let mut shelf = Shelf::default();
+        for text in ["abcdefg", "expired"] {
+            shelf.put(ending(text, Origin::Issued, 100));
+        }
+        shelf.put(link("deleted", Origin::Issued));
+        shelf.commit(vec![expire(&[due(100, "abcdefg")], 100)]);
+        shelf.now_ms += 1;
+        shelf.commit(vec![expire(&[due(100, "expired")], 100), delete("deleted")]);
+        let taken = |shelf: &mut Shelf| shelf.commit(vec![create(link("abcdefg", Origin::Issued))]).1;
+        assert_eq!(taken(&mut shelf), [StoreAnswer::Taken], "it is buried");
+        let graves = [due(NOW, "abcdefg"), due(NOW + 1, "expired"), due(NOW + 1, "deleted")];
+        shelf.graves.insert(graves[2]);
+        let (swept, ..) = shelf.commit(vec![unearth(&graves[..2], NOW - 1)]);
+        assert_eq!(swept.unwrap().codes, [], "not yet");
+        let mut outbox = Outbox::default();
+        let mut plan = Plan::new(&mut outbox, NOW);
+        plan.add(unearth(&graves[..2], NOW), |code| Stored::Held(shelf.states[code].clone()));
+        assert!(plan.acknowledges(), "it must be durable before anybody uses the code");
+        let (swept, ..) = shelf.commit(vec![unearth(&graves[..2], NOW)]);
+        assert_eq!(swept.unwrap().codes, [code("abcdefg")]);
+        assert_eq!((shelf.states.get(&code("abcdefg")), shelf.graves.len()), (None, 2));
+        assert_eq!(taken(&mut shelf), [StoreAnswer::Created]);
+        // The same grave once more, as after a loss of power, and now there is a link.
+        for _ in 0..2 {
+            shelf.graves.insert(graves[0]);
+            let (swept, ..) = shelf.commit(vec![unearth(&graves[..1], u64::MAX)]);
+            assert_eq!(swept.unwrap().codes, []);
+            assert!(!shelf.graves.contains(&graves[0]));
+            // And then one that a person has deleted.
+            shelf.now_ms += 1;
+            shelf.commit(vec![delete("abcdefg")]);
+        }
+    }
+
+    proptest! {
+        /// Whatever happens in whatever groups, the index is what the links are, no link goes that is not over, and no code
+        /// is given out that has a link or was deleted by a person.
+        #[test]
+        fn the_index_is_what_the_links_are(
+            steps in proptest::collection::vec((0usize..7, 0usize..4, 0u64..6, any::<bool>()), 1..60),
+            split in 1usize..8,
+        ) {
+            const CODES: [&str; 4] = ["aaaaaaa", "bbbbbbb", "ccccccc", "ddddddd"];
+            let mut shelf = Shelf::default();
+            let mut deleted = HashSet::new();
+            for chunk in steps.chunks(split) {
+                shelf.now_ms += 1;
+                let before = shelf.clone();
+                let orders: Vec<Order> = chunk.iter().map(|&(kind, at, end, custom)| {
+                    let (text, end_ms) = (CODES[at], shelf.now_ms - 3 + end);
+                    let origin = if custom { Origin::Custom } else { Origin::Issued };
+                    match kind {
+                        0 | 1 => create(ending(text, origin, end_ms)),
+                        2 => extend(text, (end > 0).then_some(end_ms)),
+                        3 => delete(text),
+                        4 | 5 => expire(&shelf.ends.iter().copied().collect::<Vec<_>>(), shelf.now_ms),
+                        _ => unearth(&shelf.graves.iter().copied().collect::<Vec<_>>(), shelf.now_ms - 2),
+                    }
+                }).collect();
+                let is_alone = chunk.len() == 1;
+                let (swept, answers, removed) = shelf.commit(orders);
+                shelf.check();
+                if is_alone
+                    && let (3, at, ..) = chunk[0]
+                    && answers == [StoreAnswer::Deleted]
+                    && before.states[&code(CODES[at])].origin() == Origin::Issued
+                {
+                    deleted.insert(code(CODES[at]));
+                }
+                for code in swept.iter().flat_map(|swept| &swept.codes) {
+                    assert!(before.states.get(code).is_some_and(State::is_buried), "{code} was not unused");
+                    assert!(!deleted.contains(code), "{code} was deleted by a person");
+                }
+                if is_alone && swept.is_some() {
+                    for code in removed {
+                        let Some(State::Link(link)) = before.states.get(&code) else { panic!("{code} was no link") };
+                        assert!(link.is_over(before.now_ms), "{link:?} was removed before its end");
+                    }
+                }
+            }
+        }
+    }
+
+    /// How long a code of the model lies unused, in milliseconds.
+    const AFTER_MS: u64 = 5;
+
+    /// A node that gives codes again, with what each kind of crash takes of it.
+    #[derive(Default, Debug)]
+    struct Recycling {
+        shelf: Shelf,
+        /// What is synced of it.
+        synced: Shelf,
+        /// Codes that nobody has but the thread that gathers them.
+        gathered: Vec<Code>,
+        /// The id table: rows with their cursors.
+        rows: Vec<(Vec<Code>, usize)>,
+        /// The same as it was before; its library promises nothing for a loss of power.
+        older_rows: Vec<(Vec<Code>, usize)>,
+        /// What the core has.
+        queue: Vec<Code>,
+        /// Links that were acknowledged and do not end, codes that a person deleted, and when each link was removed for its
+        /// age.
+        lasting: BTreeSet<Code>,
+        deleted: HashSet<Code>,
+        removed: HashMap<Code, u64>,
+        again: usize,
+    }
+
+    impl Recycling {
+        fn new() -> Recycling {
+            let codes: Vec<Code> = (0..8).map(|number| code(&format!("code{number:03}"))).collect();
+            let rows = vec![(codes, 0)];
+            Recycling { older_rows: rows.clone(), rows, ..Recycling::default() }
+        }
+
+        /// One commit. What somebody is told of is synced.
+        fn commit(&mut self, order: Order, told: bool) -> (Option<Swept>, Vec<StoreAnswer>, Vec<Code>) {
+            let done = self.shelf.commit(vec![order]);
+            if told {
+                self.synced = self.shelf.clone();
+            }
+            done
+        }
+
+        fn step(&mut self, step: usize, number: usize) {
+            self.shelf.now_ms += 1;
+            let now_ms = self.shelf.now_ms;
+            match step {
+                0..=3 => self.create(step.is_multiple_of(2)),
+                4 => {
+                    let ends: Vec<Due> = self.shelf.ends.iter().copied().collect();
+                    let (_, _, removed) = self.commit(expire(&ends, now_ms), false);
+                    self.removed.extend(removed.into_iter().map(|code| (code, now_ms)));
+                }
+                5 | 6 => {
+                    let graves: Vec<Due> = self.shelf.graves.iter().copied().collect();
+                    let (swept, ..) = self.commit(unearth(&graves, now_ms - AFTER_MS), true);
+                    self.gathered.extend(swept.unwrap().codes);
+                }
+                7 if !self.gathered.is_empty() => {
+                    self.older_rows = self.rows.clone();
+                    self.rows.push((std::mem::take(&mut self.gathered), 0));
+                }
+                8 | 9 => {
+                    // The cursor is on disk ahead of the codes.
+                    if let Some((codes, cursor)) = self.rows.iter_mut().find(|(codes, cursor)| *cursor < codes.len()) {
+                        let end = (*cursor + 2).min(codes.len());
+                        self.queue.extend(&codes[*cursor..end]);
+                        *cursor = end;
+                    }
+                }
+                10 => {
+                    let Some(&code) = self.lasting.iter().cycle().nth(number) else { return };
+                    let (_, answers, _) = self.commit(delete(&code.to_string()), true);
+                    assert_eq!(answers, [StoreAnswer::Deleted]);
+                    self.lasting.remove(&code);
+                    self.deleted.insert(code);
+                }
+                // Killed: memory is gone. Without power, what was not synced is gone, too, and the table may be older.
+                11 | 12 => {
+                    (self.gathered, self.queue) = (Vec::new(), Vec::new());
+                    if step == 12 {
+                        self.shelf = Shelf { now_ms, ..self.synced.clone() };
+                        self.rows = self.older_rows.clone();
+                    }
+                }
+                _ => {}
+            }
+            self.shelf.check();
+        }
+
+        /// The core makes a link with its next code: one that is over at once, or one that does not end.
+        fn create(&mut self, ends: bool) {
+            let (now_ms, Some(code)) = (self.shelf.now_ms, self.queue.pop()) else { return };
+            let end_ms = if ends { now_ms } else { u64::MAX >> 16 };
+            let (_, answers, _) = self.commit(create(ending(&code.to_string(), Origin::Issued, end_ms)), true);
+            if answers == [StoreAnswer::Taken] {
+                return;
+            }
+            assert_eq!(answers, [StoreAnswer::Created]);
+            assert!(!self.lasting.contains(&code), "{code} has a link");
+            assert!(!self.deleted.contains(&code), "{code} was deleted by a person");
+            if let Some(removed_ms) = self.removed.get(&code) {
+                assert!(removed_ms + AFTER_MS <= now_ms, "{code} was removed a moment ago");
+                self.again += 1;
+            }
+            if !ends {
+                self.lasting.insert(code);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        /// Wherever it is killed, and whatever a loss of power takes: no code has two links, comes back before its time, or
+        /// after a person has deleted it.
+        #[test]
+        fn a_crash_anywhere_gives_no_code_twice(steps in proptest::collection::vec((0usize..13, 0usize..7), 1..200)) {
+            let mut node = Recycling::new();
+            for (step, number) in steps {
+                node.step(step, number);
+                for code in &node.lasting {
+                    prop_assert!(node.shelf.states.get(code).is_some_and(State::is_link), "{code} is lost");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn codes_come_back_in_the_model() {
+        let mut node = Recycling::new();
+        for step in 0..2_000 {
+            node.step([8, 0, 2, 4, 5, 7, 9][step % 7], step);
+        }
+        assert!(node.again > 100, "{}", node.again);
+    }
+}

@@ -1,0 +1,409 @@
+//! Answers requests for a link with one that is there already.
+
+use std::sync::Arc;
+
+use carom_shards::Code;
+
+use super::{Looked, Outcome, Plan, Stored};
+use crate::bridge::{Change, Ground, StoreAnswer, Ticket};
+use crate::services::writer::similar_urls::{Alike, is_live_like};
+use carom_model::link::{Link, Origin, Reuse, UrlEntry, UrlKey};
+use carom_model::replication::State;
+use carom_store::links::UrlUse;
+
+impl Plan<'_> {
+    /// Answers a create with a link that is there already, if there is one that the request allows.
+    pub(super) fn answer_existing(
+        &mut self,
+        (link, reuse): (&Link, Reuse),
+        ticket: Ticket,
+        ground: &Ground,
+        look_up: impl Fn(&Code) -> Stored,
+        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+    ) -> bool {
+        let existing = match ground {
+            Ground::Existing { code, found, .. } => {
+                if let Some(state) = found {
+                    let before = self.stored(code, &look_up);
+                    self.held(*code, state.clone(), &before);
+                }
+                self.live_like(code, link, &look_up)
+            }
+            // Somebody else was faster, and has made the very link.
+            Ground::Held(state) if reuse == Reuse::Any && link.origin == Origin::Custom => {
+                let before = self.stored(&link.code, &look_up);
+                self.held(link.code, state.clone(), &before);
+                self.live_like(&link.code, link, &look_up)
+            }
+            Ground::Alone => self.find_alike(link, reuse, &look_up, alike),
+            _ => None,
+        };
+        let Some(existing) = existing else { return false };
+        // One that was asked for without a window does not renew it.
+        if self.window_ms.is_some() && reuse == Reuse::Recent {
+            self.used.insert(existing.code);
+        }
+        self.vouches = true;
+        let spare = match ground {
+            Ground::Existing { spare, .. } => *spare,
+            _ => link.origin == Origin::Issued,
+        };
+        // Through the owner: it may yet have to hear of the link itself.
+        let change = Change::Put(Arc::clone(&existing));
+        let notify = Some((ticket, StoreAnswer::Existing { link: Arc::clone(&existing), spare }));
+        self.outcomes.push(Outcome::Apply { code: existing.code, change, notify });
+        true
+    }
+
+    /// What a node alone has for a request.
+    fn find_alike(
+        &mut self,
+        link: &Link,
+        reuse: Reuse,
+        look_up: impl Fn(&Code) -> Stored,
+        alike: impl Fn(UrlKey, Alike) -> Vec<UrlUse>,
+    ) -> Option<Arc<Link>> {
+        let which = match (reuse, self.window_ms) {
+            (Reuse::Any, _) if link.origin == Origin::Custom => return self.live_like(&link.code, link, look_up),
+            (Reuse::Any, _) => Alike::Oldest,
+            (Reuse::Recent, Some(window_ms)) if link.origin == Origin::Issued => {
+                Alike::UsedSince(self.now_ms.saturating_sub(window_ms).saturating_add(1))
+            }
+            (Reuse::Never | Reuse::Recent, _) => return None,
+        };
+        let key = link.url_key();
+        let mut found: Vec<UrlEntry> = alike(key, which).into_iter().map(|(entry, _)| entry).collect();
+        found.extend(self.puts.get(&key).into_iter().flatten());
+        found.sort_unstable();
+        if which != Alike::Oldest {
+            found.reverse();
+        }
+        let admitted = |found: &Arc<Link>| which.admits(found.origin);
+        found.into_iter().find_map(|entry| self.live_like(&entry.code, link, &look_up).filter(admitted))
+    }
+
+    /// The link of a code, if it is like this one and can be followed now.
+    fn live_like(&mut self, code: &Code, link: &Link, look_up: impl FnOnce(&Code) -> Stored) -> Option<Arc<Link>> {
+        match self.stored(code, look_up) {
+            Stored::Held(state) if is_live_like(&state, link, self.now_ms) => match state {
+                State::Link(found) => Some(found),
+                State::Gone(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// What the index of long URLs must have after this commit.
+    pub(super) fn url_writes(&self) -> Vec<(UrlEntry, Option<u64>)> {
+        let mut writes = Vec::new();
+        for (code, Looked { before, after, entry, is_new, .. }) in &self.codes {
+            let is_used = self.used.contains(code);
+            if !is_new && !is_used {
+                continue;
+            }
+            let (old, new) = (entry_of(before), if *is_new { *entry } else { entry_of(after) });
+            writes.extend(old.filter(|_| old != new).map(|old| (old, None)));
+            if let Some(new) = new.filter(|_| old != new || is_used) {
+                // To make a link is to use it. When it was made is known by the second; it may have been long ago, on
+                // another node.
+                let made_ms = new.created_ms.saturating_add(999).min(self.now_ms);
+                writes.push((new, Some(if is_used { self.now_ms } else { made_ms })));
+            }
+        }
+        writes
+    }
+}
+
+/// Where the index of long URLs has a link.
+pub(super) fn entry_of(stored: &Stored) -> Option<UrlEntry> {
+    match stored {
+        Stored::Held(State::Link(link)) => Some(link.url_entry()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::{Order, StoreRequest};
+    use carom_model::access::Scope;
+    use carom_model::link::Version;
+    use carom_model::link::history::Author;
+    use carom_model::replication::outbox::Outbox;
+    use carom_model::testing::link;
+    use carom_shards::{CoreId, Policy};
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, HashMap};
+
+    const WINDOW: u64 = 2_000;
+
+    /// A store with its index, as the writer keeps them.
+    #[derive(Clone, PartialEq, Default, Debug)]
+    struct Shelf {
+        states: HashMap<Code, State>,
+        urls: BTreeMap<UrlEntry, u64>,
+        now_ms: u64,
+    }
+
+    type Answers = Vec<(u64, StoreAnswer)>;
+
+    impl Shelf {
+        fn commit(&mut self, outbox: &mut Outbox, orders: Vec<Order>) -> (Answers, bool) {
+            let mut plan = Plan::new(outbox, self.now_ms).with_window(Some(WINDOW));
+            for order in orders {
+                let look_up = |code: &Code| self.states.get(code).cloned().map_or(Stored::Absent, Stored::Held);
+                plan.decide(order, look_up, |key, which| self.alike(key, which));
+            }
+            let vouches = plan.vouches();
+            let (writes, outcomes) = plan.finish();
+            for (code, state) in writes.states {
+                match state {
+                    Some(state) => _ = self.states.insert(code, state),
+                    None => _ = self.states.remove(&code),
+                }
+            }
+            for (entry, used_ms) in writes.urls {
+                match used_ms {
+                    Some(used_ms) => _ = self.urls.insert(entry, used_ms),
+                    None => _ = self.urls.remove(&entry).expect("what is removed was there"),
+                }
+            }
+            let answer = |outcome| match outcome {
+                Outcome::Apply { notify, .. } => notify.map(|(ticket, answer)| (ticket.token, answer)),
+                Outcome::Answer { ticket, answer } => Some((ticket.token, answer)),
+            };
+            (outcomes.into_iter().filter_map(answer).collect(), vouches)
+        }
+
+        fn alike(&self, key: UrlKey, which: Alike) -> Vec<UrlUse> {
+            let of_key = self.urls.iter().filter(|(entry, _)| entry.key == key).map(|(entry, used)| (*entry, *used));
+            match which {
+                Alike::Oldest => of_key.collect(),
+                Alike::UsedSince(since) => of_key.rev().filter(|(_, used)| *used >= since).collect(),
+            }
+        }
+
+        /// One request in a commit of its own: its answer.
+        fn one(&mut self, order: Order) -> StoreAnswer {
+            self.commit(&mut Outbox::default(), vec![order]).0.remove(0).1
+        }
+
+        /// What becomes of a create: the code of the answer, and whether it was there before.
+        fn create(&mut self, code: &str, url: &str, reuse: Reuse) -> (String, bool) {
+            // As the API does it: by the second.
+            let link = Link { created_ms: self.now_ms / 1_000 * 1_000, ..wanted(code, url) };
+            match self.one(create(link, reuse, Ground::Alone, 1)) {
+                StoreAnswer::Created => (code.to_owned(), false),
+                StoreAnswer::Existing { link, .. } => (link.code.to_string(), true),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn wanted(code: &str, url: &str) -> Link {
+        Link { target: url.to_owned(), ..link(code, Origin::Issued) }
+    }
+
+    fn create(link: Link, reuse: Reuse, ground: Ground, token: u64) -> Order {
+        let ticket = Ticket { core: CoreId(0), token };
+        Order::Client(StoreRequest::Create { link: Arc::new(link), reuse, ticket }, ground)
+    }
+
+    fn delete(code: &str) -> Order {
+        let code = Code::parse(code.as_bytes()).unwrap();
+        Order::Client(
+            StoreRequest::Delete {
+                code,
+                by: Scope::ALL,
+                author: Author::default(),
+                ticket: Ticket { core: CoreId(0), token: 99 },
+            },
+            Ground::Alone,
+        )
+    }
+
+    fn shelf() -> Shelf {
+        Shelf { now_ms: 1_700_000_000_500, ..Shelf::default() }
+    }
+
+    fn was(code: &str) -> (String, bool) {
+        (code.to_owned(), true)
+    }
+
+    fn new(code: &str) -> (String, bool) {
+        (code.to_owned(), false)
+    }
+
+    #[test]
+    fn each_use_begins_the_window_anew() {
+        let mut shelf = shelf();
+        assert_eq!(shelf.create("a", "http://x/", Reuse::Recent), new("a"));
+        for code in ["b", "c", "d"] {
+            shelf.now_ms += WINDOW - 1;
+            assert_eq!(shelf.create(code, "http://x/", Reuse::Recent), was("a"));
+        }
+        shelf.now_ms += WINDOW;
+        assert_eq!(shelf.create("e", "http://x/", Reuse::Recent), new("e"));
+        shelf.now_ms += 1;
+        assert_eq!(shelf.create("f", "http://x/", Reuse::Recent), was("e"));
+        // Without a window: the oldest one, which is then used no more recently than before.
+        assert_eq!(shelf.create("g", "http://x/", Reuse::Any), was("a"));
+        shelf.now_ms += WINDOW;
+        assert_eq!(shelf.create("h", "http://x/", Reuse::Recent), new("h"));
+        assert_eq!(shelf.create("i", "http://x/", Reuse::Never), new("i"));
+        assert_eq!(shelf.create("j", "http://y/", Reuse::Any), new("j"));
+    }
+
+    #[test]
+    fn equal_requests_of_one_commit_get_one_code() {
+        for reuse in [Reuse::Recent, Reuse::Any] {
+            let mut shelf = shelf();
+            let orders = ["a", "b", "c"].iter().zip(0..);
+            let orders = orders.map(|(code, token)| create(wanted(code, "http://x/"), reuse, Ground::Alone, token));
+            let (answers, vouches) = shelf.commit(&mut Outbox::default(), orders.collect());
+            assert_eq!(answers[0], (0, StoreAnswer::Created));
+            for (_, answer) in &answers[1..] {
+                let StoreAnswer::Existing { link, spare: true } = answer else { panic!("{answer:?}") };
+                assert_eq!(link.code.to_string(), "a");
+            }
+            assert!(vouches && shelf.states.len() == 1 && shelf.urls.len() == 1);
+        }
+    }
+
+    #[test]
+    fn what_is_deleted_or_over_or_of_another_kind_is_no_answer() {
+        let mut shelf = shelf();
+        for reuse in [Reuse::Recent, Reuse::Any] {
+            shelf = Shelf { now_ms: shelf.now_ms, ..Shelf::default() };
+            shelf.create("a", "http://x/", reuse);
+            // Deleted and asked for again in one commit, then in the next one.
+            let orders = vec![delete("a"), create(wanted("b", "http://x/"), reuse, Ground::Alone, 1), delete("b")];
+            assert_eq!(shelf.commit(&mut Outbox::default(), orders).0[1].1, StoreAnswer::Created);
+            assert_eq!(shelf.create("c", "http://x/", reuse), new("c"));
+            assert_eq!(shelf.urls.len(), 1, "entries go with their links");
+            // The same URL in another way, each way with a link of its own.
+            let later = Policy { valid_until_ms: Some(shelf.now_ms + 10), ..Policy::default() };
+            let dated = |code| Link { policy: later, ..wanted(code, "http://x/") };
+            assert_eq!(shelf.one(create(dated("d"), reuse, Ground::Alone, 1)), StoreAnswer::Created);
+            for _ in 0..3 {
+                assert_eq!(shelf.create("e", "http://x/", reuse), was("c"));
+                let answer = shelf.one(create(dated("e"), reuse, Ground::Alone, 1));
+                assert!(matches!(answer, StoreAnswer::Existing { link, .. } if link.code == dated("d").code));
+            }
+            shelf.now_ms += 10;
+            assert_eq!(
+                shelf.one(create(dated("e"), reuse, Ground::Alone, 1)),
+                StoreAnswer::Created,
+                "its time is over"
+            );
+        }
+    }
+
+    #[test]
+    fn another_url_with_the_same_hash_is_no_answer() {
+        let mut shelf = shelf();
+        shelf.create("a", "http://other/", Reuse::Recent);
+        let (entry, used) = shelf.urls.pop_first().unwrap();
+        let key = wanted("b", "http://x/").url_key();
+        shelf.urls.insert(UrlEntry { key, ..entry }, used);
+        assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), new("b"));
+        assert_eq!(shelf.create("c", "http://x/", Reuse::Any), was("b"));
+    }
+
+    #[test]
+    fn a_chosen_code_is_found_by_itself_alone() {
+        let mut shelf = shelf();
+        shelf.create("issued", "http://x/", Reuse::Recent);
+        let slug = |code: &str, url: &str, reuse| {
+            let link = Link { origin: Origin::Custom, ..wanted(code, url) };
+            create(link, reuse, Ground::Alone, 1)
+        };
+        assert_eq!(shelf.one(slug("slug", "http://x/", Reuse::Any)), StoreAnswer::Created);
+        let again = shelf.one(slug("slug", "http://x/", Reuse::Any));
+        assert!(matches!(again, StoreAnswer::Existing { link, spare: false } if link.code.to_string() == "slug"));
+        for (url, reuse) in [("http://y/", Reuse::Any), ("http://x/", Reuse::Never), ("http://x/", Reuse::Recent)] {
+            assert_eq!(shelf.one(slug("slug", url, reuse)), StoreAnswer::Taken);
+        }
+        assert_eq!(shelf.one(delete("slug")), StoreAnswer::Deleted);
+        assert_eq!(shelf.one(slug("slug", "http://x/", Reuse::Any)), StoreAnswer::Created);
+        // A free slug that stands for another URL now leaves no entry of the first.
+        assert_eq!(shelf.one(delete("slug")), StoreAnswer::Deleted);
+        assert_eq!(shelf.one(slug("slug", "http://z/", Reuse::Never)), StoreAnswer::Created);
+        assert_eq!(shelf.urls.len(), 2);
+    }
+
+    #[test]
+    fn a_slug_does_not_take_a_window_over() {
+        let mut shelf = shelf();
+        assert_eq!(shelf.create("a", "http://x/", Reuse::Recent), new("a"));
+        let slug = Link { origin: Origin::Custom, created_ms: shelf.now_ms, ..wanted("slug", "http://x/") };
+        assert_eq!(shelf.one(create(slug, Reuse::Recent, Ground::Alone, 1)), StoreAnswer::Created);
+        assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), was("a"));
+    }
+
+    #[test]
+    fn what_redis_names_is_looked_at_once_more() {
+        let mut shelf = shelf();
+        let mut outbox = Outbox::default();
+        let named = |found, code: &str| Ground::Existing { code: wanted(code, "").code, found, spare: false };
+        let theirs = Link { version: Version { rev: 1, claim: 5, edit: 0 }, created_ms: 1, ..wanted("t", "http://x/") };
+        let mut ask = |shelf: &mut Shelf, ground| {
+            let order = create(wanted("mine", "http://x/"), Reuse::Recent, ground, 1);
+            shelf.commit(&mut outbox, vec![order]).0.pop().unwrap().1
+        };
+        assert_eq!(ask(&mut shelf, named(None, "t")), StoreAnswer::Taken, "it is not there");
+        let state = State::Link(Arc::new(theirs.clone()));
+        let existing = StoreAnswer::Existing { link: Arc::new(theirs.clone()), spare: false };
+        assert_eq!(ask(&mut shelf, named(Some(state.clone()), "t")), existing);
+        assert_eq!(shelf.states.get(&theirs.code), Some(&state), "this node has it now");
+        assert_eq!(shelf.urls, BTreeMap::from([(theirs.url_entry(), shelf.now_ms)]));
+        assert_eq!(ask(&mut shelf, named(None, "t")), existing);
+        shelf.states.insert(theirs.code, state.deleted(1));
+        assert_eq!(ask(&mut shelf, named(None, "t")), StoreAnswer::Taken, "it was deleted meanwhile");
+    }
+
+    #[test]
+    fn a_link_that_comes_late_was_used_when_it_was_made() {
+        let mut shelf = shelf();
+        let old = Link { created_ms: shelf.now_ms - 1_000_000, ..wanted("a", "http://x/") };
+        let state = State::Link(Arc::new(Link { version: Version { rev: 1, claim: 5, edit: 0 }, ..old.clone() }));
+        shelf.commit(&mut Outbox::default(), vec![Order::Found(vec![(old.code, state)])]);
+        assert_eq!(shelf.urls, BTreeMap::from([(old.url_entry(), old.created_ms + 999)]));
+        assert_eq!(shelf.create("b", "http://x/", Reuse::Recent), new("b"));
+        assert_eq!(shelf.create("c", "http://x/", Reuse::Any), was("a"));
+    }
+
+    proptest! {
+        /// Whatever is asked for in whatever groups: the index has each link once and nothing else, and of one commit of
+        /// many requests becomes what becomes of one commit for each.
+        #[test]
+        fn the_index_is_what_the_links_are(
+            requests in proptest::collection::vec((0usize..6, 0usize..3, 0usize..5, any::<bool>()), 1..40),
+            split in 1usize..40,
+        ) {
+            let run = |group: usize| {
+                let (mut shelf, mut outbox, mut all) = (shelf(), Outbox::default(), Vec::new());
+                for chunk in requests.chunks(group) {
+                    let orders = chunk.iter().map(|&(code, url, kind, custom)| {
+                        let (code, url) = (["a", "b", "c", "d", "e", "f"][code], ["http://1/", "http://2/", "http://3/"][url]);
+                        let origin = if custom { Origin::Custom } else { Origin::Issued };
+                        let link = Link { origin, ..wanted(code, url) };
+                        match kind {
+                            0 | 1 => delete(code),
+                            2 => create(link, Reuse::Never, Ground::Alone, 1),
+                            3 => create(link, Reuse::Recent, Ground::Alone, 1),
+                            _ => create(link, Reuse::Any, Ground::Alone, 1),
+                        }
+                    });
+                    all.extend(shelf.commit(&mut outbox, orders.collect()).0);
+                    let entry = |state: &State| if let State::Link(link) = state { Some(link.url_entry()) } else { None };
+                    let mut expected: Vec<UrlEntry> = shelf.states.values().filter_map(entry).collect();
+                    expected.sort();
+                    assert_eq!(shelf.urls.keys().copied().collect::<Vec<_>>(), expected);
+                }
+                (shelf, all)
+            };
+            prop_assert_eq!(run(1), run(split));
+        }
+    }
+}
