@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use carom::api::metrics;
+use carom::api::admin::metrics;
 use carom::commands::cli::Cli;
 use carom_settings::exit::Reason;
 use carom_settings::keys::SETTINGS;
@@ -67,22 +67,22 @@ fn rendered_texts_are_plain() {
 
 #[test]
 fn texts_in_the_sources_of_programs_are_plain() {
-    check(&below(&["src", "shards/src", "loadgen/src"], &["rs"]));
+    check(&below(&["src", "crates", "shards/src", "loadgen/src"], &["rs"]));
 }
 
 #[test]
 fn texts_of_console_and_pages_are_plain() {
-    check(&below(&["src/console", "src/pages"], &["js", "html"]));
+    check(&below(&["src/api/console/web", "src/pages"], &["js", "html"]));
 }
 
 #[test]
 fn the_description_of_the_api_is_plain() {
-    check(&below(&["src/api/openapi.json"], &["json"]));
+    check(&below(&["src/api/rest/openapi.json"], &["json"]));
 }
 
 #[test]
 fn the_description_of_searches_states_their_index_and_limits() {
-    let text = std::fs::read_to_string(root().join("src/api/openapi.json")).expect("there is a description");
+    let text = std::fs::read_to_string(root().join("src/api/rest/openapi.json")).expect("there is a description");
     let api: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     let list = api["paths"]["/rest/v3/short-urls"]["get"]["description"].as_str().expect("lists are described");
     let millis = |time: std::time::Duration| format!("{} ms", time.as_millis());
@@ -297,11 +297,11 @@ fn planted_phrases_are_found() {
         0
     );
     assert_eq!(
-        of("src/console/a.js", "// anew\nsay(`Whoever asks`);")[0],
-        "src/console/a.js:2: says \"whoever\"; write \"anyone who\""
+        of("src/api/console/web/a.js", "// anew\nsay(`Whoever asks`);")[0],
+        "src/api/console/web/a.js:2: says \"whoever\"; write \"anyone who\""
     );
     assert_eq!(of("src/pages/a.html", "<p>It is\nno host.</p>").len(), 1);
-    assert_eq!(of("src/api/openapi.json", "{\"description\": \"Starts anew.\"}").len(), 1);
+    assert_eq!(of("src/api/rest/openapi.json", "{\"description\": \"Starts anew.\"}").len(), 1);
     assert_eq!(of("deploy/a.conf", "# those that\n# there are").len(), 1);
     assert_eq!(of("docs/a.md", "> What\n> stands. It is none.").len(), 2);
     assert_eq!(of("docs/a.md", "A manewver. That. There are. If there is no host.").len(), 0);

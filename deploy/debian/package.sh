@@ -189,7 +189,7 @@ put_document() { # SOURCE TARGET
         -e 's,](deploy/systemd/,](../../../lib/systemd/system/,g' \
         -e 's,](deploy/,](../../carom/,g' \
         -e 's,](container/,](../../carom/container/,g' \
-        -e 's,](src/api/openapi\.json),](openapi.json),g' \
+        -e 's,](src/api/rest/openapi\.json),](openapi.json),g' \
         -e 's,](CHANGELOG\.md,](NEWS.md,g' \
         -e 's,](LICENSE-[A-Z]*),](copyright),g' \
         -e 's,](docs/src/,](docs/,g' \
@@ -203,7 +203,7 @@ put_documents() {
     put_document "$root/README.md" "$doc/README.md"
     put_document "$root/ARCHITECTURE.md" "$doc/ARCHITECTURE.md"
     put_document "$root/CHANGELOG.md" "$doc/NEWS.md"
-    put 0644 "$root/src/api/openapi.json" "$doc/openapi.json"
+    put 0644 "$root/src/api/rest/openapi.json" "$doc/openapi.json"
     # The book. Its pages link only to each other, so their links need no rewriting.
     local page
     while read -r page; do

@@ -1,6 +1,9 @@
 //! The router of the admin listener: health, readiness, status, apps with their keys, and the console with the REST API under
 //! its sessions. Not for the public.
 
+pub mod metrics;
+pub(in crate::api) mod status;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +16,8 @@ use hyper::{Request, StatusCode};
 use super::browser::is_of_foreign_page;
 use super::console::Console;
 use super::problem::Problem;
-use super::{Answer, Context, Service, Site, accepts_html, answer, apps, is_read, json, metrics, routes, status, with};
+use super::rest::{apps, routes};
+use super::{Answer, Context, Service, Site, accepts_html, answer, is_read, json, with};
 use crate::bridge::handle::Desk;
 
 /// What answers the requests of the admin listener.

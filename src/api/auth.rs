@@ -8,9 +8,10 @@ use std::time::Duration;
 use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Request};
 
+use super::admin::status;
 use super::console::SessionLife;
 use super::problem::Problem;
-use super::{Answer, Context, status, with};
+use super::{Answer, Context, with};
 use carom_model::access::key::KeyHash;
 use carom_model::access::miss_limiter::Source;
 use carom_model::access::registry::Entry;

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use hyper::Request;
 use hyper::header::{self, HeaderValue};
 
-use super::domains::host_of;
 use super::problem::Problem;
+use super::rest::domains::host_of;
 use super::{Context, is_read};
 use carom_model::destination::hosts::without_port;
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::reference::{GENERATED, cell};
 
 /// The description of the API, which the server sends at `/rest/v3/openapi.json`.
-const DESCRIPTION: &str = include_str!("../../src/api/openapi.json");
+const DESCRIPTION: &str = include_str!("../../src/api/rest/openapi.json");
 
 /// Methods in the order in which the page lists them.
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
@@ -15,7 +15,7 @@ pub(crate) fn page() -> String {
     let api: Value = serde_json::from_str(DESCRIPTION).expect("the description is JSON");
     let mut page = format!(
         "# HTTP API\n\n{GENERATED}\n\nEvery endpoint of the public listener, with its parameters and responses. Source: \
-         `src/api/openapi.json`, which a node serves at `/rest/v3/openapi.json` (OpenAPI 3.1) with full schemas and examples. \
+         `src/api/rest/openapi.json`, which a node serves at `/rest/v3/openapi.json` (OpenAPI 3.1) with full schemas and examples. \
          [The API by task](../guides/api.md) shows how to use it.\n\nSend the API key as `X-Api-Key`. Errors are problem details \
          (`application/problem+json`). Besides the statuses listed, any request can get 400, 404, 405, 408, 417, 431, 501 or 505 \
          if its path, method or HTTP syntax is wrong, or if it does not arrive in time.\n"

@@ -1,6 +1,6 @@
 //! Reference pages, generated from the registries of the code.
 
-use carom::api::metrics;
+use carom::api::admin::metrics;
 use carom::commands::cli::Cli;
 use carom_settings::exit;
 use carom_settings::keys::SETTINGS;
@@ -28,7 +28,7 @@ pub(crate) fn pages() -> Vec<(&'static str, String)> {
 fn settings() -> String {
     let mut page = format!(
         "# Settings\n\n{GENERATED}\n\nEvery setting of carom, with its environment variable, flag, accepted values and \
-         default. Source: `src/config/registry.rs`.\n\nA flag overrides an environment variable, which overrides the settings \
+         default. Source: `crates/settings/src/registry.rs`.\n\nA flag overrides an environment variable, which overrides the settings \
          file (`--config FILE` or `CAROM_CONFIG`), which overrides the default. `carom check-config FILE` reports every \
          mistake with its line, and prints the effective settings with the source of each. Unknown settings are refused. \
          Changes take effect after a restart.\n\nThe settings file is TOML. In environment variables, separate the items of a \
@@ -56,7 +56,7 @@ fn settings() -> String {
 
 fn command_line() -> String {
     let mut page = format!(
-        "# Command line\n\n{GENERATED}\n\nThe commands of `carom`, with their arguments and options. Source: `src/cli.rs`; \
+        "# Command line\n\n{GENERATED}\n\nThe commands of `carom`, with their arguments and options. Source: `src/commands/cli.rs`; \
          `carom COMMAND --help` prints the same with examples. [Exit codes](exit-codes.md) lists the exit codes and their reasons.\n"
     );
     let mut root = Cli::command();
@@ -117,7 +117,7 @@ fn spelled(arg: &Arg) -> String {
 fn metrics() -> String {
     let mut page = format!(
         "# Metrics\n\n{GENERATED}\n\nEvery metric at `/metrics` of the admin listener, in the Prometheus text format. Source: \
-         `src/api/metrics/`. Counters start at zero with the process. Metrics of a fleet, of host lists, of TLS and of apps \
+         `src/api/admin/metrics/`. Counters start at zero with the process. Metrics of a fleet, of host lists, of TLS and of apps \
          are present only where these are in use.\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
     );
     let text = metrics::sample_page();
@@ -140,7 +140,7 @@ fn metrics() -> String {
 
 fn alarms() -> String {
     let mut page = format!(
-        "# Alarms\n\n{GENERATED}\n\nEvery alarm, with its severity and cause. Source: `src/alarms.rs`. The [runbook](../operate/\
+        "# Alarms\n\n{GENERATED}\n\nEvery alarm, with its severity and cause. Source: `crates/telemetry/src/alarms.rs`. The [runbook](../operate/\
          runbook.md#alarms) says what to do about each.\n\nActive alarms are on the status page, in `carom status`, in the log \
          and in the metric `carom_alarm_active`. An alarm that *clears by itself* ends when its cause is gone; the others \
          stay until the node restarts.\n\n| severity | meaning |\n|---|---|\n| critical | Users are affected or data is at risk. \
@@ -159,7 +159,7 @@ fn alarms() -> String {
 
 fn exit_codes() -> String {
     format!(
-        "# Exit codes\n\n{GENERATED}\n\nThe exit codes of `carom`, with their meanings. Source: `src/exit.rs`. A code never changes its \
+        "# Exit codes\n\n{GENERATED}\n\nThe exit codes of `carom`, with their meanings. Source: `crates/settings/src/exit.rs`. A code never changes its \
          meaning. The last lines of the log, or of standard error, repeat the reason with its details.\n\nThe systemd unit \
          restarts the service after a failure, except after 2, 19, 20 and 22, which a restart cannot fix.\n\n{}",
         exit::markdown_table()
@@ -168,7 +168,7 @@ fn exit_codes() -> String {
 
 fn limits() -> String {
     let mut page = format!(
-        "# Limits\n\n{GENERATED}\n\nThe fixed limits that users, API clients and operators can reach. Source: `src/limits.rs`. Limits \
+        "# Limits\n\n{GENERATED}\n\nThe fixed limits that users, API clients and operators can reach. Source: `crates/limits/src/lib.rs`. Limits \
          that can be changed are [settings](settings.md).\n"
     );
     for (title, rows) in limit_tables() {

@@ -10,7 +10,7 @@ use crate::api::problem::Problem;
 use crate::api::{Answer, answer, empty, with};
 
 /// What every page of the console is: its script draws the rest.
-pub(super) const SHELL: &str = include_str!("../../console/index.html");
+pub(super) const SHELL: &str = include_str!("web/index.html");
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
@@ -26,7 +26,7 @@ struct Asset {
 /// The table of these files, each by its name.
 macro_rules! assets {
     ($($kind:ident $name:literal,)*) => {
-        &[$(Asset { name: $name, kind: $kind, text: include_str!(concat!("../../console/", $name)) },)*]
+        &[$(Asset { name: $name, kind: $kind, text: include_str!(concat!("web/", $name)) },)*]
     };
 }
 
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_console_is_served() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/console");
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api/console/web");
         let mut files: Vec<String> = std::fs::read_dir(dir)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

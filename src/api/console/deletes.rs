@@ -7,7 +7,7 @@ use hyper::StatusCode;
 
 use crate::api::problem::{Invalid, Problem};
 use crate::api::query::Params;
-use crate::api::short_urls::failed;
+use crate::api::rest::short_urls::failed;
 use crate::api::{Answer, Context, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::DELETION_WAIT_MAX;

@@ -10,8 +10,9 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Admitted, Console};
-use crate::api::streaming::stream;
-use crate::api::{Answer, answer_with, status};
+use crate::api::admin::status;
+use crate::api::rest::streaming::stream;
+use crate::api::{Answer, answer_with};
 use carom_limits::WATCHERS_MAX;
 use carom_telemetry::stats::LatencySummary;
 

@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use crate::api::problem::Problem;
-use crate::api::short_urls::failed;
+use crate::api::rest::short_urls::failed;
 use crate::api::{Answer, Context, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::link::history::Edit;

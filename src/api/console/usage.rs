@@ -3,11 +3,11 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use crate::api::describe::VisitsSummary;
-use crate::api::list::failed;
 use crate::api::problem::Problem;
 use crate::api::query::Params;
-use crate::api::visits::{self, HOUR_MS, Span};
+use crate::api::rest::describe::VisitsSummary;
+use crate::api::rest::list::failed;
+use crate::api::rest::visits::{self, HOUR_MS, Span};
 use crate::api::{Answer, Context, json as json_answer};
 use carom_model::access::{AppName, Scope};
 use carom_model::dates::{self, INSTANT_MS_MAX};

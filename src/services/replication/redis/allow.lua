@@ -1,4 +1,4 @@
--- Gives out visits of a link that may be followed only so often; see src/control/allowances.rs.
+-- Gives out visits of a link that may be followed only so often; see src/services/allowances.rs.
 --
 -- KEYS: how many were given out. ARGV: the maximum, how many were given out as far as the node knows, how many clients
 -- wait there, the most of one share, for how many milliseconds the number is kept.

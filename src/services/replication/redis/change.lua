@@ -1,7 +1,7 @@
 -- Changes the state of one code, and tells of it in the stream of its partition; both or neither.
 --
 -- KEYS: the state of the code, the stream. ARGV: what is asked (claim, remove, expire or offer), the code, a state,
--- about how many entries the stream keeps, and for an expiry how the state begins that is to end. The rule for conflicts is that of src/fleet/rules.rs, which a test compares this
+-- about how many entries the stream keeps, and for an expiry how the state begins that is to end. The rule for conflicts is that of crates/model/src/replication/rules.rs, which a test compares this
 -- with. A state is a letter (I and C links, B and F what is left of them: issued and chosen codes), 8 hexadecimal digits
 -- of revision, 16 of claim, 8 of the number of changes, and a record that is not looked at.
 local state_key, stream = KEYS[1], KEYS[2]

@@ -7,7 +7,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A line with its number, from 1.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Line<'l> {
+pub(in crate::api) enum Line<'l> {
     /// A whole one, without its end and without the blanks around it.
     Whole(u64, &'l [u8]),
     /// One that is longer than [`IMPORT_LINE_MAX`]. What is left of it is skipped.
@@ -16,7 +16,7 @@ pub(super) enum Line<'l> {
 
 /// What has come of a body and is not looked at yet.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(in crate::api) struct Lines {
     bytes: Vec<u8>,
     /// Bytes of these that are done with.
     taken: usize,
@@ -32,7 +32,7 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Takes the next piece.
-    pub(super) fn push(&mut self, piece: &[u8]) {
+    pub(in crate::api) fn push(&mut self, piece: &[u8]) {
         self.bytes.drain(..self.taken);
         self.searched -= self.taken;
         self.taken = 0;
@@ -40,17 +40,17 @@ impl Lines {
     }
 
     /// Nothing more comes: what is there is the last line, if it is one.
-    pub(super) fn end(&mut self) {
+    pub(in crate::api) fn end(&mut self) {
         self.ended = true;
     }
 
     /// The number of the last line that was given out.
-    pub(super) fn number(&self) -> u64 {
+    pub(in crate::api) fn number(&self) -> u64 {
         self.number
     }
 
     /// The next line that is not blank, if it is there.
-    pub(super) fn next(&mut self) -> Option<Line<'_>> {
+    pub(in crate::api) fn next(&mut self) -> Option<Line<'_>> {
         loop {
             let (mut start, end) = match memchr::memchr(b'\n', &self.bytes[self.searched..]) {
                 Some(at) => (self.taken, self.searched + at),

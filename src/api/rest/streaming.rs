@@ -13,14 +13,14 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 
-use super::Content;
+use crate::api::Content;
 
 /// Where the task puts what it has written.
-pub(super) struct Outlet(Rc<Cell<Option<Bytes>>>);
+pub(in crate::api) struct Outlet(Rc<Cell<Option<Bytes>>>);
 
 impl Outlet {
     /// Sends a piece. Comes back when hyper has taken it and wants more.
-    pub(super) async fn send(&self, piece: Vec<u8>) {
+    pub(in crate::api) async fn send(&self, piece: Vec<u8>) {
         if piece.is_empty() {
             return;
         }
@@ -43,7 +43,7 @@ struct Stream<F> {
 }
 
 /// A body with what a task writes.
-pub(super) fn stream<F: Future<Output = ()> + 'static>(task: impl FnOnce(Outlet) -> F) -> Content {
+pub(in crate::api) fn stream<F: Future<Output = ()> + 'static>(task: impl FnOnce(Outlet) -> F) -> Content {
     let piece = Rc::new(Cell::new(None));
     let task = Box::pin(task(Outlet(Rc::clone(&piece))));
     Box::pin(Stream { task, piece, ended: false })
@@ -69,7 +69,7 @@ impl<F: Future<Output = ()>> Body for Stream<F> {
 }
 
 /// Lets everything else of the core have its turn.
-pub(super) async fn breathe() {
+pub(in crate::api) async fn breathe() {
     let mut waited = false;
     poll_fn(|context| {
         if std::mem::replace(&mut waited, true) {

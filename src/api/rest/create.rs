@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use carom_shards::{Code, Policy, RedirectStatus};
 use serde_json::{Map, Value};
 
-use super::problem::Invalid;
+use crate::api::problem::Invalid;
 use carom_model::access::{APP_VERSION_LEN_MAX, KeyDomains, is_app_version};
 use carom_model::dates;
 use carom_model::destination::hosts::Hosts;
@@ -41,32 +41,32 @@ const FIELDS: &[&str] = &[
 
 /// What a long URL is checked against.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bounds<'a> {
+pub(in crate::api) struct Bounds<'a> {
     /// Where the service itself is: no link may lead there.
-    pub(super) own: &'a [Authority],
+    pub(in crate::api) own: &'a [Authority],
     /// The hosts that links may lead to; `None`: all.
-    pub(super) allowed: Option<&'a Hosts>,
+    pub(in crate::api) allowed: Option<&'a Hosts>,
     /// The hosts that no link leads to.
-    pub(super) blocked: Option<&'a Hosts>,
+    pub(in crate::api) blocked: Option<&'a Hosts>,
     /// The domains of the service.
-    pub(super) domains: Option<&'a Domains>,
+    pub(in crate::api) domains: Option<&'a Domains>,
     /// Those that the caller may use; `None`: all.
-    pub(super) limited: Option<&'a KeyDomains>,
+    pub(in crate::api) limited: Option<&'a KeyDomains>,
     /// The one that is meant where none is named; `None`: the default one.
-    pub(super) meant: Option<&'a DomainName>,
+    pub(in crate::api) meant: Option<&'a DomainName>,
 }
 
 /// A request to shorten, checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Create {
-    pub(super) target: LongUrl,
-    pub(super) slug: Option<Code>,
-    pub(super) policy: Policy,
-    pub(super) labels: Labels,
+pub(in crate::api) struct Create {
+    pub(in crate::api) target: LongUrl,
+    pub(in crate::api) slug: Option<Code>,
+    pub(in crate::api) policy: Policy,
+    pub(in crate::api) labels: Labels,
     /// Whether its code is to be one that nobody comes upon.
-    pub(super) private: bool,
+    pub(in crate::api) private: bool,
     /// Whether a link that is there already will do.
-    pub(super) find: bool,
+    pub(in crate::api) find: bool,
 }
 
 impl Create {
@@ -74,7 +74,7 @@ impl Create {
     ///
     /// # Errors
     /// Every wrong field.
-    pub(super) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Create, Vec<Invalid>> {
+    pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Create, Vec<Invalid>> {
         let mut invalid = Vec::new();
         let mut target = None;
         let mut slug = None;
@@ -130,7 +130,7 @@ fn is_known(name: &str) -> bool {
     FIELDS.contains(&name) || NEUTRAL.iter().any(|(known, _)| *known == name)
 }
 
-pub(super) fn long_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<LongUrl, String> {
+pub(in crate::api) fn long_url(value: Option<&Value>, bounds: &Bounds<'_>) -> Result<LongUrl, String> {
     match value {
         None | Some(Value::Null) => Err("is missing; expected the URL to shorten".to_owned()),
         Some(Value::String(text)) => {
@@ -186,7 +186,7 @@ fn custom_slug(value: &Value) -> Result<Code, String> {
     Ok(code)
 }
 
-pub(super) fn instant(value: &Value) -> Result<u64, String> {
+pub(in crate::api) fn instant(value: &Value) -> Result<u64, String> {
     let text = value.as_str().ok_or("must be a string such as \"2027-01-31T12:00:00+00:00\"")?;
     dates::parse(text).map_err(|error| error.to_string())
 }
@@ -197,26 +197,26 @@ fn whole_number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_f64().filter(is_whole).map(|number| number as u64))
 }
 
-pub(super) fn redirect_status(value: &Value) -> Result<RedirectStatus, String> {
+pub(in crate::api) fn redirect_status(value: &Value) -> Result<RedirectStatus, String> {
     let number = whole_number(value).and_then(RedirectStatus::from_number);
     number.ok_or_else(|| "must be one of 301, 302, 303, 307, 308".to_owned())
 }
 
-pub(super) fn cache_seconds(value: &Value) -> Result<u32, String> {
+pub(in crate::api) fn cache_seconds(value: &Value) -> Result<u32, String> {
     let seconds = whole_number(value).filter(|&seconds| seconds <= CACHE_SECONDS_MAX).map(|seconds| seconds as u32);
     seconds.ok_or_else(|| format!("must be a whole number from 0 to {CACHE_SECONDS_MAX}"))
 }
 
-pub(super) fn max_visits(value: &Value) -> Result<NonZeroU32, String> {
+pub(in crate::api) fn max_visits(value: &Value) -> Result<NonZeroU32, String> {
     let visits = whole_number(value).and_then(|visits| u32::try_from(visits).ok()).and_then(NonZeroU32::new);
     visits.ok_or_else(|| format!("must be a whole number from 1 to {}", u32::MAX))
 }
 
-pub(super) fn title(value: &Value) -> Result<Option<String>, String> {
+pub(in crate::api) fn title(value: &Value) -> Result<Option<String>, String> {
     labels::title(value.as_str().ok_or("must be a string")?).map_err(|error| error.to_string())
 }
 
-pub(super) fn tags(value: &Value) -> Result<Tags, String> {
+pub(in crate::api) fn tags(value: &Value) -> Result<Tags, String> {
     let list = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<&str>>>());
     let list = list.flatten().ok_or("must be a list of strings")?;
     Tags::of(list).map_err(|error| error.to_string())
@@ -227,11 +227,11 @@ fn app_version(value: &Value) -> Result<String, String> {
     text.ok_or_else(|| format!("must be a string of 1 to {APP_VERSION_LEN_MAX} printable ASCII characters"))
 }
 
-pub(super) fn flag(value: &Value) -> Result<bool, String> {
+pub(in crate::api) fn flag(value: &Value) -> Result<bool, String> {
     value.as_bool().ok_or_else(|| "must be true or false".to_owned())
 }
 
-pub(super) fn neutral(name: &str, value: &Value) -> Result<(), String> {
+pub(in crate::api) fn neutral(name: &str, value: &Value) -> Result<(), String> {
     match NEUTRAL.iter().find(|(known, _)| *known == name) {
         Some((_, values)) if values.contains(&value.to_string().as_str()) => Ok(()),
         Some((_, values)) => Err(format!("is not supported; omit it or send {}", values.join(" or "))),

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Answer;
 use super::status::uptime;
+use crate::api::Answer;
 use crate::api::answer;
 use crate::bridge::handle::Desk;
 use carom_model::access::AppName;
@@ -29,7 +29,7 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// All metrics of the node.
-pub(super) async fn page(desk: &Desk) -> Answer {
+pub(in crate::api) async fn page(desk: &Desk) -> Answer {
     let latencies = desk.latencies(REPORT_TIME_MAX).await;
     let counters = desk.counters();
     let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();

@@ -5,9 +5,9 @@ use hyper::{Request, StatusCode};
 use serde::Serialize;
 
 use super::describe::{Describer, ShortUrl};
-use super::problem::{Invalid, Problem};
-use super::query::Params;
-use super::{Answer, Context, answer, json_text, to_json};
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::Params;
+use crate::api::{Answer, Context, answer, json_text, to_json};
 use crate::bridge::JobKind;
 use crate::pages::Notice;
 use carom_limits::{
@@ -34,7 +34,7 @@ struct Data<'a> {
 /// Where a page stands among the others.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Pagination {
+pub(in crate::api) struct Pagination {
     current_page: u64,
     pages_count: u64,
     items_per_page: usize,
@@ -50,7 +50,7 @@ pub(super) struct Pagination {
 
 impl Pagination {
     /// That of a list that is counted.
-    pub(super) fn of(page: u64, per_page: usize, here: usize, total: u64) -> Pagination {
+    pub(in crate::api) fn of(page: u64, per_page: usize, here: usize, total: u64) -> Pagination {
         Pagination {
             current_page: page,
             // Shlink says 1 where there is nothing, too.
@@ -66,7 +66,7 @@ impl Pagination {
 
 impl Context {
     /// `GET /rest/v3/short-urls`
-    pub(super) async fn list(&self, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn list(&self, query: Option<&str>) -> Answer {
         let narrowed = |name: &str, scope| self.narrowed(scope, name);
         let query = match read(query, &self.caller.scope(), narrowed, |term| self.codes_called(term)) {
             Ok(query) => query,
@@ -102,7 +102,7 @@ impl Context {
     }
 
     /// `GET /robots.txt`
-    pub(super) async fn robots<B>(&self, request: &Request<B>) -> Answer {
+    pub(in crate::api) async fn robots<B>(&self, request: &Request<B>) -> Answer {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         match self.desk.list(ListRequest::Crawlable(self.domains().id_at(place))).await {
             Ok(ListAnswer::Crawlable(allowed)) => {
@@ -130,7 +130,7 @@ fn written(page: &ListPage, describer: &Describer, per_page: usize, key: u64) ->
 }
 
 /// The answer where a list cannot be made now.
-pub(super) fn no_list(reason: &str) -> Answer {
+pub(in crate::api) fn no_list(reason: &str) -> Answer {
     Problem::unavailable(format!("The list is unavailable: {reason}.")).into_answer()
 }
 
@@ -141,7 +141,7 @@ fn times() -> String {
 }
 
 /// Why there is no list.
-pub(super) fn failed(answer: &ListAnswer) -> Problem {
+pub(in crate::api) fn failed(answer: &ListAnswer) -> Problem {
     let invalid = |field: &str, reason: String| Problem::invalid(&[Invalid::new(field, reason)]);
     match answer {
         ListAnswer::TooManyToSort => invalid(
@@ -209,7 +209,7 @@ fn read(
 }
 
 /// Which links are asked for of those that the caller may see, and whether there can be any.
-pub(super) fn filter_within(
+pub(in crate::api) fn filter_within(
     params: &mut Params,
     scope: &Scope,
     narrowed: impl Fn(&str, Scope) -> Scope,
@@ -223,7 +223,7 @@ pub(super) fn filter_within(
 }
 
 /// The links that whoever searches may mean by name.
-pub(super) fn named_in(params: &Params, named: impl Fn(&str) -> Vec<Code>) -> Option<Vec<Code>> {
+pub(in crate::api) fn named_in(params: &Params, named: impl Fn(&str) -> Vec<Code>) -> Option<Vec<Code>> {
     params.text("searchTerm").map(|term| named(term.trim()))
 }
 
@@ -261,7 +261,7 @@ fn filter(params: &mut Params) -> Filter {
 }
 
 /// What is searched for, in small letters; nothing where it is nothing but spaces.
-pub(super) fn search_term(text: &str) -> Result<Option<String>, String> {
+pub(in crate::api) fn search_term(text: &str) -> Result<Option<String>, String> {
     let text = text.trim();
     if text.chars().count() > SEARCH_TERM_MAX {
         return Err(format!("is longer than {SEARCH_TERM_MAX} characters"));
@@ -270,7 +270,7 @@ pub(super) fn search_term(text: &str) -> Result<Option<String>, String> {
 }
 
 /// Splits what Shlink writes for an order, such as `title-DESC`.
-pub(super) fn direction(text: &str) -> (&str, bool) {
+pub(in crate::api) fn direction(text: &str) -> (&str, bool) {
     match text.rsplit_once('-') {
         Some((field, direction)) if direction.eq_ignore_ascii_case("DESC") => (field, true),
         Some((field, direction)) if direction.eq_ignore_ascii_case("ASC") => (field, false),

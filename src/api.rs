@@ -26,35 +26,17 @@ use carom_model::destination::long_url::Authority;
 use carom_model::link::creator_links::Receipts;
 
 pub mod admin;
-mod apps;
 mod auth;
 mod browser;
-mod bulk;
+mod compat;
 mod console;
-mod create;
-mod describe;
-mod domains;
-mod export;
 mod fields;
-mod home;
-mod lines;
-mod list;
-pub mod metrics;
-mod openapi;
 mod page;
-mod patch;
-mod preview;
 mod problem;
 pub mod public;
-mod qr;
+mod public_pages;
 mod query;
-mod routes;
-mod shims;
-mod short_urls;
-mod status;
-mod streaming;
-mod tags;
-mod visits;
+mod rest;
 
 /// The body of an answer: whole, or made while it is sent.
 pub type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
@@ -67,7 +49,7 @@ pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = A
 
 /// Begins to count the uptime that the status tells.
 pub fn start_clock() {
-    status::started();
+    admin::status::started();
 }
 
 /// What handlers must know of the service that they speak for. The same on all cores.
@@ -116,7 +98,7 @@ struct Context {
     /// Whose request it is.
     caller: Rc<Caller>,
     /// QR codes that were drawn.
-    pictures: Rc<RefCell<qr::Pictures>>,
+    pictures: Rc<RefCell<public_pages::qr::Pictures>>,
 }
 
 impl Context {

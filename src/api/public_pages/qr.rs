@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use hyper::{Request, StatusCode, header};
 
-use super::problem::{Invalid, Problem};
-use super::query::{Params, percent_decoded};
-use super::{Answer, Context, answer, with};
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::{Params, percent_decoded};
+use crate::api::{Answer, Context, answer, with};
 use crate::bridge::JobKind;
 use crate::pages::Notice;
 use crate::pages::qr::{self, Correction, Drawing};
@@ -57,7 +57,7 @@ fn read(query: Option<&str>) -> Result<Wanted, Vec<Invalid>> {
 
 impl Context {
     /// The code of a link that the caller may see.
-    pub(super) async fn qr(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn qr(&self, code: &str, query: Option<&str>) -> Answer {
         let wanted = match read(query) {
             Ok(wanted) => wanted,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
@@ -74,7 +74,7 @@ impl Context {
     }
 
     /// The code of a link that anybody can follow.
-    pub(super) async fn public_qr<B>(&self, code: &str, request: &Request<B>) -> Answer {
+    pub(in crate::api) async fn public_qr<B>(&self, code: &str, request: &Request<B>) -> Answer {
         let wanted = match read(request.uri().query()) {
             Ok(wanted) => wanted,
             Err(invalid) => return Problem::invalid(&invalid).into_answer(),
@@ -119,7 +119,7 @@ type PictureKey = (String, Wanted);
 
 /// The pictures that a core keeps: those that were asked for last, up to a number of bytes.
 #[derive(Debug, Default)]
-pub(super) struct Pictures {
+pub(in crate::api) struct Pictures {
     kept: HashMap<PictureKey, Kept>,
     bytes: usize,
     /// Counts the uses.

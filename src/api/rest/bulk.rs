@@ -24,12 +24,12 @@ use serde_json::{Map, Value};
 
 use super::create::Create;
 use super::describe::ShortUrl;
-use super::fields;
 use super::lines::{Line, Lines};
-use super::problem::{Invalid, Problem};
 use super::short_urls::{Shown, Wanted, refused};
 use super::streaming::{Outlet, breathe, stream};
-use super::{Answer, Context, answer_with};
+use crate::api::fields;
+use crate::api::problem::{Invalid, Problem};
+use crate::api::{Answer, Context, answer_with};
 use crate::bridge::handle::{Desk, Gathered, LongKind, LongRequest};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_limits::{
@@ -41,7 +41,7 @@ use carom_telemetry::clock::unix_ms;
 use carom_telemetry::stats::NodeStats;
 
 /// One JSON object a line.
-pub(super) const NDJSON: &str = "application/x-ndjson";
+pub(in crate::api) const NDJSON: &str = "application/x-ndjson";
 
 /// What such a body may be called.
 const NDJSON_NAMES: &[&[u8]] = &[
@@ -163,7 +163,7 @@ struct Bulk {
 
 impl Context {
     /// `POST /rest/v3/short-urls/bulk`
-    pub(super) async fn create_bulk(&self, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn create_bulk(&self, request: Request<Incoming>) -> Answer {
         match self.begin_bulk(request).await {
             Ok(answer) => answer,
             Err(problem) => problem.into_answer(),

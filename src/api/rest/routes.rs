@@ -6,11 +6,11 @@
 use hyper::header;
 use hyper::{Method, StatusCode, Uri};
 
-use super::problem::Problem;
-use super::{Answer, empty, with};
+use crate::api::problem::Problem;
+use crate::api::{Answer, empty, with};
 
 /// Paths in the form of the description, and the methods that are answered there in the form of the field `Allow`.
-pub(super) const ROUTES: &[(&str, &str)] = &[
+pub(in crate::api) const ROUTES: &[(&str, &str)] = &[
     ("/", "GET, HEAD, POST"),
     ("/-/style.css", "GET, HEAD"),
     ("/-/page.js", "GET, HEAD"),
@@ -41,7 +41,7 @@ pub(super) const ROUTES: &[(&str, &str)] = &[
 
 /// The methods that a path takes; none where there is no such path. A name of the API is not a short code as well: links with
 /// the slugs `bulk` and `export` are reached with an escape, as `%62ulk` and `%65xport`.
-pub(super) fn methods_at(path: &str) -> Vec<&'static str> {
+pub(in crate::api) fn methods_at(path: &str) -> Vec<&'static str> {
     let mut methods = Vec::new();
     let is_name = ROUTES.iter().any(|(route, _)| *route == path);
     let is_meant = |route: &str| if is_name { route == path } else { is_at(route, path) };
@@ -55,7 +55,7 @@ pub(super) fn methods_at(path: &str) -> Vec<&'static str> {
 
 /// The answer to a request whose target is no path that could be routed: the asterisk, a tunnel, or bytes that belong
 /// percent-encoded. HTTP/1.1 refuses most of these before they get here; HTTP/2 has no such gate.
-pub(super) fn without_path(method: &Method, uri: &Uri) -> Option<Answer> {
+pub(in crate::api) fn without_path(method: &Method, uri: &Uri) -> Option<Answer> {
     match uri.path() {
         _ if *method == Method::CONNECT => Some(Problem::tunnel().into_answer()),
         "*" if *method == Method::OPTIONS => {

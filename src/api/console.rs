@@ -1,6 +1,6 @@
 //! The console: pages on the admin listener by which people run the service.
 //!
-//! The pages are files of the binary (`src/console/`) that ask the same REST API as everybody else, here under the session of
+//! The pages are files of the binary (`src/api/console/web/`) that ask the same REST API as everybody else, here under the session of
 //! who is signed in (`session`, `sign_in`), and what only they need: what goes on now (`events`), how links are used (`usage`),
 //! who has changed what (`history`), deletes that can be undone (`deletes`), whether a URL would be accepted, and the settings that hold (`facts`).
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::Context;
+use crate::api::Context;
 use carom_model::access::AppName;
 use carom_model::dates;
 use carom_model::destination::hosts::{Hosts, host_of};
@@ -16,7 +16,7 @@ use carom_model::visits::tally::Counts;
 /// The JSON of a link.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ShortUrl<'a> {
+pub(in crate::api) struct ShortUrl<'a> {
     short_code: String,
     short_url: String,
     long_url: &'a str,
@@ -42,7 +42,7 @@ pub(super) struct ShortUrl<'a> {
 
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct VisitsSummary {
+pub(in crate::api) struct VisitsSummary {
     total: u64,
     non_bots: u64,
     bots: u64,
@@ -63,14 +63,14 @@ struct Meta {
 }
 
 /// Describes links on whatever thread it is.
-pub(super) struct Describer {
+pub(in crate::api) struct Describer {
     domains: Arc<Domains>,
     blocked: Option<Arc<Hosts>>,
 }
 
 impl Describer {
     /// What there is to say of a link that was visited so often.
-    pub(super) fn describe<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
+    pub(in crate::api) fn describe<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
         let blocked = self.blocked.as_ref().is_some_and(|hosts| hosts.has(host_of(link.target.as_bytes())));
         describe(link, visits, &self.domains, blocked)
     }
@@ -78,12 +78,12 @@ impl Describer {
 
 impl Context {
     /// Describes links as this core would.
-    pub(super) fn describer(&self) -> Describer {
+    pub(in crate::api) fn describer(&self) -> Describer {
         Describer { domains: Arc::clone(&self.desk.counters().domains), blocked: self.desk.blocked().clone() }
     }
 
     /// What there is to say of a link that was followed so often.
-    pub(super) fn described<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
+    pub(in crate::api) fn described<'a>(&self, link: &'a Link, visits: Counts) -> ShortUrl<'a> {
         describe(link, visits, self.domains(), self.desk.blocks(link.target.as_bytes()))
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::create::{self, Bounds, cache_seconds, flag, instant, long_url, max_visits, redirect_status, tags, title};
-use super::problem::Invalid;
+use crate::api::problem::Invalid;
 use carom_model::link::labels::Tags;
 use carom_model::link::patch::Patch;
 
@@ -14,7 +14,7 @@ const LASTING: &[&str] = &["customSlug", "shortCode", "private", "findIfExists",
 ///
 /// # Errors
 /// Every wrong field.
-pub(super) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Patch, Vec<Invalid>> {
+pub(in crate::api) fn read(fields: &Map<String, Value>, bounds: &Bounds<'_>) -> Result<Patch, Vec<Invalid>> {
     let mut patch = Patch::default();
     let mut invalid = Vec::new();
     for (name, value) in fields {

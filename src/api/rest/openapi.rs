@@ -5,13 +5,13 @@
 
 use hyper::StatusCode;
 
-use super::{Answer, answer};
+use crate::api::{Answer, answer};
 
 /// The document.
 const DOCUMENT: &str = include_str!("openapi.json");
 
 /// `GET /rest/v3/openapi.json`
-pub(super) fn description() -> Answer {
+pub(in crate::api) fn description() -> Answer {
     answer(StatusCode::OK, "application/json", DOCUMENT)
 }
 
@@ -22,7 +22,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::api::routes::ROUTES;
+    use crate::api::rest::routes::ROUTES;
 
     fn document() -> Value {
         serde_json::from_str(DOCUMENT).unwrap()

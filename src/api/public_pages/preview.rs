@@ -7,8 +7,8 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 
 use super::home::shown;
-use super::page::as_html;
-use super::{Answer, Context, accepts_html, answer, with};
+use crate::api::page::as_html;
+use crate::api::{Answer, Context, accepts_html, answer, with};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use crate::pages::{Notice, Preview};
 use carom_model::dates;
@@ -18,7 +18,7 @@ use carom_telemetry::clock::unix_ms;
 
 impl Context {
     /// The preview of a code.
-    pub(super) async fn preview<B>(&self, code: &str, request: &Request<B>) -> Answer {
+    pub(in crate::api) async fn preview<B>(&self, code: &str, request: &Request<B>) -> Answer {
         match self.find_followable(code, request).await {
             Ok(link) => self.show_preview(&link, request),
             Err(answer) => answer,
@@ -26,7 +26,11 @@ impl Context {
     }
 
     /// A link that redirects now, without counting a visit; or the answer to give instead.
-    pub(super) async fn find_followable<B>(&self, code: &str, request: &Request<B>) -> Result<Arc<Link>, Answer> {
+    pub(in crate::api) async fn find_followable<B>(
+        &self,
+        code: &str,
+        request: &Request<B>,
+    ) -> Result<Arc<Link>, Answer> {
         let place = self.place_of(request);
         if self.is_barred(place) {
             return Err(self.too_many(request));

@@ -6,21 +6,21 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
-use super::problem::{Invalid, Problem};
-use super::query::Params;
 use super::short_urls::failed;
-use super::{Answer, Context, json as json_answer};
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::Params;
+use crate::api::{Answer, Context, json as json_answer};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use carom_model::access::Role;
 use carom_model::dates;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::{Counts, HOSTS_MAX, Subject};
 
-pub(super) const HOUR_MS: u64 = 3_600_000;
+pub(in crate::api) const HOUR_MS: u64 = 3_600_000;
 
 impl Context {
     /// `GET /rest/v3/short-urls/{shortCode}/visits`
-    pub(super) async fn visits_of(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn visits_of(&self, code: &str, query: Option<&str>) -> Answer {
         match self.try_visits_of(code, query).await {
             Ok(body) => json_answer(StatusCode::OK, &body),
             Err(problem) => problem.into_answer(),
@@ -39,7 +39,7 @@ impl Context {
     }
 
     /// `GET /rest/v3/visits`
-    pub(super) async fn all_visits(&self) -> Answer {
+    pub(in crate::api) async fn all_visits(&self) -> Answer {
         match self.try_all_visits().await {
             Ok(body) => json_answer(StatusCode::OK, &body),
             Err(problem) => problem.into_answer(),
@@ -60,11 +60,11 @@ impl Context {
     }
 
     /// How often all links were followed.
-    pub(super) async fn visits_of_all(&self) -> Result<Counts, Problem> {
+    pub(in crate::api) async fn visits_of_all(&self) -> Result<Counts, Problem> {
         Ok(self.history(Subject::All, "").await?.all.counts)
     }
 
-    pub(super) async fn history(&self, subject: Subject, code: &str) -> Result<Box<History>, Problem> {
+    pub(in crate::api) async fn history(&self, subject: Subject, code: &str) -> Result<Box<History>, Problem> {
         match self.desk.store(|ticket| StoreRequest::ReadVisits { subject, ticket }).await {
             StoreAnswer::Visits(history) => Ok(history),
             other => Err(failed(&other, code)),
@@ -73,9 +73,9 @@ impl Context {
 }
 
 /// Of which time visits are asked for, in milliseconds since 1970 UTC; both ends are meant.
-pub(super) struct Span {
-    pub(super) start_ms: u64,
-    pub(super) end_ms: u64,
+pub(in crate::api) struct Span {
+    pub(in crate::api) start_ms: u64,
+    pub(in crate::api) end_ms: u64,
 }
 
 impl Span {
@@ -97,7 +97,7 @@ impl Span {
     }
 }
 
-pub(super) fn describe(history: &History, span: &Span) -> Value {
+pub(in crate::api) fn describe(history: &History, span: &Span) -> Value {
     let within = |times: &BTreeMap<u32, Counts>, len_ms: u64| -> Vec<(u64, Counts)> {
         let times = times.iter().map(|(time, counts)| (u64::from(*time) * len_ms, *counts));
         times.filter(|(begin_ms, _)| span.meets(*begin_ms, len_ms)).collect()
@@ -120,7 +120,7 @@ pub(super) fn describe(history: &History, span: &Span) -> Value {
 }
 
 /// Hosts with their visits, the most frequent of them.
-pub(super) fn described_hosts(hosts: &[(Box<[u8]>, u64)]) -> Vec<Value> {
+pub(in crate::api) fn described_hosts(hosts: &[(Box<[u8]>, u64)]) -> Vec<Value> {
     let described = |(host, count): &(Box<[u8]>, u64)| json!({"host": String::from_utf8_lossy(host), "total": count});
     hosts.iter().take(HOSTS_MAX).map(described).collect()
 }

@@ -8,14 +8,14 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 use serde_json::{Map, Value};
 
-use super::create::Create;
-use super::domains::lead_to;
-use super::page::as_html;
-use super::problem::{Invalid, Problem};
-use super::query::Params;
-use super::shims::form::{Form, read_form};
-use super::short_urls::Made;
-use super::{Answer, Context, accepts_html, answer, with};
+use crate::api::compat::form::{Form, read_form};
+use crate::api::page::as_html;
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::Params;
+use crate::api::rest::create::Create;
+use crate::api::rest::domains::lead_to;
+use crate::api::rest::short_urls::Made;
+use crate::api::{Answer, Context, accepts_html, answer, with};
 use crate::bridge::{StoreAnswer, StoreRequest};
 use crate::pages::{self, CONTENT_SECURITY_POLICY, FORM_FIELDS, Home, Notice};
 use carom_model::access::Role;
@@ -47,13 +47,13 @@ impl From<Problem> for Refusal {
 }
 
 /// An instant for people.
-pub(super) fn shown(ms: u64) -> String {
+pub(in crate::api) fn shown(ms: u64) -> String {
     dates::format_as(ms / 1_000, DAY_AND_TIME)
 }
 
 impl Context {
     /// `GET /`
-    pub(super) fn home<B>(&self, request: &Request<B>) -> Answer {
+    pub(in crate::api) fn home<B>(&self, request: &Request<B>) -> Answer {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         if let Some(target) = &self.domains().at(place).targets.home {
             return lead_to(target);
@@ -80,7 +80,7 @@ impl Context {
     }
 
     /// `POST /`
-    pub(super) async fn shorten_by_hand(&self, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn shorten_by_hand(&self, request: Request<Incoming>) -> Answer {
         let domain = self.domain_of(&request);
         let Some(place) = domain.filter(|_| self.site.has_form) else {
             return self.lost(&request, domain, Notice::NotFound);
@@ -118,7 +118,7 @@ impl Context {
     }
 
     /// `GET /-/links/{code}?mark=`: a link for who has made it.
-    pub(super) async fn show_made<B>(&self, code: &str, request: &Request<B>) -> Answer {
+    pub(in crate::api) async fn show_made<B>(&self, code: &str, request: &Request<B>) -> Answer {
         let Some(place) = self.domain_of(request) else { return self.lost(request, None, Notice::NotFound) };
         let source = self.place_of(request);
         if self.is_barred(source) {

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::describe::VisitsSummary;
 use super::list::{Pagination, direction, failed, no_list, search_term};
-use super::problem::{Invalid, Problem};
-use super::query::Params;
-use super::{Answer, Context, json_text, to_json};
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::Params;
+use crate::api::{Answer, Context, json_text, to_json};
 use crate::bridge::JobKind;
 use carom_limits::{TAGS_PER_PAGE_MAX, TAGS_WRITTEN_AT_ONCE};
 use carom_model::access::Scope;
@@ -15,7 +15,7 @@ use carom_model::query::{ListAnswer, ListRequest, TagField, TagQuery};
 
 impl Context {
     /// `GET /rest/v3/tags`
-    pub(super) async fn tags(&self, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn tags(&self, query: Option<&str>) -> Answer {
         let with_stats = Params::of(query).flag("withStats");
         self.tag_page(query, with_stats, move |tags, stats| match with_stats {
             true => json!({"data": tags, "stats": stats}),
@@ -25,7 +25,7 @@ impl Context {
     }
 
     /// `GET /rest/v3/tags/stats`
-    pub(super) async fn tag_stats(&self, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn tag_stats(&self, query: Option<&str>) -> Answer {
         self.tag_page(query, true, |_, stats| json!({"data": stats})).await
     }
 

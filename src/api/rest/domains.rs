@@ -3,20 +3,20 @@
 use hyper::{Method, Request, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::{Answer, Context, empty, json as json_answer, with};
+use crate::api::{Answer, Context, empty, json as json_answer, with};
 use crate::pages::Notice;
 use carom_model::destination::hosts::authority_of;
 use carom_model::domains::{Domain, Domains, Place, Targets, UnknownHost};
 
 impl Context {
     /// The domains of the service.
-    pub(super) fn domains(&self) -> &Domains {
+    pub(in crate::api) fn domains(&self) -> &Domains {
         &self.desk.counters().domains
     }
 
     /// The domain that a request means by its host; `None` where that is no domain of the service. While there is but one, any
     /// host means it.
-    pub(super) fn domain_of<B>(&self, request: &Request<B>) -> Option<Place> {
+    pub(in crate::api) fn domain_of<B>(&self, request: &Request<B>) -> Option<Place> {
         if !self.domains().is_strict() {
             return Some(Place::default());
         }
@@ -24,7 +24,7 @@ impl Context {
     }
 
     /// A page for who has found nothing at a domain, or where its domain leads who does not.
-    pub(super) fn lost<B>(&self, request: &Request<B>, domain: Option<Place>, lost: Notice) -> Answer {
+    pub(in crate::api) fn lost<B>(&self, request: &Request<B>, domain: Option<Place>, lost: Notice) -> Answer {
         let Some(place) = domain else {
             let is_misdirected = self.domains().unknown_host() == UnknownHost::Misdirected;
             return self.notice(request, if is_misdirected { Notice::Misdirected } else { Notice::NotFound });
@@ -42,7 +42,7 @@ impl Context {
     }
 
     /// `GET /rest/v3/domains`
-    pub(super) fn list_domains(&self) -> Answer {
+    pub(in crate::api) fn list_domains(&self) -> Answer {
         let domains = self.domains();
         let may_use = |domain: &&Domain| {
             let label = domains.place_of(&domain.name).and_then(|place| domains.label_at(place));
@@ -71,13 +71,13 @@ fn redirects(targets: &Targets) -> Value {
 }
 
 /// A redirect that no client keeps.
-pub(super) fn lead_to(target: &str) -> Answer {
+pub(in crate::api) fn lead_to(target: &str) -> Answer {
     let answer = with(empty(StatusCode::FOUND), header::CONTENT_LENGTH, "0");
     with(with(answer, header::CACHE_CONTROL, "private, max-age=0"), header::LOCATION, target)
 }
 
 /// The host of a request: where its target is a whole URL, the one there (RFC 9112, section 3.2.2).
-pub(super) fn host_of<B>(request: &Request<B>) -> &[u8] {
+pub(in crate::api) fn host_of<B>(request: &Request<B>) -> &[u8] {
     match request.uri().authority() {
         Some(authority) => authority.as_str().as_bytes(),
         None => request.headers().get(header::HOST).map(header::HeaderValue::as_bytes).unwrap_or_default(),

@@ -11,9 +11,9 @@ use carom_shards::Code;
 use serde_json::{Map, Value};
 
 use super::Context;
-use super::create::Create;
 use super::problem::Problem;
-use super::short_urls::Made;
+use super::rest::create::Create;
+use super::rest::short_urls::Made;
 use carom_model::domains::DomainName;
 use carom_model::link::Link;
 use carom_model::visits::tally::Counts;

@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::bulk::NDJSON;
 use super::list::{filter_within, named_in};
-use super::problem::Problem;
-use super::query::Params;
 use super::streaming::{Outlet, stream};
-use super::{Answer, Context, answer, answer_with};
+use crate::api::problem::Problem;
+use crate::api::query::Params;
+use crate::api::{Answer, Context, answer, answer_with};
 use crate::bridge::Page;
 use crate::bridge::handle::{LongKind, LongRequest};
 use carom_limits::EXPORT_REPORTS_MAX;
@@ -35,7 +35,7 @@ impl Missing {
 
 impl Context {
     /// `GET /rest/v3/short-urls/export`
-    pub(super) fn export(&self, method: &Method, query: Option<&str>) -> Answer {
+    pub(in crate::api) fn export(&self, method: &Method, query: Option<&str>) -> Answer {
         let mut params = Params::of(query);
         let (filter, has_any) =
             filter_within(&mut params, &self.caller.scope(), |name, scope| self.narrowed(scope, name));

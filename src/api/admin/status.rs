@@ -22,21 +22,21 @@ use carom_telemetry::stats::{CertificateStats, CoreStats, HostListStats, Latency
 /// How long a core may take to report its latencies; one that does not is shown without.
 const REPORT_TIME_MAX: Duration = Duration::from_millis(500);
 
-pub(super) use page::{SCRIPT, STYLE, page};
+pub(in crate::api) use page::{SCRIPT, STYLE, page};
 
 /// When the node began, for its uptime. Set with the first use, at start.
-pub(super) fn started() -> Instant {
+pub(in crate::api) fn started() -> Instant {
     static STARTED: OnceLock<Instant> = OnceLock::new();
     *STARTED.get_or_init(Instant::now)
 }
 
 /// Everything there is to tell.
-pub(super) async fn gather(desk: &Desk) -> Value {
+pub(in crate::api) async fn gather(desk: &Desk) -> Value {
     describe(desk, &desk.latencies(REPORT_TIME_MAX).await)
 }
 
 /// The same with what the cores have reported of their latencies.
-pub(super) fn describe(desk: &Desk, latencies: &[Option<LatencySummary>]) -> Value {
+pub(in crate::api) fn describe(desk: &Desk, latencies: &[Option<LatencySummary>]) -> Value {
     let counters = desk.counters();
     let node = &counters.node;
     let cores: Vec<&CoreStats> = counters.cores.iter().take(latencies.len()).map(|core| &**core).collect();
@@ -101,7 +101,7 @@ pub(super) fn describe(desk: &Desk, latencies: &[Option<LatencySummary>]) -> Val
 }
 
 /// For how long the node has been up: the clock of rates.
-pub(super) fn uptime() -> Duration {
+pub(in crate::api) fn uptime() -> Duration {
     started().elapsed()
 }
 
@@ -131,7 +131,7 @@ fn describe_tls(tls: &TlsStats) -> Option<Value> {
 fn describe_apps(desk: &Desk) -> Vec<Value> {
     let keys = desk.keys();
     let apps: BTreeMap<&str, &Arc<App>> = keys.all().into_iter().map(|(_, app)| (app.name.as_str(), app)).collect();
-    apps.into_values().map(|app| super::apps::describe(app)).collect()
+    apps.into_values().map(|app| crate::api::rest::apps::describe(app)).collect()
 }
 
 fn describe_core(index: usize, core: &CoreStats, latency: Option<&LatencySummary>) -> Value {

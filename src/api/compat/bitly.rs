@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::auth::with_quota;
 use crate::api::problem::Problem;
-use crate::api::short_urls::{Made, read_object};
+use crate::api::rest::short_urls::{Made, read_object};
 use crate::api::{Answer, Context, json as json_answer};
 use carom_model::access::Role;
 use carom_model::dates;

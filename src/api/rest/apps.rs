@@ -11,10 +11,10 @@ use hyper::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::create::instant;
-use super::problem::{Invalid, Problem};
-use super::query::percent_decoded;
 use super::short_urls::read_object;
-use super::{Answer, Context, is_read, json as json_answer};
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::percent_decoded;
+use crate::api::{Answer, Context, is_read, json as json_answer};
 use crate::bridge::{AppsAnswer, AppsRequest};
 use carom_limits::{APP_CREATES_MAX, KEY_GRACE_MAX};
 use carom_model::access::registry::{Grant, Refusal};
@@ -25,7 +25,7 @@ use carom_model::domains::Domains;
 use carom_telemetry::clock::unix_ms;
 
 /// The methods that a path takes; none where there is no such path.
-pub(super) fn methods_at(segments: &[&str]) -> Option<&'static str> {
+pub(in crate::api) fn methods_at(segments: &[&str]) -> Option<&'static str> {
     match segments {
         [] => Some("GET, HEAD, POST"),
         [_] | [_, "keys", _] => Some("DELETE"),
@@ -35,7 +35,7 @@ pub(super) fn methods_at(segments: &[&str]) -> Option<&'static str> {
 }
 
 /// Answers a request for a path below `/apps`, which is one that [`methods_at`] knows.
-pub(super) async fn serve(context: &Context, segments: &[&str], request: Request<Incoming>) -> Answer {
+pub(in crate::api) async fn serve(context: &Context, segments: &[&str], request: Request<Incoming>) -> Answer {
     let names: Vec<String> = segments.iter().map(|segment| percent_decoded(segment)).collect();
     match try_serve(context, &names, request).await {
         Ok((status, body)) => json_answer(status, &body),
@@ -120,7 +120,7 @@ fn list(context: &Context) -> Value {
 }
 
 /// What an app has done on this node since its start.
-pub(super) fn describe(app: &App) -> Value {
+pub(in crate::api) fn describe(app: &App) -> Value {
     let seen_ms = Some(app.seen_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0);
     json!({
         "app": app.name.as_str(),

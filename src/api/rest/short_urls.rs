@@ -10,13 +10,13 @@ use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Request, StatusCode};
 use serde_json::{Map, Value};
 
-use super::auth::with_quota;
 use super::create::{Bounds, Create};
-use super::fields;
 use super::patch;
-use super::problem::{Invalid, Problem};
-use super::query::Params;
-use super::{Answer, Context, body_len_max, empty, json as json_answer, with};
+use crate::api::auth::with_quota;
+use crate::api::fields;
+use crate::api::problem::{Invalid, Problem};
+use crate::api::query::Params;
+use crate::api::{Answer, Context, body_len_max, empty, json as json_answer, with};
 use crate::bridge::handle::Desk;
 use crate::bridge::{JobKind, StoreAnswer, StoreRequest};
 use carom_limits::{REUSES_TRIED_MAX, SHORT_BODY_LEN};
@@ -48,28 +48,28 @@ const UNSERVED: &str =
     "The link is stored, but this node has no memory left to serve it. Restart the node with more cores.";
 
 /// A link that is to be shown, and how often it was followed where that is known.
-pub(super) type Shown = (Arc<Link>, Option<Counts>);
+pub(in crate::api) type Shown = (Arc<Link>, Option<Counts>);
 
 /// A link that was made, or found.
-pub(super) struct Made {
-    pub(super) link: Arc<Link>,
+pub(in crate::api) struct Made {
+    pub(in crate::api) link: Arc<Link>,
     /// How often it was followed, where that is known: it is of a new one.
-    pub(super) counts: Option<Counts>,
+    pub(in crate::api) counts: Option<Counts>,
     /// What is left of the rate of the app.
-    pub(super) quota: Option<Quota>,
+    pub(in crate::api) quota: Option<Quota>,
 }
 
 /// A link that is to be made, unless one that is there already will do.
-pub(super) struct Wanted {
-    pub(super) link: Arc<Link>,
-    pub(super) reuse: Reuse,
+pub(in crate::api) struct Wanted {
+    pub(in crate::api) link: Arc<Link>,
+    pub(in crate::api) reuse: Reuse,
     /// Marks its idempotency key as one that is in use, if it has one.
-    pub(super) pending: Option<Rc<PendingCreate>>,
+    pub(in crate::api) pending: Option<Rc<PendingCreate>>,
 }
 
 impl Context {
     /// `POST /rest/v3/short-urls`
-    pub(super) async fn create(&self, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn create(&self, request: Request<Incoming>) -> Answer {
         match self.try_create(request).await {
             Ok((Made { link, counts, quota }, is_repeated)) => {
                 let answer = with_quota(self.show(&link, counts).await, quota);
@@ -80,7 +80,7 @@ impl Context {
     }
 
     /// What `read` makes of a request, with what its long URL is checked against.
-    pub(super) fn bounded<T>(&self, read: impl FnOnce(&Bounds<'_>) -> T) -> T {
+    pub(in crate::api) fn bounded<T>(&self, read: impl FnOnce(&Bounds<'_>) -> T) -> T {
         let (allowed, blocked) = (self.desk.allowed(), self.desk.blocked());
         read(&Bounds {
             own: &self.site.own,
@@ -110,7 +110,7 @@ impl Context {
     }
 
     /// Makes a link, or finds one that will do.
-    pub(super) async fn make(&self, create: Create) -> Result<Made, Problem> {
+    pub(in crate::api) async fn make(&self, create: Create) -> Result<Made, Problem> {
         self.make_pending(create, None).await
     }
 
@@ -131,7 +131,7 @@ impl Context {
     }
 
     /// Makes of the store's answer what the client is told; where the code was taken, after trying again.
-    pub(super) async fn finish(&self, wanted: Wanted, answer: StoreAnswer) -> Result<Shown, Problem> {
+    pub(in crate::api) async fn finish(&self, wanted: Wanted, answer: StoreAnswer) -> Result<Shown, Problem> {
         let (mut wanted, mut answer) = (wanted, answer);
         for tried in 1.. {
             match answer {
@@ -167,11 +167,11 @@ impl Context {
         Err(Problem::unavailable("carom found no free short code. Try again."))
     }
 
-    pub(super) async fn fresh_code(&self, private: bool) -> Result<Code, Problem> {
+    pub(in crate::api) async fn fresh_code(&self, private: bool) -> Result<Code, Problem> {
         if private { Context::private_code() } else { self.desk.take_code().await.map_err(|_| Problem::no_code()) }
     }
 
-    pub(super) fn private_code() -> Result<Code, Problem> {
+    pub(in crate::api) fn private_code() -> Result<Code, Problem> {
         private_code::draw()
             .map_err(|_| Problem::unavailable("The operating system cannot provide random bytes for a private code."))
     }
@@ -184,7 +184,7 @@ impl Context {
     }
 
     /// `GET /rest/v3/short-urls/{shortCode}`
-    pub(super) async fn read(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn read(&self, code: &str, query: Option<&str>) -> Answer {
         match self.find_in(code, query).await {
             Ok((link, counts)) => self.show(&link, Some(counts)).await,
             Err(problem) => problem.into_answer(),
@@ -195,7 +195,7 @@ impl Context {
     ///
     /// # Errors
     /// 404 where it is no code, or the domain is none.
-    pub(super) fn code_in(&self, code: &str, query: Option<&str>) -> Result<Code, Problem> {
+    pub(in crate::api) fn code_in(&self, code: &str, query: Option<&str>) -> Result<Code, Problem> {
         let parsed = Code::parse(code.as_bytes()).map_err(|_| Problem::no_link(code))?;
         let domain = match Params::of(query).text("domain") {
             Some(name) => self.domain_named(name).ok_or_else(|| Problem::no_link(code))?,
@@ -205,7 +205,7 @@ impl Context {
     }
 
     /// Of these links those of the domain of that name; none where that is no domain.
-    pub(super) fn narrowed(&self, scope: Scope, name: &str) -> Scope {
+    pub(in crate::api) fn narrowed(&self, scope: Scope, name: &str) -> Scope {
         match self.domain_named(name) {
             // All links are of that one, and are listed faster as what they are.
             Some(None) if !self.domains().is_strict() && !self.site.has_other_domains => scope,
@@ -214,7 +214,7 @@ impl Context {
     }
 
     /// What stands for the domain of that name, which may be one that is served no more.
-    pub(super) fn domain_named(&self, name: &str) -> Option<Option<DomainId>> {
+    pub(in crate::api) fn domain_named(&self, name: &str) -> Option<Option<DomainId>> {
         match self.domains().named(name) {
             Some(place) => Some(self.domains().id_at(place)),
             None => DomainName::parse(name).ok().map(|name| Some(name.id())),
@@ -222,12 +222,16 @@ impl Context {
     }
 
     /// A link that the caller may see, and how often it was followed.
-    pub(super) async fn find_in(&self, code: &str, query: Option<&str>) -> Result<(Arc<Link>, Counts), Problem> {
+    pub(in crate::api) async fn find_in(
+        &self,
+        code: &str,
+        query: Option<&str>,
+    ) -> Result<(Arc<Link>, Counts), Problem> {
         self.find(self.code_in(code, query)?).await
     }
 
     /// The same of a code whose domain is known.
-    pub(super) async fn find(&self, parsed: Code) -> Result<(Arc<Link>, Counts), Problem> {
+    pub(in crate::api) async fn find(&self, parsed: Code) -> Result<(Arc<Link>, Counts), Problem> {
         let code = &parsed.as_slug().to_string();
         let scope = self.caller.scope();
         match self.desk.store(|ticket| StoreRequest::Read { code: parsed, ticket }).await {
@@ -240,12 +244,12 @@ impl Context {
     }
 
     /// The short URL of a link.
-    pub(super) fn short_url(&self, link: &Link) -> String {
+    pub(in crate::api) fn short_url(&self, link: &Link) -> String {
         format!("{}/{}", self.domains().base_url_of(link.labels.domain.as_ref()), link.code.as_slug())
     }
 
     /// `PATCH /rest/v3/short-urls/{shortCode}`
-    pub(super) async fn change(&self, code: &str, request: Request<Incoming>) -> Answer {
+    pub(in crate::api) async fn change(&self, code: &str, request: Request<Incoming>) -> Answer {
         match self.try_change(code, request).await {
             Ok(link) => self.show(&link, None).await,
             Err(problem) => problem.into_answer(),
@@ -268,7 +272,7 @@ impl Context {
     }
 
     /// `DELETE /rest/v3/short-urls/{shortCode}`
-    pub(super) async fn delete(&self, code: &str, query: Option<&str>) -> Answer {
+    pub(in crate::api) async fn delete(&self, code: &str, query: Option<&str>) -> Answer {
         let parsed = match self.code_in(code, query) {
             Ok(parsed) => parsed,
             Err(problem) => return problem.into_answer(),
@@ -281,7 +285,7 @@ impl Context {
     }
 
     /// What a request wants, under that code.
-    pub(super) fn wanted(&self, create: Create, code: Code) -> Wanted {
+    pub(in crate::api) fn wanted(&self, create: Create, code: Code) -> Wanted {
         let is_chosen = create.slug.is_some();
         let reuse = match create.find {
             true if !create.private => Reuse::Any,
@@ -325,7 +329,7 @@ impl Context {
 }
 
 /// Why the store has not done what was asked of it about a code.
-pub(super) fn failed(answer: &StoreAnswer, code: &str) -> Problem {
+pub(in crate::api) fn failed(answer: &StoreAnswer, code: &str) -> Problem {
     match answer {
         StoreAnswer::NotFound => Problem::no_link(code),
         StoreAnswer::Damaged => Problem::damaged(code),
@@ -341,7 +345,7 @@ pub(super) fn failed(answer: &StoreAnswer, code: &str) -> Problem {
 }
 
 /// A request that came to nothing, and why.
-pub(super) fn refused(reason: &str) -> Problem {
+pub(in crate::api) fn refused(reason: &str) -> Problem {
     Problem::unavailable(format!("Nothing was changed: {reason}."))
 }
 
@@ -360,7 +364,10 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Proble
 }
 
 /// Reads the body as a JSON object. A long one is read by a thread.
-pub(super) async fn read_object(desk: &Desk, request: Request<Incoming>) -> Result<Map<String, Value>, Problem> {
+pub(in crate::api) async fn read_object(
+    desk: &Desk,
+    request: Request<Incoming>,
+) -> Result<Map<String, Value>, Problem> {
     let kind = request.headers().get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes).unwrap_or_default();
     if !is_json(kind) {
         return Err(Problem::not_json());

@@ -1,0 +1,20 @@
+//! The REST API, in the shape of Shlink's REST API v3: one file for each kind of request.
+//!
+//! [`routes`] is the table of paths, and [`openapi`] the description that a node serves. [`create`] and [`patch`] read what a
+//! request says of a link; [`short_urls`] asks for it and answers.
+
+pub(in crate::api) mod apps;
+pub(in crate::api) mod bulk;
+pub(in crate::api) mod create;
+pub(in crate::api) mod describe;
+pub(in crate::api) mod domains;
+pub(in crate::api) mod export;
+pub(in crate::api) mod lines;
+pub(in crate::api) mod list;
+pub(in crate::api) mod openapi;
+pub(in crate::api) mod patch;
+pub(in crate::api) mod routes;
+pub(in crate::api) mod short_urls;
+pub(in crate::api) mod streaming;
+pub(in crate::api) mod tags;
+pub(in crate::api) mod visits;
