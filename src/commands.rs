@@ -1,6 +1,6 @@
 //! What a person can type: one file for each family of commands, and what they do to a data directory.
 //!
-//! Every command opens stores through [`crate::data_dir`] and `carom-store`, never through a running node.
+//! Every command opens stores through [`crate::startup`] and `carom-store`, never through a running node.
 
 pub mod app;
 pub mod backup;

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use carom::commands::cli::{Cli, Command, KeyCommand, ServeArgs};
 use carom::commands::{app, backup, offline, status};
-use carom::node::{self, logging};
+use carom::node;
+use carom::startup::logging;
 use carom_settings::exit::Exit;
 use carom_settings::{LogFormat, Settings, environment};
 

@@ -1,76 +1,61 @@
 //! A node from start to end: everything is made in the order in which it depends on each other, runs until it is told to
 //! stop, and is taken down in the opposite order, so that nothing acknowledged is left undone.
+//!
+//! The start has five stages: the store and the listeners ([`base`]), the services around the store ([`store_services`]),
+//! the fleet and what supplies cores ([`fleet`], [`supply`]), the cores ([`cores`]), and the load of all links with what
+//! must wait for it ([`background`]). Each stage registers its threads with the [`supervisor`], which stops them.
 
 mod announce;
-mod brand;
+mod background;
+mod base;
 mod cores;
-mod domains;
 mod events;
 mod fleet;
 mod listeners;
 mod lists;
 mod loading;
-pub mod logging;
+mod recorders;
+mod store_services;
+mod supervisor;
+mod supply;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carom_shards::{Code, CodeHasher, CodeSpace, CoreCount, CoreId, GeneratedCode, SpaceKey};
-
-use crate::api::{self, Site};
-use crate::bridge::access_log::AccessReceiver;
-use crate::bridge::handle::{Counters, Tellers};
-use crate::bridge::{Post, ToCore};
-use crate::core::{self, CoreEvent};
-use crate::data_dir::code_secret;
-use crate::data_dir::preflight;
-use crate::services::access_log::{self, Writing};
-use crate::services::allowances::{self, AllowanceSetup};
-use crate::services::api_keys::AppsSetup;
-use crate::services::api_keys::file::{self, FILE_NAME, FileError};
-use crate::services::certificates::{self, Certificates, Files, Keeper};
-use crate::services::expiry::{self, Expiry, ExpirySetup};
-use crate::services::host_lists::{HostList, Kind};
-use crate::services::ids::{self, FleetSource, Replenisher, ReplenisherSetup};
-use crate::services::maintenance::activity_sampler::{self, Watcher};
-use crate::services::maintenance::backup::{self, Attendant};
-use crate::services::maintenance::code_filter::{CodeFilterSetup, CodeFilters};
-use crate::services::maintenance::index_builder;
-use crate::services::map_image::{self, ImageMaker};
-use crate::services::readers::link_fetchers::{self, FetcherSetup};
-use crate::services::readers::{export_reader, record_readers};
-use crate::services::replication::Fleet;
-use crate::services::search::query_workers::{self, ListerSetup};
-use crate::services::search::{self, Catalog};
-use crate::services::threads::priority;
-use crate::services::visits::{self, Counting};
-use crate::services::{self, workers, writer};
 use carom_limits::{ADMIN_DRAIN_TIME_MAX, ConnectionLimits, DRAIN_TIME_MAX};
 use carom_model::access::idempotency::PendingCreates;
 use carom_model::access::registry::Registry;
+use carom_model::domains::Domains;
 use carom_model::link::creator_links::Receipts;
-use carom_model::visits::VisitReceiver;
-use carom_settings::access_log::terms::{Addresses, LogPlace};
+use carom_settings::Settings;
+use carom_settings::access_log::terms::LogPlace;
 use carom_settings::exit::{Exit, Reason};
-use carom_settings::{Residency, Settings};
-use carom_store::ids::IdTable;
-use carom_store::links::{Links, StoreError};
-use carom_store::lock::{DataLock, LockError};
-use carom_telemetry::alarms::Alarm;
+use carom_shards::{CoreCount, CoreId};
+use carom_store::links::Links;
 use carom_telemetry::clock::unix_ms;
-use carom_telemetry::stats::{CoreStats, NodeStats};
+use carom_telemetry::stats::NodeStats;
 
 use self::announce::{announce, tell_manager, tell_of_end};
-use self::cores::{CorePlan, core_count, make_post};
-use self::domains::tell_of_hidden;
-pub use self::domains::{domains_of, own_authorities};
+use self::background::ExpiryEnds;
+use self::base::{Base, CoreEnds};
+use self::cores::CorePlan;
 use self::events::{Event, next_event, watch_signals};
-use self::listeners::Bound;
+use self::recorders::Rings;
+use self::supervisor::{Phase, Supervisor};
+use crate::api::{self, Site};
+use crate::bridge::handle::Counters;
+use crate::bridge::{Post, ToCore};
+use crate::core::CoreEvent;
+use crate::services::api_keys;
+use crate::services::api_keys::file;
+use crate::services::certificates::{Certificates, Reload};
+use crate::startup::data_dir::{lock, store_exit};
+use crate::startup::domains::{domains_of, own_authorities, tell_of_hidden};
+use crate::startup::{files, preflight};
 
 /// Runs a node until it is told to end.
 ///
@@ -85,29 +70,11 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
     let _lock = lock(&settings.data_dir)?;
     let (events, inbox) = channel();
     watch_signals(events.clone())?;
-    let certificates = certificates(settings)?;
+    let certificates = files::certificates(settings)?;
     fleet::check_key(settings)?;
     let limits = connection_limits(settings, ready.open_files);
     let node = Node::start(settings, keys, certificates, limits, events)?;
     node.run(&inbox)
-}
-
-/// All API keys of a data directory.
-///
-/// # Errors
-/// If nobody can say who may do what.
-pub fn api_keys(data_dir: &Path) -> Result<Registry, Exit> {
-    file::read(data_dir).map_err(|error| keys_exit(data_dir, &error))
-}
-
-/// Turns an error of the file with the API keys into the reason why the process ends.
-pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
-    let what = format!("the API keys in {} cannot be used: {error}", data_dir.join(FILE_NAME).display());
-    match error {
-        FileError::Io(_) => Exit::new(Reason::DataNotWritable, what),
-        FileError::Malformed(_) => Exit::new(Reason::StoreDamaged, what)
-            .with_remedy(format!("restore {FILE_NAME} from a backup; deleting the file would lose all keys")),
-    }
 }
 
 /// The API keys that there are, and whether the fleet may know of others. Where there are none, nobody but this machine may
@@ -116,13 +83,13 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
 /// # Errors
 /// When they cannot be read, or there are none and there should be.
 fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
-    let mut keys = api_keys(&settings.data_dir)?.pruned(unix_ms());
+    let mut keys = crate::startup::data_dir::api_keys(&settings.data_dir)?.pruned(unix_ms());
     let mut is_unsure = false;
     // A node that has heard of its fleet has a file, be it one without keys.
     if !file::exists(&settings.data_dir)
         && let Some((mut redis, _)) = fleet::redis(settings)?
     {
-        match services::api_keys::share(&mut redis, &keys) {
+        match api_keys::share(&mut redis, &keys) {
             Ok(shared) => _ = keys.merge(&shared.theirs),
             Err(_) => is_unsure = true,
         }
@@ -147,89 +114,12 @@ fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits;
     [room.of_core, room.of_admin].map(|most| ConnectionLimits { connections: limits.connections.min(most), ..limits })
 }
 
-/// The certificates of a node that speaks TLS.
-///
-/// # Errors
-/// When they cannot be used.
-fn certificates(settings: &Settings) -> Result<Option<Certificates>, Exit> {
-    let carom_settings::Tls { pairs, http2, .. } = &settings.tls;
-    if pairs.is_empty() {
-        return Ok(None);
-    }
-    let files = Files { pairs: pairs.clone(), http2: *http2 };
-    Certificates::read(files).map(Some).map_err(|wrong| Exit::new(Reason::Certificate, wrong))
-}
-
-/// What is wrong with files that settings name, and that a node could not start with.
-pub fn mistakes_in_files(settings: &Settings) -> Vec<Exit> {
-    brand::mistakes(settings).into_iter().chain(certificates(settings).err()).collect()
-}
-
-/// Takes the data directory for this process.
-///
-/// # Errors
-/// When another process has it.
-pub fn lock(data_dir: &Path) -> Result<DataLock, Exit> {
-    DataLock::take(data_dir).map_err(|error| {
-        let reason = match error {
-            LockError::InUse(_) => Reason::DataInUse,
-            LockError::Io { .. } => Reason::DataNotWritable,
-        };
-        Exit::new(reason, error.to_string())
-    })
-}
-
-/// Turns an error of the store at start into the reason why the process ends.
-pub fn store_exit(error: &StoreError) -> Exit {
-    let reason = match error {
-        StoreError::InUse => Reason::DataInUse,
-        StoreError::OtherKey => Reason::SpaceKey,
-        StoreError::Damaged(_) | StoreError::OtherFormat(_) => Reason::StoreDamaged,
-        StoreError::Failed(_) | StoreError::Halted => Reason::DataNotWritable,
-    };
-    Exit::new(reason, error.to_string())
-}
-
-/// The store and the code space of a data directory.
-#[derive(Debug)]
-pub struct OpenStore {
-    /// The store.
-    pub links: Links,
-    /// The secret key of the code space.
-    pub key: SpaceKey,
-    /// Damage in the journals of the store, as text for people.
-    pub damage: Option<String>,
-}
-
-/// Opens the store and the code space of a data directory that this process has locked.
-///
-/// # Errors
-/// When the key does not fit or the store cannot be read.
-pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
-    let folder = settings.data_dir.join("links");
-    let key = code_secret::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
-    let open = || Links::open(&folder, &key.fingerprint());
-    let (links, repairs) = logging::end_on_panic(Reason::StoreDamaged, open).map_err(|error| store_exit(&error))?;
-    for repair in &repairs {
-        tracing::warn!("{repair}");
-    }
-    let damage: Vec<String> = repairs.iter().filter(|repair| repair.is_damage).map(ToString::to_string).collect();
-    let damage = (!damage.is_empty()).then(|| damage.join("; "));
-    let codes: Vec<Code> = repairs.into_iter().flat_map(|repair| repair.codes).collect();
-    if !codes.is_empty() {
-        index_builder::mend(&links, &codes).map_err(|error| store_exit(&error))?;
-    }
-    Ok(OpenStore { links, key, damage })
-}
-
 struct Node {
     cores: CoreCount,
     post: Post,
     stats: Arc<NodeStats>,
-    threads: Threads,
-    running: Vec<core::executor::Running>,
-    links: Links,
-    catalog: Arc<Catalog>,
+    supervisor: Supervisor,
+    certificates: Option<Reload>,
     drain_delay: Duration,
     /// The line that is shown when clients are let in.
     announcement: String,
@@ -237,262 +127,79 @@ struct Node {
     keeps_stdout: bool,
 }
 
-/// The control threads.
-struct Threads {
-    writer: JoinHandle<()>,
-    allowances: JoinHandle<()>,
-    counting: Counting,
-    access_log: Option<Writing>,
-    readers: Vec<JoinHandle<()>>,
-    listers: Vec<JoinHandle<()>>,
-    /// What counts and what signs links for lists.
-    catalog: [JoinHandle<()>; 2],
-    fetchers: Vec<JoinHandle<()>>,
-    code_filters: Option<CodeFilters>,
-    replenisher: Replenisher,
-    expiry: Expiry,
-    image: ImageMaker,
-    host_lists: [HostList; 2],
-    apps: JoinHandle<()>,
-    certificates: Option<Keeper>,
-    attendant: Option<Attendant>,
-    watcher: Watcher,
-    fleet: Option<Fleet>,
-}
-
 impl Node {
     fn start(
         settings: &Settings,
         (keys, is_unsure): (Registry, bool),
         certificates: Option<Certificates>,
-        [limits, admin_limits]: [ConnectionLimits; 2],
+        limits: [ConnectionLimits; 2],
         events: Sender<Event>,
     ) -> Result<Node, Exit> {
-        let cores = core_count(settings);
-        priority::set_core_cpus(&settings.cores.cpus);
-        let site_pages = brand::pages(settings)?;
-        let OpenStore { links, key, damage } = open_store(settings)?;
-        index_builder::ensure(&links).map_err(|error| store_exit(&error))?;
-        let catalog = Catalog::new(links.clone(), settings.search_memory, &settings.data_dir)
-            .map_err(|error| store_exit(&error))?;
-        let catalog = Arc::new(catalog);
-        let Bound { listening, public, admin_address, admin } = listeners::bind(settings, cores.get())?;
-        // An image of the map is in the order of its seed.
-        let hasher = match map_image::hasher_of(&settings.data_dir) {
-            Some(hasher) => hasher,
-            None => CodeHasher::new(random_seed()?),
-        };
-        let stats = Arc::new(NodeStats::default());
-        damage.into_iter().for_each(|damage| stats.alarms.raise(Alarm::StoreDamaged, damage));
-        let (post, bells, mail) = make_post(cores)?;
-        let (deliver, deliveries) = channel();
-        let Tellings { told, visits, access } = Tellings::new(settings, cores)?;
-        let counted = visits::start(&settings.data_dir, &links, visits, &stats)
-            .map_err(|error| thread_exit("the visit counter", &error))?;
-        let access_log = match &settings.access_log.place {
-            Some(place) => {
-                let started = access_log::start(place, &settings.access_log, access, &stats);
-                Some(started.map_err(|error| thread_exit("the access log", &error))?)
-            }
-            None => None,
-        };
-        let (allowance_queue, allowances) = allowances::start(AllowanceSetup {
-            links: links.clone(),
-            post: post.clone(),
-            stats: Arc::clone(&stats),
-            visits: counted.visits.clone(),
-            shared: fleet::shared_visits(settings)?,
-        })
-        .map_err(|error| thread_exit("the thread for visit limits", &error))?;
-        let (sweeper, swept) = channel();
-        let (segments, recycled) = channel();
-        let (writer_queue, writer) = writer::start(writer::WriterSetup {
-            links: links.clone(),
-            catalog: Arc::clone(&catalog),
-            post: post.clone(),
-            hasher,
-            cores,
-            stats: Arc::clone(&stats),
-            data_dir: settings.data_dir.clone(),
-            dedupe: settings.dedupe,
-            deliveries: settings.fleet.redis.is_some().then_some(deliver),
-            allowances: allowance_queue.clone(),
-            ended: counted.ended,
-            sweeper,
-            #[cfg(feature = "faults")]
-            faults: crate::services::faults::Faults::from_env(),
-        })
-        .map_err(|error| thread_exit("the store's writer", &error))?;
-        let (reader_queue, mut readers) = record_readers::start(&links, &post, &stats, &counted.visits)
-            .map_err(|error| thread_exit("the store's readers", &error))?;
-        let (pages, page_threads) = export_reader::start(&links, &post, &stats, Arc::new(counted.visits.clone()))
-            .map_err(|error| thread_exit("the export threads", &error))?;
-        readers.extend(page_threads);
-        let (lists, listers) = query_workers::start(&ListerSetup {
-            catalog: Arc::clone(&catalog),
-            visits: Arc::new(counted.visits.clone()),
-            post: post.clone(),
-            stats: Arc::clone(&stats),
-        })
-        .map_err(|error| thread_exit("the threads for lists", &error))?;
-        let (jobs, workers) = workers::start(&post).map_err(|error| thread_exit("the worker threads", &error))?;
-        readers.extend(workers);
+        let mut supervisor = Supervisor::default();
+        let (base, ends) = base::open(settings)?;
+        let Rings { senders, visits, access } = Rings::new(settings, base.cores)?;
+        register_last_sync(&base.links, &mut supervisor);
+        let store = store_services::start(settings, &base, visits, access, &mut supervisor)?;
         let parts = fleet::Parts {
-            links: &links,
-            post: &post,
-            stats: &stats,
-            fingerprint: key.fingerprint(),
-            writer: &writer_queue,
-            deliveries,
+            links: &base.links,
+            post: &base.post,
+            stats: &base.stats,
+            fingerprint: base.key.fingerprint(),
+            writer: &store.writer,
+            deliveries: store.deliveries,
         };
-        let joined = fleet::join(settings, parts)?;
-        let writer_of_sweeper = writer_queue.clone();
-        let (mut fleet, gateway, look_ups, source, fleet_expiry) = match joined {
-            Some(joined) => {
-                let fleet::Joined { fleet, gateway, look_ups, expiry, source } = joined;
-                (Some(fleet), gateway, Some(look_ups), Some(source), Some(expiry))
-            }
-            None => (None, writer_queue, None, None, None),
-        };
-        let (fetches, fetchers) = match settings.residency {
-            Residency::All => (None, Vec::new()),
-            Residency::Hot { memory_limit } => {
-                stats.memory_limit.set(memory_limit);
-                let redis = look_ups.clone();
-                let (links, post, stats) = (links.clone(), post.clone(), Arc::clone(&stats));
-                let started = link_fetchers::start(FetcherSetup { links, post, hasher, cores, stats, redis });
-                let (queue, threads) = started.map_err(|error| thread_exit("the store's fetchers", &error))?;
-                (Some(queue), threads)
-            }
-        };
-        let core_stats: Arc<[Arc<CoreStats>]> = (0..=cores.get()).map(|_| Arc::default()).collect();
-        let supply = Supply { links: &links, space: CodeSpace::new(&key), post: &post, fleet: source, recycled };
-        let mut replenisher = start_replenisher(settings, supply, &core_stats, &stats)?;
-        let host_lists = [
-            lists::start(Kind::Allow, settings, &settings.allow, &post, &stats)?,
-            lists::start(Kind::Block, settings, &settings.block, &post, &stats)?,
-        ];
-        let (apps_queue, apps) = services::api_keys::start(AppsSetup {
-            data_dir: settings.data_dir.clone(),
-            registry: keys,
-            is_unsure,
-            redis: fleet::redis(settings)?.map(|(redis, _)| redis),
-            post: post.clone(),
-            stats: Arc::clone(&stats),
-        })
-        .map_err(|error| thread_exit("the API key thread", &error))?;
+        let fleet::Joined { fleet, gateway, look_ups, expiry: fleet_expiry, source } = fleet::join(settings, parts)?;
+        let fetches = supply::start_fetchers(settings, &base, look_ups.clone(), &mut supervisor)?;
+        let (segments, recycled) = channel();
+        let sources = supply::start_replenisher(settings, &base, source, recycled, &mut supervisor)?;
+        supply::start_host_lists(settings, &base, &mut supervisor)?;
+        let apps = supply::start_api_keys(settings, &base, keys, is_unsure, &mut supervisor)?;
+        let listening = ends.bound.listening.clone();
         let domains = Arc::new(domains_of(settings, listening[0]));
-        tell_of_hidden(&domains, &links, &stats).map_err(|error| store_exit(&error))?;
+        tell_of_hidden(&domains, &base.links, &base.stats).map_err(|error| store_exit(&error))?;
+        let announcement = announce(settings, &listening, ends.bound.admin_address, &domains);
+        background::start_upkeep(settings, &base, &mut supervisor)?;
+        let (identity, reload) = background::start_certificates(certificates, &base, &mut supervisor)?;
         let counters = Counters {
             domains: Arc::clone(&domains),
             writer: gateway,
             look_ups,
-            allowances: allowance_queue,
-            apps: apps_queue,
+            allowances: store.allowances,
+            apps,
             misses_per_second: settings.limits.misses_per_second,
             fetches,
-            reader: reader_queue,
-            pages: Arc::new(site_pages),
-            page_reader: pages,
-            lists,
-            jobs,
-            post: post.clone(),
+            reader: store.reader,
+            pages: Arc::clone(&base.pages),
+            page_reader: store.page_reader,
+            lists: store.lists,
+            jobs: store.jobs,
+            post: base.post.clone(),
             pending_creates: PendingCreates::default(),
-            cores: Arc::clone(&core_stats),
-            node: Arc::clone(&stats),
+            cores: Arc::clone(&base.core_stats),
+            node: Arc::clone(&base.stats),
         };
-        let site = Arc::new(Site {
-            own: own_authorities(&domains, &listening),
-            default_ttl: settings.default_ttl,
-            app_creates: settings.limits.creates_per_second,
-            receipts: Receipts::new(key),
-            has_other_domains: !catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),
-            has_form: settings.pages.has_form,
-            interfaces: listeners::interfaces(settings.api),
-            trusts_admin: carom_settings::check::on_loopback(settings.admin_listen) && !settings.admin_requires_key,
-            admin_hosts: listeners::names_of_admin(settings),
-            settings: serde_json::json!(settings.shown()),
-        });
-        let sources = std::mem::take(&mut replenisher.sources);
-        let watched = core_stats.iter().take(cores.get()).cloned().collect();
-        let watcher = activity_sampler::start(watched, Arc::clone(&stats))
-            .map_err(|error| thread_exit("the live statistics", &error))?;
-        let attendant = backup::start(links.clone(), &settings.data_dir)
-            .inspect_err(
-                |error| tracing::warn!(%error, "cannot create control.sock; `carom backup` cannot reach this node"),
-            )
-            .ok();
-        let identity = certificates.as_ref().map(Certificates::identity);
-        let certificates = certificates
-            .map(|certificates| certificates::start(certificates, post.clone(), cores, Arc::clone(&stats)))
-            .transpose()
-            .map_err(|error| thread_exit("the certificate thread", &error))?;
         let plan = CorePlan {
-            limits,
-            admin_limits,
+            limits: limits[0],
+            admin_limits: limits[1],
             identity,
             settings,
             events,
             counters,
-            site,
-            hasher,
-            cores,
+            site: Arc::new(site(settings, &base, &domains, &listening)?),
+            hasher: base.hasher,
+            cores: base.cores,
             trust: Arc::new(settings.trust.clone()),
-            told,
+            told: senders,
         };
-        let running = plan.start_all(public, admin, bells, mail, sources)?;
-        post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
-        let image = loading::load(settings, &links, &post, hasher, &stats)?;
-        // Not before: the cores need the links, lists can do without counts for a while.
-        let counting = search::start_counting(&catalog).map_err(|error| thread_exit("the list counter", &error))?;
-        let signing =
-            search::start_signing(&catalog).map_err(|error| thread_exit("the search index thread", &error))?;
-        let follow = |fleet: &mut Fleet| fleet.follow().map_err(|error| thread_exit("the fleet's follower", &error));
-        fleet.as_mut().map_or(Ok(()), follow)?;
-        let expiry = expiry::start(ExpirySetup {
-            links: links.clone(),
-            stats: Arc::clone(&stats),
-            writer: writer_of_sweeper,
-            swept,
-            keep: settings.expiry.keep,
-            per_second: settings.expiry.per_second,
-            recycle_after: settings.expiry.recycle_after,
-            length: settings.code_length,
-            segments,
-            fleet: fleet_expiry,
-        })
-        .map_err(|error| thread_exit("the expiry thread", &error))?;
-        let (store, office, node) = (links.clone(), post.clone(), Arc::clone(&stats));
-        let codes = CodeFilterSetup { links: store, post: office, hasher, cores, core_stats, stats: node };
-        let code_filters = cores::start_code_filters(settings, codes)?;
-        let announcement = announce(settings, &listening, admin_address, &domains);
+        start_cores(plan, ends, sources, &base, &mut supervisor)?;
+        let ends = ExpiryEnds { writer: store.writer, swept: store.swept, segments, fleet: fleet_expiry };
+        background::load_and_start(settings, &base, fleet, ends, &mut supervisor)?;
         Ok(Node {
-            cores,
-            post,
-            stats,
-            threads: Threads {
-                writer,
-                allowances,
-                counting: counted.counting,
-                access_log,
-                readers,
-                listers,
-                catalog: [counting, signing],
-                fetchers,
-                code_filters,
-                replenisher,
-                expiry,
-                image,
-                host_lists,
-                apps,
-                certificates,
-                attendant,
-                watcher,
-                fleet,
-            },
-            catalog,
-            running,
-            links,
+            cores: base.cores,
+            post: base.post,
+            stats: base.stats,
+            supervisor,
+            certificates: reload,
             drain_delay: settings.drain_delay,
             announcement,
             keeps_stdout: settings.access_log.place != Some(LogPlace::StandardOutput),
@@ -537,8 +244,8 @@ impl Node {
                     }
                     drains_at = (is_first || drains_at.is_some()).then(|| Instant::now() + delay);
                 }
-                Event::Reload => match &self.threads.certificates {
-                    Some(keeper) => keeper.look(),
+                Event::Reload => match &self.certificates {
+                    Some(reload) => reload.now(),
                     None => tracing::info!("SIGHUP: no certificates to reload"),
                 },
                 Event::Core(CoreEvent::Ended(core, Err(error))) => {
@@ -554,7 +261,8 @@ impl Node {
                 }
             }
         }
-        self.take_down();
+        self.supervisor.stop_all();
+        tracing::info!("stopped");
         failure.map_or(Ok(()), Err)
     }
 
@@ -576,114 +284,60 @@ impl Node {
             self.post.to(core).post(ToCore::Drain { within: DRAIN_TIME_MAX });
         }
     }
+}
 
-    /// Ends what the cores needed, in the opposite order of the start.
-    fn take_down(self) {
-        self.threads.certificates.into_iter().for_each(Keeper::stop);
-        self.threads.attendant.into_iter().for_each(Attendant::stop);
-        self.threads.watcher.stop();
-        self.threads.host_lists.into_iter().for_each(HostList::stop);
-        self.threads.expiry.stop();
-        self.threads.code_filters.into_iter().for_each(CodeFilters::stop);
-        self.threads.image.stop();
-        self.catalog.stop();
-        self.threads.replenisher.stop();
-        self.post.to(CoreId(self.cores.get() as u16)).post(ToCore::Drain { within: ADMIN_DRAIN_TIME_MAX });
-        for running in self.running {
-            let _ = running.join();
+/// What the API knows of the service around it.
+///
+/// # Errors
+/// If the index of links by domain cannot be read.
+fn site(settings: &Settings, base: &Base, domains: &Domains, listening: &[SocketAddr]) -> Result<Site, Exit> {
+    let is_on_loopback = carom_settings::check::on_loopback(settings.admin_listen);
+    Ok(Site {
+        own: own_authorities(domains, listening),
+        default_ttl: settings.default_ttl,
+        app_creates: settings.limits.creates_per_second,
+        receipts: Receipts::new(base.key.clone()),
+        has_other_domains: !base.catalog.domains().map_err(|error| store_exit(&error))?.is_empty(),
+        has_form: settings.pages.has_form,
+        interfaces: listeners::interfaces(settings.api),
+        trusts_admin: is_on_loopback && !settings.admin_requires_key,
+        admin_hosts: listeners::names_of_admin(settings),
+        settings: serde_json::json!(settings.shown()),
+    })
+}
+
+/// Starts the cores and opens the admin listener. Public listeners open when every core has its links.
+fn start_cores(
+    plan: CorePlan<'_>,
+    ends: CoreEnds,
+    sources: Vec<crate::services::ids::CodeSource>,
+    base: &Base,
+    supervisor: &mut Supervisor,
+) -> Result<(), Exit> {
+    let running = plan.start_all(ends.bound.public, ends.bound.admin, ends.bells, ends.mail, sources)?;
+    let (post, admin) = (base.post.clone(), CoreId(base.cores.get() as u16));
+    post.to(admin).post(ToCore::Open);
+    supervisor.register(Phase::Cores, "cores", move || {
+        post.to(admin).post(ToCore::Drain { within: ADMIN_DRAIN_TIME_MAX });
+        for core in running {
+            // A core that failed has said so itself.
+            let _ = core.join();
         }
-        for thread in self.threads.fetchers {
-            thread.join().expect("panics abort");
-        }
-        self.threads.fleet.into_iter().for_each(Fleet::stop);
-        // The cores have dropped their ends of the queues: the writer syncs what it has, and ends.
-        let readers = self.threads.readers.into_iter().chain(self.threads.listers).chain(self.threads.catalog);
-        for thread in readers.chain([self.threads.writer, self.threads.allowances, self.threads.apps]) {
-            thread.join().expect("panics abort");
-        }
-        self.threads.counting.stop();
-        if let Err(error) = self.links.sync() {
+    });
+    Ok(())
+}
+
+/// Registers the last sync of the store. It is registered first, so that it is the last of its phase.
+fn register_last_sync(links: &Links, supervisor: &mut Supervisor) {
+    let links = links.clone();
+    supervisor.register(Phase::Store, "store", move || {
+        if let Err(error) = links.sync() {
             tracing::error!("the last sync failed: {error}");
         }
-        if let Err(error) = self.links.flush_mark() {
+        if let Err(error) = links.flush_mark() {
             tracing::warn!("cannot write the sync position of the journal ({error})");
         }
-        // Last: its disk may be another one, and worse.
-        self.threads.access_log.into_iter().for_each(Writing::stop);
-        tracing::info!("stopped");
-    }
-}
-
-/// The rings in which cores tell of their requests, by both ends.
-#[derive(Default)]
-struct Tellings {
-    /// Of each core, the admin listener's as the last.
-    told: Vec<Tellers>,
-    visits: Vec<VisitReceiver>,
-    access: Vec<AccessReceiver>,
-}
-
-impl Tellings {
-    fn new(settings: &Settings, cores: CoreCount) -> Result<Tellings, Exit> {
-        let mut tellings = Tellings::default();
-        for core in 0..=cores.get() {
-            let mut told = Tellers::default();
-            if core < cores.get() {
-                let (sender, receiver) = carom_model::visits::ring();
-                told.visits = Some(sender);
-                tellings.visits.push(receiver);
-            }
-            let log = &settings.access_log;
-            if log.place.is_some() {
-                let wants_addresses = log.addresses != Addresses::Off;
-                let (sender, receiver) = crate::bridge::access_log::ring(log.one_in, wants_addresses, random_seed()?);
-                told.access = Some(sender);
-                tellings.access.push(receiver);
-            }
-            tellings.told.push(told);
-        }
-        Ok(tellings)
-    }
-}
-
-fn thread_exit(what: &str, error: &io::Error) -> Exit {
-    Exit::new(Reason::ThreadEnded, format!("{what} could not be started: {error}"))
-}
-
-/// What the replenisher makes codes of.
-struct Supply<'a> {
-    links: &'a Links,
-    space: CodeSpace,
-    post: &'a Post,
-    fleet: Option<FleetSource>,
-    recycled: Receiver<Vec<GeneratedCode>>,
-}
-
-fn start_replenisher(
-    settings: &Settings,
-    supply: Supply<'_>,
-    core_stats: &Arc<[Arc<CoreStats>]>,
-    stats: &Arc<NodeStats>,
-) -> Result<Replenisher, Exit> {
-    let (ids, moved) = IdTable::open(&settings.data_dir.join("ids"))
-        .map_err(|error| Exit::new(Reason::DataNotWritable, error.to_string()))?;
-    if let Some(moved) = moved {
-        stats.alarms.raise(Alarm::IdTableMoved, moved.to_string());
-    }
-    let cores = core_count(settings);
-    ids::start(ReplenisherSetup {
-        links: supply.links.clone(),
-        ids,
-        space: supply.space,
-        length: settings.code_length,
-        cores,
-        fleet: supply.fleet,
-        recycled: supply.recycled,
-        post: supply.post.clone(),
-        core_stats: core_stats.iter().take(cores.get()).cloned().collect(),
-        stats: Arc::clone(stats),
-    })
-    .map_err(|error| Exit::new(Reason::ThreadEnded, error.to_string()))
+    });
 }
 
 fn random_seed() -> Result<u64, Exit> {

@@ -8,12 +8,14 @@ use carom_shards::CodeSpace;
 
 use crate::commands::cli::{KeyPlace, Source};
 use crate::commands::data::import::{self, ImportError, ImportSetup};
-use crate::data_dir::code_secret;
-use crate::data_dir::preflight;
-use crate::node::logging;
-use crate::node::{OpenStore, api_keys, domains_of, lock, mistakes_in_files, open_store, own_authorities, store_exit};
 use crate::services::maintenance::index_builder;
 use crate::services::readers::export::{self, ExportError};
+use crate::startup::code_secret;
+use crate::startup::data_dir::{OpenStore, api_keys, lock, open_store, store_exit};
+use crate::startup::domains::{domains_of, own_authorities};
+use crate::startup::files;
+use crate::startup::logging;
+use crate::startup::preflight;
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Flags, LogFormat, Settings, Warning, environment};
 
@@ -108,7 +110,7 @@ pub fn check_config(file: Option<&Path>) -> Result<(), Exit> {
     if !api_keys(&settings.data_dir)?.had_keys() && settings.fleet.redis.is_none() {
         settings.may_go_without_keys()?;
     }
-    let mistakes = mistakes_in_files(&settings);
+    let mistakes = files::mistakes(&settings);
     if let Some(first) = mistakes.first() {
         let all: Vec<&str> = mistakes.iter().map(|mistake| &*mistake.what).collect();
         return Err(Exit::new(first.reason, all.join("\n")));

@@ -5,16 +5,12 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+use crate::startup::domains::url_at;
 use carom_model::domains::Domains;
 use carom_settings::Settings;
 
 /// Most domains that are named when clients are let in.
 const ANNOUNCED_MAX: usize = 5;
-
-/// What the URLs of a listener begin with.
-pub(super) fn url_at(address: SocketAddr, is_secure: bool) -> String {
-    format!("{}://{address}", if is_secure { "https" } else { "http" })
-}
 
 /// The line of a node whose listeners have these addresses.
 pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: SocketAddr, domains: &Domains) -> String {

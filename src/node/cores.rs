@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use carom_shards::{Code, CodeHasher, CoreCount, CoreId};
 
 use super::events::{Event, forward_events};
-use super::thread_exit;
+use super::supervisor::thread_exit;
 use crate::api::{self, Site};
 use crate::bridge::handle::{Codes, Counters, Tellers};
 use crate::bridge::{Mailbox, Post, ToCore};

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::thread_exit;
+use super::supervisor::thread_exit;
 use crate::core::CoreEvent;
 use carom_settings::exit::Exit;
 

@@ -11,7 +11,6 @@ use std::time::Duration;
 use carom_shards::CodeLength;
 
 use crate::bridge::{LookUpQueue, Post, WriterQueue};
-use crate::data_dir::code_secret;
 use crate::services::allowances::SharedVisits;
 use crate::services::ids::FleetSource;
 use crate::services::replication::counter::FleetCounter;
@@ -19,6 +18,8 @@ use crate::services::replication::expiry::FleetExpiry;
 use crate::services::replication::heartbeat::{boot_id, since_boot};
 use crate::services::replication::redis::{Address, Redis, RedisSettings};
 use crate::services::replication::{self, Fleet, FleetSettings, Shared};
+use crate::startup::code_secret;
+use crate::startup::data_dir::store_exit;
 use carom_model::replication::members::Lease;
 use carom_model::replication::outbox::Delivery;
 use carom_settings::exit::{Exit, Reason};
@@ -118,17 +119,18 @@ pub(super) fn redis(settings: &Settings) -> Result<Option<(Redis, String)>, Exit
     Ok(Some((redis, whole)))
 }
 
-/// What a node of a fleet works with.
+/// What a node works with once it has joined its fleet, or found that there is none.
 pub(super) struct Joined {
-    pub(super) fleet: Fleet,
-    /// Where cores send changes.
+    /// The threads of the fleet.
+    pub(super) fleet: Option<Fleet>,
+    /// Where cores send changes: the gateway of a fleet, or the writer itself.
     pub(super) gateway: WriterQueue,
     /// Where cores send codes that they do not know.
-    pub(super) look_ups: LookUpQueue,
-    /// Who asks for the end of links.
-    pub(super) expiry: FleetExpiry,
-    /// Where the replenisher gets counter values from.
-    pub(super) source: FleetSource,
+    pub(super) look_ups: Option<LookUpQueue>,
+    /// What asks the fleet for the end of links.
+    pub(super) expiry: Option<FleetExpiry>,
+    /// Where the replenisher gets counter values from; the id table itself without a fleet.
+    pub(super) source: Option<FleetSource>,
 }
 
 /// The threads of a node that share the store, before they run.
@@ -141,24 +143,25 @@ pub(super) struct Parts<'a> {
     pub(super) deliveries: Receiver<Delivery>,
 }
 
-/// Starts a node's part in a fleet; `None` where there is no Redis.
+/// Starts a node's part in a fleet, if it has one.
 ///
 /// # Errors
 /// When a thread cannot be started, or the node's name not be kept.
-pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joined>, Exit> {
+pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Joined, Exit> {
     let Some(redis) = redis_settings(settings) else {
-        if parts.links.is_of_fleet().map_err(|error| super::store_exit(&error))? {
+        if parts.links.is_of_fleet().map_err(|error| store_exit(&error))? {
             let what = "this data directory belongs to a node of a fleet, but redis is not set";
             let remedy = "set --redis, CAROM_REDIS or redis; without it, the node could issue codes of other nodes";
             return Err(Exit::new(Reason::Usage, what).with_remedy(remedy));
         }
-        return Ok(None);
+        let gateway = parts.writer.clone();
+        return Ok(Joined { fleet: None, gateway, look_ups: None, expiry: None, source: None });
     };
     let failed = |what: &dyn std::fmt::Display| {
         Exit::new(Reason::ThreadEnded, format!("the fleet threads could not be started: {what}"))
     };
     let reclaim_after = settings.fleet.reclaim_after;
-    let heard = parts.links.heard(&boot_id()).map_err(|error| super::store_exit(&error))?;
+    let heard = parts.links.heard(&boot_id()).map_err(|error| store_exit(&error))?;
     let lease = Lease::resume(heard, since_boot(), reclaim_after);
     parts.stats.fleet.configured.store(true, Ordering::Release);
     let shared = Shared {
@@ -183,13 +186,13 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
     let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
     let started =
         replication::start(&shared, parts.writer.clone(), parts.deliveries, lengths).map_err(|error| failed(&error))?;
-    Ok(Some(Joined {
-        fleet: started.fleet,
+    Ok(Joined {
+        fleet: Some(started.fleet),
         gateway: started.gateway,
-        look_ups: started.look_ups,
-        expiry: started.expiry,
-        source: FleetSource { counter, reclaimed: started.reclaimed, keeps_rows: lease.has_begun() },
-    }))
+        look_ups: Some(started.look_ups),
+        expiry: Some(started.expiry),
+        source: Some(FleetSource { counter, reclaimed: started.reclaimed, keeps_rows: lease.has_begun() }),
+    })
 }
 
 /// The name of this node: as set, or as drawn when it was first started.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{fleet, thread_exit};
+use super::fleet;
+use super::supervisor::thread_exit;
 use crate::bridge::Post;
 use crate::services::host_lists::source::{Named, Source};
 use crate::services::host_lists::{self, HostList, HostListSetup, Kind};

@@ -3,10 +3,11 @@
 use carom_shards::CodeHasher;
 
 use super::cores::core_count;
-use super::{store_exit, thread_exit};
+use super::supervisor::thread_exit;
 use crate::bridge::Post;
 use crate::services::loader;
 use crate::services::map_image::{self, ImageMaker, ImageSetup};
+use crate::startup::data_dir::store_exit;
 use carom_settings::Settings;
 use carom_settings::exit::Exit;
 use carom_store::links::Links;

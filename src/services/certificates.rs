@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use carom_shards::CoreCount;
@@ -107,11 +107,25 @@ pub struct Keeper {
     thread: JoinHandle<()>,
 }
 
-impl Keeper {
-    /// Looks at the files now, and says what has come of it.
-    pub fn look(&self) {
+/// Asks the thread that keeps the certificates to look at their files at once. Any thread may use it.
+#[derive(Clone, Debug)]
+pub struct Reload {
+    asked: Arc<AtomicBool>,
+    thread: Thread,
+}
+
+impl Reload {
+    /// Has the files read now. The thread logs what came of it.
+    pub fn now(&self) {
         self.asked.store(true, Ordering::Release);
-        self.thread.thread().unpark();
+        self.thread.unpark();
+    }
+}
+
+impl Keeper {
+    /// Returns what asks this thread to look at the files at once.
+    pub fn reload(&self) -> Reload {
+        Reload { asked: Arc::clone(&self.asked), thread: self.thread.thread().clone() }
     }
 
     /// Ends the thread.

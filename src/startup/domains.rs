@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use super::announce::url_at;
 use carom_model::destination::long_url::Authority;
 use carom_model::domains::Domains;
 use carom_model::query::domain_shelf;
@@ -37,7 +36,7 @@ pub fn own_authorities(domains: &Domains, listening: &[SocketAddr]) -> Vec<Autho
 ///
 /// # Errors
 /// If the store cannot be read.
-pub(super) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
+pub(crate) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats) -> Result<(), StoreError> {
     let name = &domains.all()[0].name;
     let shelf = tag_key(&domain_shelf(name.id()), &[]);
     if let Some(found) = links.view().keys_behind(Shelf::Tags, &shelf).next() {
@@ -48,4 +47,9 @@ pub(super) fn tell_of_hidden(domains: &Domains, links: &Links, stats: &NodeStats
         stats.alarms.raise(Alarm::DomainHidden, text);
     }
     Ok(())
+}
+
+/// What the URLs of a listener begin with.
+pub(crate) fn url_at(address: SocketAddr, is_secure: bool) -> String {
+    format!("{}://{address}", if is_secure { "https" } else { "http" })
 }

@@ -22,7 +22,7 @@ const KINDS: [(&str, &str); 5] = [
 ///
 /// # Errors
 /// If a file that the settings name cannot be used.
-pub(super) fn pages(settings: &Settings) -> Result<Pages, Exit> {
+pub(crate) fn pages(settings: &Settings) -> Result<Pages, Exit> {
     let logo = settings.pages.logo.as_deref().map(logo).transpose()?;
     pages_with(logo, settings)
 }
@@ -35,7 +35,7 @@ fn pages_with(logo: Option<Logo>, settings: &Settings) -> Result<Pages, Exit> {
 }
 
 /// What is wrong with the files that the settings name for pages.
-pub(super) fn mistakes(settings: &Settings) -> Vec<Exit> {
+pub(crate) fn mistakes(settings: &Settings) -> Vec<Exit> {
     let logo = settings.pages.logo.as_deref().map(logo).transpose().err();
     // Templates are looked at whatever the logo is.
     logo.into_iter().chain(pages_with(None, settings).err()).collect()

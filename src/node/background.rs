@@ -1,0 +1,125 @@
+//! Services that work behind the cores: samples of activity, backups, certificates, and, once all links are loaded, the map
+//! image, the search index, the follower of a fleet, expiry and the filter of codes.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use carom_settings::Settings;
+use carom_settings::exit::Exit;
+use carom_shards::GeneratedCode;
+use carom_tls::identity::Identity;
+
+use super::base::Base;
+use super::supervisor::{Phase, Supervisor, thread_exit};
+use super::{cores, loading};
+use crate::bridge::{Swept, WriterQueue};
+use crate::services::certificates::{self, Certificates, Reload};
+use crate::services::expiry::{self, ExpirySetup};
+use crate::services::maintenance::activity_sampler;
+use crate::services::maintenance::backup;
+use crate::services::maintenance::code_filter::CodeFilterSetup;
+use crate::services::replication::Fleet;
+use crate::services::replication::expiry::FleetExpiry;
+use crate::services::search;
+
+/// Starts the samples of activity and the socket for backups.
+///
+/// # Errors
+/// If the operating system refuses a thread. A node without its control socket works, and says so.
+pub(super) fn start_upkeep(settings: &Settings, base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
+    let sampled = base.core_stats.iter().take(base.cores.get()).cloned().collect();
+    let sampler = activity_sampler::start(sampled, Arc::clone(&base.stats))
+        .map_err(|error| thread_exit("the live statistics", &error))?;
+    supervisor.register(Phase::Upkeep, "activity sampler", move || sampler.stop());
+    match backup::start(base.links.clone(), &settings.data_dir) {
+        Ok(attendant) => supervisor.register(Phase::Upkeep, "backup", move || attendant.stop()),
+        Err(error) => {
+            tracing::warn!(%error, "cannot create control.sock; `carom backup` cannot reach this node");
+        }
+    }
+    Ok(())
+}
+
+/// Starts the thread that reads renewed certificates. Returns what cores begin with, and what asks for a look at once.
+///
+/// # Errors
+/// If the operating system refuses a thread.
+pub(super) fn start_certificates(
+    certificates: Option<Certificates>,
+    base: &Base,
+    supervisor: &mut Supervisor,
+) -> Result<(Option<Identity>, Option<Reload>), Exit> {
+    let Some(certificates) = certificates else { return Ok((None, None)) };
+    let identity = certificates.identity();
+    let keeper = certificates::start(certificates, base.post.clone(), base.cores, Arc::clone(&base.stats))
+        .map_err(|error| thread_exit("the certificate thread", &error))?;
+    let reload = keeper.reload();
+    supervisor.register(Phase::Upkeep, "certificates", move || keeper.stop());
+    Ok((Some(identity), Some(reload)))
+}
+
+/// What the expiry thread talks to.
+pub(super) struct ExpiryEnds {
+    /// The writer itself, also in a fleet.
+    pub(super) writer: WriterQueue,
+    pub(super) swept: Receiver<Swept>,
+    pub(super) segments: Sender<Vec<GeneratedCode>>,
+    pub(super) fleet: Option<FleetExpiry>,
+}
+
+/// Loads all links, and starts what must not run before: nothing that was read earlier may overtake the load.
+///
+/// # Errors
+/// If the store cannot be read, or the operating system refuses a thread.
+pub(super) fn load_and_start(
+    settings: &Settings,
+    base: &Base,
+    mut fleet: Option<Fleet>,
+    ends: ExpiryEnds,
+    supervisor: &mut Supervisor,
+) -> Result<(), Exit> {
+    let Base { links, catalog, stats, .. } = base;
+    let image = loading::load(settings, links, &base.post, base.hasher, stats)?;
+    supervisor.register(Phase::Upkeep, "map image", move || image.stop());
+    // The cores need the links first; lists can do without counts for a while.
+    let counting = search::start_counting(catalog).map_err(|error| thread_exit("the list counter", &error))?;
+    let filters = search::start_signing(catalog).map_err(|error| thread_exit("the search index thread", &error))?;
+    supervisor.register_threads(Phase::Queues, "search index", vec![counting, filters]);
+    let stopped = Arc::clone(catalog);
+    supervisor.register(Phase::Upkeep, "search", move || stopped.stop());
+    if let Some(fleet) = &mut fleet {
+        fleet.follow().map_err(|error| thread_exit("the fleet's follower", &error))?;
+    }
+    if let Some(fleet) = fleet {
+        supervisor.register(Phase::Fleet, "fleet", move || fleet.stop());
+    }
+    let expiry = expiry::start(ExpirySetup {
+        links: links.clone(),
+        stats: Arc::clone(stats),
+        writer: ends.writer,
+        swept: ends.swept,
+        keep: settings.expiry.keep,
+        per_second: settings.expiry.per_second,
+        recycle_after: settings.expiry.recycle_after,
+        length: settings.code_length,
+        segments: ends.segments,
+        fleet: ends.fleet,
+    })
+    .map_err(|error| thread_exit("the expiry thread", &error))?;
+    supervisor.register(Phase::Upkeep, "expiry", move || expiry.stop());
+    let filters = cores::start_code_filters(
+        settings,
+        CodeFilterSetup {
+            links: links.clone(),
+            post: base.post.clone(),
+            hasher: base.hasher,
+            cores: base.cores,
+            core_stats: Arc::clone(&base.core_stats),
+            stats: Arc::clone(stats),
+        },
+    )?;
+    if let Some(filters) = filters {
+        supervisor.register(Phase::Upkeep, "code filter", move || filters.stop());
+    }
+    Ok(())
+}

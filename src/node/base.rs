@@ -1,0 +1,73 @@
+//! What a node has before its first thread: the store, bound listeners, statistics, and a mailbox for each core.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use carom_settings::Settings;
+use carom_settings::exit::Exit;
+use carom_shards::{CodeHasher, CoreCount, SpaceKey};
+use carom_store::links::Links;
+use carom_telemetry::alarms::Alarm;
+use carom_telemetry::stats::{CoreStats, NodeStats};
+
+use super::cores::{core_count, make_post};
+use super::listeners::{self, Bound};
+use super::random_seed;
+use crate::bridge::{Post, ToCore};
+use crate::pages::Pages;
+use crate::services::maintenance::index_builder;
+use crate::services::map_image;
+use crate::services::search::Catalog;
+use crate::services::threads::priority;
+use crate::startup::brand;
+use crate::startup::data_dir::{OpenStore, open_store, store_exit};
+
+/// What every later stage is made from. It is cheap to pass by reference, and each stage clones what it keeps.
+pub(super) struct Base {
+    pub(super) cores: CoreCount,
+    pub(super) pages: Arc<Pages>,
+    pub(super) links: Links,
+    pub(super) key: SpaceKey,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) hasher: CodeHasher,
+    pub(super) stats: Arc<NodeStats>,
+    /// One for each core, the admin listener's last.
+    pub(super) core_stats: Arc<[Arc<CoreStats>]>,
+    pub(super) post: Post,
+}
+
+/// The receiving ends that cores take over: listeners, doorbells and mailboxes, in the order of the cores.
+pub(super) struct CoreEnds {
+    pub(super) bound: Bound,
+    pub(super) bells: Vec<File>,
+    pub(super) mail: Vec<Receiver<ToCore>>,
+}
+
+/// Opens the store, binds the listeners and makes the mailboxes.
+///
+/// # Errors
+/// If the store, an address or a file that the settings name cannot be used.
+pub(super) fn open(settings: &Settings) -> Result<(Base, CoreEnds), Exit> {
+    let cores = core_count(settings);
+    priority::set_core_cpus(&settings.cores.cpus);
+    let pages = Arc::new(brand::pages(settings)?);
+    let OpenStore { links, key, damage } = open_store(settings)?;
+    index_builder::ensure(&links).map_err(|error| store_exit(&error))?;
+    let catalog = Catalog::new(links.clone(), settings.search_memory, &settings.data_dir);
+    let catalog = Arc::new(catalog.map_err(|error| store_exit(&error))?);
+    let bound = listeners::bind(settings, cores.get())?;
+    // An image of the map is in the order of its seed.
+    let hasher = match map_image::hasher_of(&settings.data_dir) {
+        Some(hasher) => hasher,
+        None => CodeHasher::new(random_seed()?),
+    };
+    let stats = Arc::new(NodeStats::default());
+    if let Some(damage) = damage {
+        stats.alarms.raise(Alarm::StoreDamaged, damage);
+    }
+    let core_stats = (0..=cores.get()).map(|_| Arc::default()).collect();
+    let (post, bells, mail) = make_post(cores)?;
+    let base = Base { cores, pages, links, key, catalog, hasher, stats, core_stats, post };
+    Ok((base, CoreEnds { bound, bells, mail }))
+}

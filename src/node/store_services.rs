@@ -1,0 +1,112 @@
+//! The services around the store: the writer, the readers, lists, visits, the access log and workers.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use carom_model::replication::outbox::Delivery;
+use carom_model::visits::VisitReceiver;
+use carom_settings::Settings;
+use carom_settings::exit::Exit;
+
+use super::base::Base;
+use super::fleet;
+use super::supervisor::{Phase, Supervisor, thread_exit};
+use crate::bridge::access_log::AccessReceiver;
+use crate::bridge::{AllowanceQueue, JobQueues, ListQueues, PageQueue, ReaderQueue, Swept, WriterQueue};
+use crate::services::allowances::{self, AllowanceSetup};
+use crate::services::readers::{export_reader, record_readers};
+use crate::services::search::query_workers::{self, ListerSetup};
+use crate::services::{access_log, visits, workers, writer};
+
+/// The queues of these services, and what later stages take over from them.
+pub(super) struct StoreServices {
+    pub(super) writer: WriterQueue,
+    pub(super) allowances: AllowanceQueue,
+    pub(super) reader: ReaderQueue,
+    pub(super) page_reader: PageQueue,
+    pub(super) lists: ListQueues,
+    pub(super) jobs: JobQueues,
+    /// What the writer says to the expiry thread.
+    pub(super) swept: Receiver<Swept>,
+    /// What the writer has to bring to Redis.
+    pub(super) deliveries: Receiver<Delivery>,
+}
+
+/// Starts the services that own the store.
+///
+/// # Errors
+/// If a log cannot be read back, or the operating system refuses a thread.
+pub(super) fn start(
+    settings: &Settings,
+    base: &Base,
+    visits: Vec<VisitReceiver>,
+    access: Vec<AccessReceiver>,
+    supervisor: &mut Supervisor,
+) -> Result<StoreServices, Exit> {
+    let Base { links, post, stats, .. } = base;
+    start_access_log(settings, base, access, supervisor)?;
+    let counted = visits::start(&settings.data_dir, links, visits, stats)
+        .map_err(|error| thread_exit("the visit counter", &error))?;
+    let counting = counted.counting;
+    supervisor.register(Phase::Store, "visit counter", move || counting.stop());
+    let (allowances, thread) = allowances::start(AllowanceSetup {
+        links: links.clone(),
+        post: post.clone(),
+        stats: Arc::clone(stats),
+        visits: counted.visits.clone(),
+        shared: fleet::shared_visits(settings)?,
+    })
+    .map_err(|error| thread_exit("the thread for visit limits", &error))?;
+    supervisor.register_threads(Phase::Queues, "visit limits", vec![thread]);
+    let (sweeper, swept) = channel();
+    let (deliver, deliveries) = channel();
+    let (writer, thread) = writer::start(writer::WriterSetup {
+        links: links.clone(),
+        catalog: Arc::clone(&base.catalog),
+        post: post.clone(),
+        hasher: base.hasher,
+        cores: base.cores,
+        stats: Arc::clone(stats),
+        data_dir: settings.data_dir.clone(),
+        dedupe: settings.dedupe,
+        deliveries: settings.fleet.redis.is_some().then_some(deliver),
+        allowances: allowances.clone(),
+        ended: counted.ended,
+        sweeper,
+        #[cfg(feature = "faults")]
+        faults: crate::services::faults::Faults::from_env(),
+    })
+    .map_err(|error| thread_exit("the store's writer", &error))?;
+    supervisor.register_threads(Phase::Queues, "writer", vec![thread]);
+    let (reader, threads) = record_readers::start(links, post, stats, &counted.visits)
+        .map_err(|error| thread_exit("the store's readers", &error))?;
+    supervisor.register_threads(Phase::Queues, "record readers", threads);
+    let counts = Arc::new(counted.visits);
+    let (page_reader, threads) = export_reader::start(links, post, stats, Arc::clone(&counts) as Arc<_>)
+        .map_err(|error| thread_exit("the export threads", &error))?;
+    supervisor.register_threads(Phase::Queues, "export readers", threads);
+    let (lists, threads) = query_workers::start(&ListerSetup {
+        catalog: Arc::clone(&base.catalog),
+        visits: counts,
+        post: post.clone(),
+        stats: Arc::clone(stats),
+    })
+    .map_err(|error| thread_exit("the threads for lists", &error))?;
+    supervisor.register_threads(Phase::Queues, "query workers", threads);
+    let (jobs, threads) = workers::start(post).map_err(|error| thread_exit("the worker threads", &error))?;
+    supervisor.register_threads(Phase::Queues, "workers", threads);
+    Ok(StoreServices { writer, allowances, reader, page_reader, lists, jobs, swept, deliveries })
+}
+
+fn start_access_log(
+    settings: &Settings,
+    base: &Base,
+    access: Vec<AccessReceiver>,
+    supervisor: &mut Supervisor,
+) -> Result<(), Exit> {
+    let Some(place) = &settings.access_log.place else { return Ok(()) };
+    let writing = access_log::start(place, &settings.access_log, access, &base.stats)
+        .map_err(|error| thread_exit("the access log", &error))?;
+    supervisor.register(Phase::AccessLog, "access log", move || writing.stop());
+    Ok(())
+}

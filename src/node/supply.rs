@@ -1,0 +1,117 @@
+//! What cores are supplied with from outside their own memory: fresh codes, links that are not in memory, host lists and API
+//! keys.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use carom_model::access::registry::Registry;
+use carom_settings::exit::{Exit, Reason};
+use carom_settings::{Residency, Settings};
+use carom_shards::{CodeSpace, GeneratedCode};
+use carom_store::ids::IdTable;
+use carom_telemetry::alarms::Alarm;
+
+use super::base::Base;
+use super::supervisor::{Phase, Supervisor, thread_exit};
+use super::{fleet, lists};
+use crate::bridge::{AppsQueue, LookUpQueue};
+use crate::services::api_keys::{self, AppsSetup};
+use crate::services::host_lists::Kind;
+use crate::services::ids::{self, CodeSource, FleetSource, ReplenisherSetup};
+use crate::services::readers::link_fetchers::{self, FetcherSetup};
+
+/// Starts the threads that read links for cores that do not hold them; `None` if every link is in memory.
+///
+/// # Errors
+/// If the operating system refuses a thread.
+pub(super) fn start_fetchers(
+    settings: &Settings,
+    base: &Base,
+    redis: Option<LookUpQueue>,
+    supervisor: &mut Supervisor,
+) -> Result<Option<LookUpQueue>, Exit> {
+    let Residency::Hot { memory_limit } = settings.residency else { return Ok(None) };
+    base.stats.memory_limit.set(memory_limit);
+    let (queue, threads) = link_fetchers::start(FetcherSetup {
+        links: base.links.clone(),
+        post: base.post.clone(),
+        hasher: base.hasher,
+        cores: base.cores,
+        stats: Arc::clone(&base.stats),
+        redis,
+    })
+    .map_err(|error| thread_exit("the store's fetchers", &error))?;
+    supervisor.register_threads(Phase::Fetchers, "link fetchers", threads);
+    Ok(Some(queue))
+}
+
+/// Starts the thread that prepares segments of codes, and returns the source of each core.
+///
+/// # Errors
+/// If the id table cannot be opened, or the operating system refuses a thread.
+pub(super) fn start_replenisher(
+    settings: &Settings,
+    base: &Base,
+    fleet: Option<FleetSource>,
+    recycled: Receiver<Vec<GeneratedCode>>,
+    supervisor: &mut Supervisor,
+) -> Result<Vec<CodeSource>, Exit> {
+    let (ids, moved) = IdTable::open(&settings.data_dir.join("ids"))
+        .map_err(|error| Exit::new(Reason::DataNotWritable, error.to_string()))?;
+    if let Some(moved) = moved {
+        base.stats.alarms.raise(Alarm::IdTableMoved, moved.to_string());
+    }
+    let mut replenisher = ids::start(ReplenisherSetup {
+        links: base.links.clone(),
+        ids,
+        space: CodeSpace::new(&base.key),
+        length: settings.code_length,
+        cores: base.cores,
+        fleet,
+        recycled,
+        post: base.post.clone(),
+        core_stats: base.core_stats.iter().take(base.cores.get()).cloned().collect(),
+        stats: Arc::clone(&base.stats),
+    })
+    .map_err(|error| Exit::new(Reason::ThreadEnded, error.to_string()))?;
+    let sources = std::mem::take(&mut replenisher.sources);
+    assert_eq!(sources.len(), base.cores.get(), "each core has one source of codes");
+    supervisor.register(Phase::Upkeep, "replenisher", move || replenisher.stop());
+    Ok(sources)
+}
+
+/// Starts what keeps the allow list and the block list.
+///
+/// # Errors
+/// If a source cannot be used, or the operating system refuses a thread.
+pub(super) fn start_host_lists(settings: &Settings, base: &Base, supervisor: &mut Supervisor) -> Result<(), Exit> {
+    let allow = lists::start(Kind::Allow, settings, &settings.allow, &base.post, &base.stats)?;
+    supervisor.register(Phase::Upkeep, "allow list", move || allow.stop());
+    let block = lists::start(Kind::Block, settings, &settings.block, &base.post, &base.stats)?;
+    supervisor.register(Phase::Upkeep, "block list", move || block.stop());
+    Ok(())
+}
+
+/// Starts the thread that keeps API keys. `is_unsure`: the fleet may know keys that this node has not heard of.
+///
+/// # Errors
+/// If the certificates of Redis cannot be used, or the operating system refuses a thread.
+pub(super) fn start_api_keys(
+    settings: &Settings,
+    base: &Base,
+    registry: Registry,
+    is_unsure: bool,
+    supervisor: &mut Supervisor,
+) -> Result<AppsQueue, Exit> {
+    let (queue, thread) = api_keys::start(AppsSetup {
+        data_dir: settings.data_dir.clone(),
+        registry,
+        is_unsure,
+        redis: fleet::redis(settings)?.map(|(redis, _)| redis),
+        post: base.post.clone(),
+        stats: Arc::clone(&base.stats),
+    })
+    .map_err(|error| thread_exit("the API key thread", &error))?;
+    supervisor.register_threads(Phase::Queues, "API keys", vec![thread]);
+    Ok(queue)
+}

@@ -1,0 +1,89 @@
+//! A data directory on its way into use: its lock, its API keys, its store, and which reason to exit their errors are.
+
+use std::path::Path;
+
+use carom_model::access::registry::Registry;
+use carom_settings::Settings;
+use carom_settings::exit::{Exit, Reason};
+use carom_shards::{Code, SpaceKey};
+use carom_store::links::{Links, StoreError};
+use carom_store::lock::{DataLock, LockError};
+
+use super::{code_secret, logging};
+use crate::services::api_keys::file::{self, FILE_NAME, FileError};
+use crate::services::maintenance::index_builder;
+
+/// All API keys of a data directory.
+///
+/// # Errors
+/// If nobody can say who may do what.
+pub fn api_keys(data_dir: &Path) -> Result<Registry, Exit> {
+    file::read(data_dir).map_err(|error| keys_exit(data_dir, &error))
+}
+
+/// Turns an error of the file with the API keys into the reason why the process ends.
+pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
+    let what = format!("the API keys in {} cannot be used: {error}", data_dir.join(FILE_NAME).display());
+    match error {
+        FileError::Io(_) => Exit::new(Reason::DataNotWritable, what),
+        FileError::Malformed(_) => Exit::new(Reason::StoreDamaged, what)
+            .with_remedy(format!("restore {FILE_NAME} from a backup; deleting the file would lose all keys")),
+    }
+}
+
+/// Takes the data directory for this process.
+///
+/// # Errors
+/// When another process has it.
+pub fn lock(data_dir: &Path) -> Result<DataLock, Exit> {
+    DataLock::take(data_dir).map_err(|error| {
+        let reason = match error {
+            LockError::InUse(_) => Reason::DataInUse,
+            LockError::Io { .. } => Reason::DataNotWritable,
+        };
+        Exit::new(reason, error.to_string())
+    })
+}
+
+/// Turns an error of the store at start into the reason why the process ends.
+pub fn store_exit(error: &StoreError) -> Exit {
+    let reason = match error {
+        StoreError::InUse => Reason::DataInUse,
+        StoreError::OtherKey => Reason::SpaceKey,
+        StoreError::Damaged(_) | StoreError::OtherFormat(_) => Reason::StoreDamaged,
+        StoreError::Failed(_) | StoreError::Halted => Reason::DataNotWritable,
+    };
+    Exit::new(reason, error.to_string())
+}
+
+/// The store and the code space of a data directory.
+#[derive(Debug)]
+pub struct OpenStore {
+    /// The store.
+    pub links: Links,
+    /// The secret key of the code space.
+    pub key: SpaceKey,
+    /// Damage in the journals of the store, as text for people.
+    pub damage: Option<String>,
+}
+
+/// Opens the store and the code space of a data directory that this process has locked.
+///
+/// # Errors
+/// When the key does not fit or the store cannot be read.
+pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
+    let folder = settings.data_dir.join("links");
+    let key = code_secret::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
+    let open = || Links::open(&folder, &key.fingerprint());
+    let (links, repairs) = logging::end_on_panic(Reason::StoreDamaged, open).map_err(|error| store_exit(&error))?;
+    for repair in &repairs {
+        tracing::warn!("{repair}");
+    }
+    let damage: Vec<String> = repairs.iter().filter(|repair| repair.is_damage).map(ToString::to_string).collect();
+    let damage = (!damage.is_empty()).then(|| damage.join("; "));
+    let codes: Vec<Code> = repairs.into_iter().flat_map(|repair| repair.codes).collect();
+    if !codes.is_empty() {
+        index_builder::mend(&links, &codes).map_err(|error| store_exit(&error))?;
+    }
+    Ok(OpenStore { links, key, damage })
+}

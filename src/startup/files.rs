@@ -1,0 +1,25 @@
+//! The files that settings name beside the data directory: certificates, the logo and page templates.
+
+use carom_settings::Settings;
+use carom_settings::exit::{Exit, Reason};
+
+use super::brand;
+use crate::services::certificates::{Certificates, Files};
+
+/// The certificates of a node that speaks TLS.
+///
+/// # Errors
+/// When they cannot be used.
+pub(crate) fn certificates(settings: &Settings) -> Result<Option<Certificates>, Exit> {
+    let carom_settings::Tls { pairs, http2, .. } = &settings.tls;
+    if pairs.is_empty() {
+        return Ok(None);
+    }
+    let files = Files { pairs: pairs.clone(), http2: *http2 };
+    Certificates::read(files).map(Some).map_err(|wrong| Exit::new(Reason::Certificate, wrong))
+}
+
+/// What is wrong with files that settings name, and that a node could not start with.
+pub fn mistakes(settings: &Settings) -> Vec<Exit> {
+    brand::mistakes(settings).into_iter().chain(certificates(settings).err()).collect()
+}
