@@ -1,4 +1,5 @@
-//! Creates that repeat an earlier one: which link they are answered with.
+//! Answers creates whose idempotency key was used before, with the link of that earlier create. Runs on the writer's
+//! thread.
 
 use crate::bridge::{Order, StoreAnswer, StoreRequest, Ticket};
 use carom_model::replication::State;
@@ -9,11 +10,11 @@ use carom_telemetry::stats::NodeStats;
 use super::look_up;
 use super::planner::Stored;
 
-/// Told to clients where the index of idempotency keys cannot be read.
+/// The error text for clients while the index of idempotency keys cannot be read.
 const UNREADABLE: &str = "the store cannot be read at present";
 
-/// The answer to a create whose idempotency key has made a link already; `None` for any other order. What Redis may have
-/// accepted is decided as any other create: it exists by now.
+/// Returns the answer to a create whose idempotency key has created a link already; `None` for any other order. A
+/// create that Redis may have accepted is decided like any other, because its link exists by now.
 pub(super) fn answer(links: &Links, stats: &NodeStats, order: &Order) -> Option<(Ticket, StoreAnswer)> {
     let Order::Client(StoreRequest::Create { link, ticket, .. }, ground) = order else { return None };
     let asked = link.labels.idempotency?;
