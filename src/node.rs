@@ -1,5 +1,5 @@
-//! A node from start to end: everything is made in the order in which it depends on each other, runs until it is told to
-//! stop, and is taken down in the opposite order, so that nothing acknowledged is left undone.
+//! The life of a node. It starts its parts in the order of their dependencies, runs until it is told to stop, and stops
+//! them in the opposite order. So every acknowledged change is completed.
 
 mod announce;
 mod brand;
@@ -66,16 +66,16 @@ pub use self::domains::{domains_of, own_authorities};
 use self::events::{Event, next_event, watch_signals};
 use self::listeners::Bound;
 
-/// Runs a node until it is told to end.
+/// Runs a node until it is told to stop. Blocks the calling thread.
 ///
 /// # Errors
-/// Why it could not start, or had to end.
+/// The reason why the node could not start, or had to stop.
 pub fn serve(settings: &Settings) -> Result<(), Exit> {
     api::start_clock();
-    // First, so that a node that must not go on has written nothing.
+    // First, so that a node that may not run has written nothing.
     let keys = keys(settings)?;
     let ready = preflight::check(settings.cores.cpus.len(), &settings.data_dir)?;
-    // Until the process ends.
+    // Held until the process ends.
     let _lock = lock(&settings.data_dir)?;
     let (events, inbox) = channel();
     watch_signals(events.clone())?;
@@ -86,10 +86,10 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
     node.run(&inbox)
 }
 
-/// All API keys of a data directory.
+/// Reads all API keys of a data directory.
 ///
 /// # Errors
-/// If nobody can say who may do what.
+/// When the file of keys cannot be read or is malformed.
 pub fn api_keys(data_dir: &Path) -> Result<Registry, Exit> {
     file::read(data_dir).map_err(|error| keys_exit(data_dir, &error))
 }
@@ -104,15 +104,15 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
     }
 }
 
-/// The API keys that there are, and whether the fleet may know of others. Where there are none, nobody but this machine may
-/// reach the node, unless that was asked for.
+/// Returns the API keys, and true if the fleet may have others that could not be read. Without keys, only this machine
+/// may reach the node, unless the settings permit more.
 ///
 /// # Errors
-/// When they cannot be read, or there are none and there should be.
+/// When the keys cannot be read, or the settings require keys and there are none.
 fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     let mut keys = api_keys(&settings.data_dir)?.pruned(unix_ms());
     let mut is_unsure = false;
-    // A node that has heard of its fleet has a file, be it one without keys.
+    // A node that has synchronised with its fleet has a file, even if that has no keys.
     if !file::exists(&settings.data_dir)
         && let Some((mut redis, _)) = fleet::redis(settings)?
     {
@@ -127,7 +127,7 @@ fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     Ok((keys, is_unsure))
 }
 
-/// What cores take of connections, and what the admin listener does: no more than there are descriptors for.
+/// Returns the limits of the cores and of the admin listener, within the limit on open files.
 fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits; 2] {
     let limits = settings.limits.connections;
     let room = preflight::connections(open_files, settings.cores.cpus.len());
@@ -141,7 +141,7 @@ fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits;
     [room.of_core, room.of_admin].map(|most| ConnectionLimits { connections: limits.connections.min(most), ..limits })
 }
 
-/// The certificates of a node that speaks TLS.
+/// Reads the certificates of a node that speaks TLS; `None` without TLS.
 ///
 /// # Errors
 /// When they cannot be used.
@@ -154,15 +154,15 @@ fn certificates(settings: &Settings) -> Result<Option<Certificates>, Exit> {
     Certificates::read(files).map(Some).map_err(|wrong| Exit::new(Reason::Certificate, wrong))
 }
 
-/// What is wrong with files that settings name, and that a node could not start with.
+/// Returns the errors in files that the settings name, each of which would keep a node from starting.
 pub fn mistakes_in_files(settings: &Settings) -> Vec<Exit> {
     brand::mistakes(settings).into_iter().chain(certificates(settings).err()).collect()
 }
 
-/// Takes the data directory for this process.
+/// Locks the data directory for this process.
 ///
 /// # Errors
-/// When another process has it.
+/// When another process has locked it, or the lock file cannot be used.
 pub fn lock(data_dir: &Path) -> Result<DataLock, Exit> {
     DataLock::take(data_dir).map_err(|error| {
         let reason = match error {
@@ -189,7 +189,7 @@ pub fn store_exit(error: &StoreError) -> Exit {
 pub struct OpenStore {
     /// The store.
     pub links: Links,
-    /// The secret key of the code space.
+    /// The code secret: the key of the code space.
     pub key: SpaceKey,
     /// Damage in the journals of the store, as text for people.
     pub damage: Option<String>,
@@ -198,7 +198,7 @@ pub struct OpenStore {
 /// Opens the store and the code space of a data directory that this process has locked.
 ///
 /// # Errors
-/// When the key does not fit or the store cannot be read.
+/// When the code secret does not match the store, or the store cannot be read.
 pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
     let folder = settings.data_dir.join("links");
     let key = space_key::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;
@@ -225,9 +225,9 @@ struct Node {
     links: Links,
     catalog: Arc<Catalog>,
     drain_delay: Duration,
-    /// The line that is shown when clients are let in.
+    /// The line that is printed once clients are accepted.
     announcement: String,
-    /// Whether standard output is for the announcement, and not for the access log.
+    /// True if standard output is for the announcement, and not for the access log.
     keeps_stdout: bool,
 }
 
@@ -239,7 +239,7 @@ struct Threads {
     access_log: Option<Writing>,
     readers: Vec<JoinHandle<()>>,
     listers: Vec<JoinHandle<()>>,
-    /// What counts and what signs links for lists.
+    /// The threads that count links for lists and build the search filters.
     catalog: [JoinHandle<()>; 2],
     fetchers: Vec<JoinHandle<()>>,
     code_filters: Option<CodeFilters>,
@@ -437,7 +437,7 @@ impl Node {
         let running = plan.start_all(public, admin, bells, mail, sources)?;
         post.to(CoreId(cores.get() as u16)).post(ToCore::Open);
         let image = loading::load(settings, &links, &post, hasher, &stats)?;
-        // Not before: the cores need the links, lists can do without counts for a while.
+        // Not before: the cores need the links, while lists can do without counts for a while.
         let counting = catalog::start_counting(&catalog).map_err(|error| thread_exit("the list counter", &error))?;
         let signing =
             catalog::start_signing(&catalog).map_err(|error| thread_exit("the search index thread", &error))?;
@@ -493,7 +493,7 @@ impl Node {
         })
     }
 
-    /// Lets clients in when all links are in memory, waits for the end, and brings it about.
+    /// Accepts clients once all links are in memory, waits for the signal to stop, and stops the node.
     fn run(self, inbox: &Receiver<Event>) -> Result<(), Exit> {
         let mut loading = self.cores.get();
         // The cores and the admin listener.
@@ -523,7 +523,7 @@ impl Node {
                 }
                 Event::Stop(signal) => {
                     let is_first = !self.stats.draining.swap(true, Ordering::AcqRel);
-                    // Whoever says so twice does not want to wait.
+                    // A second signal skips the drain delay.
                     let delay = if is_first && opening == 0 { self.drain_delay } else { Duration::ZERO };
                     tell_of_end(signal, delay);
                     if is_first {
@@ -552,10 +552,10 @@ impl Node {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Says that clients are let in: whoever connects from now on finds somebody who listens.
+    /// Announces that every listener accepts clients.
     fn announce(&self) {
         self.stats.ready.store(true, Ordering::Release);
-        // Whoever started us may have closed the pipe; that is no reason to end.
+        // The parent process may have closed the pipe, which is no reason to stop.
         let mut out = io::stdout().lock();
         if self.keeps_stdout {
             let _ = writeln!(out, "{}", self.announcement).and_then(|()| out.flush());
@@ -571,7 +571,7 @@ impl Node {
         }
     }
 
-    /// Ends what the cores needed, in the opposite order of the start.
+    /// Stops the threads that the cores needed, in the opposite order of their start.
     fn take_down(self) {
         self.threads.certificates.into_iter().for_each(Keeper::stop);
         self.threads.attendant.into_iter().for_each(Attendant::stop);
@@ -602,16 +602,16 @@ impl Node {
         if let Err(error) = self.links.flush_mark() {
             tracing::warn!("cannot write the sync position of the journal ({error})");
         }
-        // Last: its disk may be another one, and worse.
+        // Last, because its disk may be another one, and slower.
         self.threads.access_log.into_iter().for_each(Writing::stop);
         tracing::info!("stopped");
     }
 }
 
-/// The rings in which cores tell of their requests, by both ends.
+/// Both ends of the rings by which cores record their requests.
 #[derive(Default)]
 struct Tellings {
-    /// Of each core, the admin listener's as the last.
+    /// The ends of each core, the admin listener's last.
     told: Vec<Tellers>,
     visits: Vec<VisitReceiver>,
     access: Vec<AccessReceiver>,
@@ -644,7 +644,7 @@ fn thread_exit(what: &str, error: &io::Error) -> Exit {
     Exit::new(Reason::ThreadEnded, format!("{what} could not be started: {error}"))
 }
 
-/// What the replenisher makes codes of.
+/// The inputs of the replenisher.
 struct Supply<'a> {
     links: &'a Links,
     space: CodeSpace,

@@ -1,4 +1,4 @@
-//! The line that says what listens where, for people and for what starts the node.
+//! Messages about the start and the stop of a node: the line with its listeners, for people and for the parent process.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use sd_notify::NotifyState;
 use crate::config::Settings;
 use crate::domains::Domains;
 
-/// Most domains that are named when clients are let in.
+/// Most domains that the announcement names.
 const ANNOUNCED_MAX: usize = 5;
 
-/// What the URLs of a listener begin with.
+/// Returns the scheme and authority of a listener's URLs.
 pub(super) fn url_at(address: SocketAddr, is_secure: bool) -> String {
     format!("{}://{address}", if is_secure { "https" } else { "http" })
 }
 
-/// The line of a node whose listeners have these addresses.
+/// Returns the announcement of a node whose listeners have these addresses.
 pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: SocketAddr, domains: &Domains) -> String {
     let listening: Vec<String> =
         listening.iter().zip(&settings.tls.secure).map(|(address, &secure)| url_at(*address, secure)).collect();
@@ -32,7 +32,7 @@ pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: Soc
     )
 }
 
-/// Says that a signal came, after which new connections are taken for some time or none.
+/// Logs that a signal came, and how long new connections are still accepted.
 pub(super) fn tell_of_end(signal: &str, delay: Duration) {
     match delay.as_secs() {
         0 => tracing::info!("{signal}: finishing open requests, then stopping"),
@@ -44,8 +44,8 @@ pub(super) fn tell_of_end(signal: &str, delay: Duration) {
     }
 }
 
-/// Tells the service manager, where there is one that wants to know (`Type=notify`), that clients are let in, or that the end
-/// has begun.
+/// Tells the service manager, if it wants to know (`Type=notify`), that clients are accepted, or that the node is
+/// stopping.
 pub(super) fn tell_manager(is_ready: bool) {
     let state = if is_ready { NotifyState::Ready } else { NotifyState::Stopping };
     if let Err(error) = sd_notify::notify(&[state]) {

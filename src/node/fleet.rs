@@ -1,4 +1,4 @@
-//! A node's part in a fleet: what must hold before it may take part, and the threads that do.
+//! A node's part in a fleet: the conditions for taking part, and the threads that do.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -29,14 +29,14 @@ use crate::store::redis::{Address, Redis, RedisSettings};
 /// Name of the file in a data directory that keeps the name of the node.
 const NAME_FILE: &str = "node.id";
 
-/// How long Redis may take at the start.
+/// Timeout of Redis at the start.
 const START_TIME: Duration = Duration::from_secs(2);
 
-/// Makes sure that this node may take part: its secret key must be the fleet's. A node that has no key yet makes one only
-/// if the fleet has none.
+/// Checks that this node may take part: its code secret must be the fleet's. A node without one may create it only if
+/// the fleet has none.
 ///
 /// # Errors
-/// [`Reason::SpaceKey`] otherwise.
+/// [`Reason::SpaceKey`] if the secrets differ, or this node has none and the fleet's is unknown.
 pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
     let Some(redis) = redis_settings(settings) else { return Ok(()) };
     let path = settings.data_dir.join(space_key::FILE_NAME);
@@ -55,7 +55,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
             let remedy = format!("copy {} of another node to {} with mode 0600", space_key::FILE_NAME, path.display());
             Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
         }
-        // A node that has a key goes on without Redis; the first heartbeat that is answered tells.
+        // A node that has a code secret starts without Redis. The first answered heartbeat checks it.
         (Err(_), Some(_)) => Ok(()),
         (Err(trouble), None) => {
             let what = format!(
@@ -71,7 +71,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
     }
 }
 
-/// The end of a node whose key is not the fleet's.
+/// Returns the exit of a node whose code secret is not the fleet's.
 fn other_key(theirs: &str, ours: &str) -> Exit {
     let what = format!("the code secret of this node has the fingerprint {ours}, but the fleet uses {theirs}");
     let remedy = format!(
@@ -81,7 +81,7 @@ fn other_key(theirs: &str, ours: &str) -> Exit {
     Exit::new(Reason::SpaceKey, what).with_remedy(remedy)
 }
 
-/// How to reach Redis, if there is one.
+/// Returns the connection settings of Redis, if there is one.
 fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     let url = settings.fleet.redis.as_ref()?;
     let password = url.password.clone().or_else(|| settings.fleet.password.as_ref().map(|secret| secret.0.clone()));
@@ -97,7 +97,7 @@ fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     }))
 }
 
-/// Who gives out the visits of limited links to all nodes; `None` where there is no Redis.
+/// Returns the handle that shares the visits of limited links among all nodes; `None` without Redis.
 ///
 /// # Errors
 /// If the certificates cannot be used.
@@ -106,7 +106,7 @@ pub(super) fn shared_visits(settings: &Settings) -> Result<Option<SharedVisits>,
     Ok(redis.map(|(redis, _)| SharedVisits { redis, answer_time: settings.fleet.answer_time }))
 }
 
-/// A way to Redis, and what it is called with its servers and what its keys begin with; `None` where there is none.
+/// Returns a Redis client, and a text that identifies its servers and key prefix; `None` without Redis.
 ///
 /// # Errors
 /// If the certificates cannot be used.
@@ -117,20 +117,20 @@ pub(super) fn redis(settings: &Settings) -> Result<Option<(Redis, String)>, Exit
     Ok(Some((redis, whole)))
 }
 
-/// What a node of a fleet works with.
+/// The handles of a node that is in a fleet.
 pub(super) struct Joined {
     pub(super) fleet: Fleet,
-    /// Where cores send changes.
+    /// Queue to which cores send changes.
     pub(super) gateway: WriterQueue,
-    /// Where cores send codes that they do not know.
+    /// Queue to which cores send codes that they do not know.
     pub(super) look_ups: LookUpQueue,
-    /// Who asks for the end of links.
+    /// Handle by which the expiry thread asks Redis to remove links.
     pub(super) expiry: FleetExpiry,
-    /// Where the replenisher gets counter values from.
+    /// The replenisher's source of counter values.
     pub(super) source: FleetSource,
 }
 
-/// The threads of a node that share the store, before they run.
+/// The parts of a node that share the store, before the fleet's threads run.
 pub(super) struct Parts<'a> {
     pub(super) links: &'a Links,
     pub(super) post: &'a Post,
@@ -140,10 +140,10 @@ pub(super) struct Parts<'a> {
     pub(super) deliveries: Receiver<Delivery>,
 }
 
-/// Starts a node's part in a fleet; `None` where there is no Redis.
+/// Starts a node's part in a fleet; `None` without Redis.
 ///
 /// # Errors
-/// When a thread cannot be started, or the node's name not be kept.
+/// If a thread cannot be started, or the node's name cannot be stored.
 pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joined>, Exit> {
     let Some(redis) = redis_settings(settings) else {
         if parts.links.is_of_fleet().map_err(|error| super::store_exit(&error))? {
@@ -178,7 +178,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
         stop: Arc::new(AtomicBool::new(false)),
     };
     let lengths: Vec<CodeLength> = settings.code_length.and_longer().collect();
-    // Before the first heartbeat notes that this node is part of the fleet.
+    // Before the first heartbeat records that this node is part of the fleet.
     let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
     let started =
         fleet::start(&shared, parts.writer.clone(), parts.deliveries, lengths).map_err(|error| failed(&error))?;
@@ -191,7 +191,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Option<Joine
     }))
 }
 
-/// The name of this node: as set, or as drawn when it was first started.
+/// Returns the name of this node: as configured, or as generated at the first start.
 fn name(settings: &Settings) -> Result<String, Exit> {
     if let Some(name) = &settings.fleet.node {
         return Ok(name.clone());

@@ -12,7 +12,7 @@ use crate::mail::Post;
 use crate::stats::NodeStats;
 use crate::store::links::Links;
 
-/// Loads all links and starts what makes the next image of the map.
+/// Loads all links, and starts the thread that makes the next image of the map.
 pub(super) fn load(
     settings: &Settings,
     links: &Links,
