@@ -208,7 +208,7 @@ pub struct Desk {
     next_lender: Cell<usize>,
     /// True if tasks have left something for the loop since it last looked.
     called: Cell<bool>,
-    /// True once the core ends and nothing waits for replies any more.
+    /// True once the core ends, so that replies have no recipient.
     is_closed: Cell<bool>,
 }
 

@@ -206,7 +206,7 @@ pub enum Order {
     LookedUp(Vec<(Code, State)>),
     /// The answers of Redis to the outbox.
     Delivered(Vec<Delivered>),
-    /// The position in a stream is lost. The node now stands at the end, and must compare everything of the partition.
+    /// The position in a stream is lost. The node has moved to the end, and must compare everything of the partition.
     Gap {
         /// The partition.
         partition: Partition,

@@ -1,5 +1,5 @@
-//! The life of a node. It starts its parts in the order of their dependencies, runs until it is told to stop, and stops
-//! them in the opposite order. So every acknowledged change is completed.
+//! The life of a node. It starts its parts in the order of their dependencies, runs until a signal, and stops them in
+//! the opposite order. So every acknowledged change is completed.
 
 mod announce;
 mod brand;
@@ -66,7 +66,7 @@ pub use self::domains::{domains_of, own_authorities};
 use self::events::{Event, next_event, watch_signals};
 use self::listeners::Bound;
 
-/// Runs a node until it is told to stop. Blocks the calling thread.
+/// Runs a node until a signal stops it. Blocks the calling thread.
 ///
 /// # Errors
 /// The reason why the node could not start, or had to stop.

@@ -200,7 +200,8 @@ impl Ring {
             .setup_cqsize(COMPLETIONS)
             .build(SUBMISSIONS)?;
         let mut buffers = BufferRing::new();
-        // SAFETY: the entries are page-aligned, zeroed, and stay allocated until after the ring is dropped (field order).
+        // SAFETY: the entries are page-aligned, zeroed, and stay allocated until after the ring is dropped (field
+        // order).
         unsafe {
             uring.submitter().register_buf_ring_with_flags(
                 buffers.entries.as_ptr() as u64,

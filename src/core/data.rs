@@ -357,7 +357,7 @@ mod tests {
             self.acknowledged[code] = self.acknowledged[code].max(version);
         }
 
-        /// Continues until nothing waits any more.
+        /// Continues until nothing waits.
         fn settle(&mut self) {
             for _ in 0..10 {
                 (0..self.untold.len()).for_each(|_| self.take(&Step::Tell));

@@ -5,7 +5,7 @@
 //! for codes that exist nowhere must not keep Redis busy: the core remembers a missing code for half a second, and a
 //! bounded number of questions waits.
 //!
-//! Whether a link with a visit limit may be visited once more is asked in the same way.
+//! The question whether a link with a visit limit may be visited once more takes the same way.
 
 use std::sync::Arc;
 use std::time::Instant;

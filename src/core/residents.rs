@@ -20,7 +20,7 @@ use super::codes::Codes;
 pub enum Share {
     /// Every link.
     All,
-    /// The links in use, and the filter of all codes, in so many bytes.
+    /// The links in use, and the filter of all codes, within this many bytes.
     Bytes(u64),
     /// Every link, with memory for hardly any.
     #[cfg(any(test, feature = "faults"))]

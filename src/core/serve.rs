@@ -34,7 +34,7 @@ use crate::tls::Identity;
 /// may send another request. Then listeners and idle connections are closed.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
-/// Time that tasks of closed connections have to end. They wait for nothing any more.
+/// Time that tasks of closed connections have to end, since their clients are gone.
 const TASKS_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The parts of a core, besides its place in the mesh. They are sent to its thread.
@@ -53,7 +53,7 @@ pub struct CoreParts {
     pub mail: Receiver<ToCore>,
     /// Queues, mailboxes and counters that all cores share.
     pub counters: Counters,
-    /// How many of its links the core keeps in memory.
+    /// The share of its links that the core keeps in memory.
     pub share: Share,
     /// Limits and timeouts of connections.
     pub limits: ConnectionLimits,
@@ -508,8 +508,8 @@ impl Core {
         let may_come = self.accepting.contains(&true);
         if matches!(self.phase, Phase::Finishing { .. }) && self.work.conns.len() == 0 && !may_come {
             self.phase = Phase::Finished { since: self.work.now.instant };
-            // Nothing takes the answers of tasks any more. A task that was left would keep its end of every queue, and
-            // the readers of the queues wait until the last end is gone.
+            // The connections that would take the answers of tasks are closed. A task that was left would keep its end
+            // of every queue, and the readers of the queues wait until the last end is gone.
             self.work.desk.close();
             if let Some(data) = &self.work.data
                 && data.mesh.finish()

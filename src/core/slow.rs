@@ -324,7 +324,7 @@ impl Stream {
         let number = state.asked_heads;
         self.note_progress(&mut state);
         let is_last = self.is_http2 && most > 0 && number >= most;
-        // Some requests may have been under way before GOAWAY. A client that goes on after those ignores it.
+        // Some requests may have been under way before GOAWAY. A client that continues after those ignores it.
         state.gone |= is_last && number - most > STREAMS_MAX;
         drop(state);
         if is_last {

@@ -105,8 +105,8 @@ impl Lease {
         self.losses > 0
     }
 
-    /// Returns the number of such losses. After the first, the node uses no lease alone any more; each further one
-    /// loses the leases since.
+    /// Returns the number of such losses. After the first, the node no longer relies on a lease while Redis is away.
+    /// Each further loss also costs the leases since.
     pub fn losses(&self) -> u32 {
         self.losses
     }

@@ -649,7 +649,7 @@ mod tests {
         for line in ["POST /rest/v3/short-urls", "POST /rest/v3/short-urls/bulk/", "GET /rest/v3/short-urls/bulk"] {
             assert_eq!(begin(line, limit).0, Action::Reject(Rejection::BodyTooLarge), "{line}");
         }
-        // A body that consists of its framing is none.
+        // A body that consists of framing alone is rejected.
         let (_, mut connection) = begin(&format!("POST {BULK_PATH}"), "Transfer-Encoding: chunked");
         let extension = format!("1;{}", "x".repeat(2 * BODY_LEN_MAX));
         connection.step(extension.as_bytes());

@@ -1,7 +1,7 @@
 //! The PROXY protocol, versions 1 and 2: the bytes by which a balancer names the client before anything else
 //! (haproxy.org/download/3.0/doc/proxy-protocol.txt).
 //!
-//! The parser is total and does no I/O and no allocation of state: it is shown all bytes that have come so far. Whether
+//! The parser is total, keeps no state and does no I/O: the caller shows it all bytes that have come so far. Whether
 //! their sender is trusted is decided elsewhere.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
