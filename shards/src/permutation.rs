@@ -34,7 +34,8 @@ pub struct Halves {
     pub right: u64,
 }
 
-/// FF1 with AES-256 for the numeral strings of one radix, length and tweak. The round keys are zeroed when it is dropped.
+/// FF1 with AES-256 for the numeral strings of one radix, length and tweak. The round keys are zeroed when it is
+/// dropped.
 #[derive(Clone)]
 pub struct Permutation {
     cipher: Aes256Enc,

@@ -68,7 +68,7 @@ pub(super) struct Conn {
     pub(super) stage: Stage,
     /// Bytes received and not consumed. Takes no memory while empty.
     pub(super) unconsumed: Vec<u8>,
-    /// Bytes to send next. Takes no memory while idle.
+    /// Bytes to send next. Keeps at most 512 bytes of memory while idle.
     pub(super) out: Vec<u8>,
     /// Bytes of the send in flight that have gone out.
     pub(super) sent: usize,
@@ -88,7 +88,7 @@ pub(super) struct Conn {
     pub(super) heads: u32,
     /// The input that the connection waits for.
     pub(super) expects: Expects,
-    /// Bytes of a body of unknown length since the present wait began.
+    /// Bytes of a body of unlimited length since the present wait began.
     pub(super) progress: usize,
     /// Bytes that the kernel has taken to send.
     pub(super) sent_total: u64,
@@ -255,7 +255,7 @@ impl Conn {
         self.place
     }
 
-    /// Adds `len` bytes to the progress of a body of unknown length. Each `least` bytes restart its timeout.
+    /// Adds `len` bytes to the progress of a body of unlimited length. Each `least` bytes restart its timeout.
     pub(super) fn note_progress(&mut self, len: usize, least: usize, tick: u32) {
         self.progress += len;
         if self.progress >= least {

@@ -18,7 +18,7 @@ pub(super) const TARGET_BYTES_MAX: usize = 144;
 /// Places in the table. By Zipf's law with ten million links they serve half of all requests. They take 1 MiB.
 const PLACES: usize = 4_096;
 
-/// Size of the table of codes whose last request a core remembers.
+/// Entries of the table of recently requested codes.
 const SEEN: usize = 4 * PLACES;
 
 /// One core's copies of other cores' links.

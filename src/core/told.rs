@@ -1,4 +1,4 @@
-//! Small rules that all ways to an answer share: its response, its counters, its visit, and the connection afterwards.
+//! Small rules that every redirect path shares: the response, its counters, its visit, and the connection afterwards.
 
 use carom_shards::Code;
 
@@ -34,12 +34,12 @@ pub(super) fn count(stats: &CoreStats, told: &Told<'_>) {
     }
 }
 
-/// Returns the visitor that a request's head describes, if visits are recorded with one.
+/// Returns the visitor that a request's head describes; `None` if this core records no visits.
 pub(super) fn visitor_of(desk: &Desk, ask: &Ask, head: &[u8]) -> Option<Visitor> {
     desk.visitor(ask.user_agent.of(head), ask.referer.of(head))
 }
 
-/// Records the visit that an answer stands for, if it does. A HEAD request is no visit.
+/// Records the visit that a response completes, if any. A HEAD request is no visit.
 #[inline]
 pub(super) fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl FnOnce() -> Option<Visitor>) {
     match told {
