@@ -535,7 +535,7 @@ impl Desk {
         self.called.get()
     }
 
-    /// Clears that flag, because the loop is about to look at everything.
+    /// Clears the flag of [`Desk::has_calls`], because the loop is about to look at everything.
     pub fn take_calls(&self) {
         self.called.set(false);
     }

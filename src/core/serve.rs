@@ -39,7 +39,7 @@ const TASKS_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The parts of a core, besides its place in the mesh. They are sent to its thread.
 pub struct CoreParts {
-    /// Number of the core. The core of the admin listener has the number behind the last one.
+    /// Number of the core, from 0. The core of the admin listener comes last.
     pub core: CoreId,
     /// CPU that the core is pinned to; `None` for the core of the admin listener.
     pub cpu: Option<usize>,
