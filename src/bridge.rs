@@ -1,7 +1,7 @@
-//! The messages between cores and control threads, and the mailboxes that carry them.
+//! Messages between cores and control threads, and the mailboxes that carry them.
 //!
-//! Redirects between cores do not come this way (see `core::mesh`); this is the slow road for everything that may
-//! allocate. A mailbox is a channel and a doorbell: a core sleeps in its ring and must be rung, a thread just receives.
+//! Redirects between cores take another way (see `core::mesh`); mail is the slow path for everything that may allocate.
+//! A mailbox is a channel and a doorbell: a core sleeps in its ring and must be woken, while a thread just receives.
 
 pub mod access_log;
 mod answer;
@@ -42,119 +42,119 @@ use carom_model::visits::tally::Subject;
 use carom_telemetry::stats::LatencySummary;
 use carom_tls::identity::Identity;
 
-/// Who waits for an answer: a core (the one that serves the admin listener counts as one more) and the number it gave to
-/// the waiting task.
+/// The address of a waiting task: its core and the number that the core gave to it. The core of the admin listener
+/// counts as one more core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
-    /// The mailbox to answer to.
+    /// The core whose mailbox gets the answer.
     pub core: CoreId,
-    /// The core's own number for what waits.
+    /// The core's own number for the waiting task.
     pub token: u64,
 }
 
-/// What a core asks of the store. Sent to the writer or to a reader.
+/// A request of a core to the store. Changes go to the writer, reads to a reader.
 #[derive(Debug)]
 pub enum StoreRequest {
-    /// Insert a link if its code is not taken, or answer with one like it.
+    /// Insert a link if its code is free, or answer with an existing link that is like it.
     Create {
-        /// The link to keep.
+        /// The link to insert.
         link: Arc<Link>,
-        /// Which links that are there already may be the answer.
+        /// The existing links that may be the answer.
         reuse: Reuse,
-        /// Whom to tell.
+        /// The task that waits for the answer.
         ticket: Ticket,
     },
     /// Change some fields of the link of a code.
     Change {
-        /// Its code.
+        /// The code.
         code: Code,
-        /// Which, and to what.
+        /// The fields to change, and their new values.
         patch: Box<Patch>,
-        /// Whose links whoever asks may change: another one is not there.
+        /// The links that the app may change. Any other link counts as missing.
         by: Scope,
-        /// Who that is.
+        /// The author for the edit history.
         author: Author,
-        /// Whom to tell.
+        /// The task that waits for the answer.
         ticket: Ticket,
     },
     /// Remove the link of a code.
     Delete {
-        /// Its code.
+        /// The code.
         code: Code,
-        /// Whose links whoever asks may delete: another one is not there.
+        /// The links that the app may delete. Any other link counts as missing.
         by: Scope,
-        /// Who that is.
+        /// The author for the edit history.
         author: Author,
-        /// Whom to tell.
+        /// The task that waits for the answer.
         ticket: Ticket,
     },
-    /// Read all that is known of visits: of the link of a code, or of all links (without a code) and of none.
+    /// Read all visit statistics of a link, of all links, or of requests for missing codes.
     ReadVisits {
-        /// What they are counted for.
+        /// The link, or the group, that the visits are counted for.
         subject: Subject,
-        /// Whom to tell.
+        /// The task that waits for the answer.
         ticket: Ticket,
     },
-    /// Read what was done to the links of a code.
+    /// Read the edit history of a code.
     ReadEdits {
         /// The code.
         code: Code,
-        /// Whom to tell.
+        /// The task that waits for the answer.
         ticket: Ticket,
     },
     /// Read the whole record of a code.
     Read {
-        /// Its code.
+        /// The code.
         code: Code,
-        /// Whom to tell.
+        /// The task that waits for the answer.
         ticket: Ticket,
     },
 }
 
 impl StoreRequest {
-    /// Whether it changes nothing.
+    /// True if the request changes nothing.
     pub fn is_read(&self) -> bool {
         use StoreRequest::{Read, ReadEdits, ReadVisits};
         matches!(self, Read { .. } | ReadVisits { .. } | ReadEdits { .. })
     }
 }
 
-/// What Redis has said to a request before the store decides it.
+/// The answer of Redis to a request, before the store decides it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ground {
-    /// There is nobody to ask: this node has its code space for itself.
+    /// Redis is not needed: this node has its code space for itself.
     Alone,
-    /// It has accepted: this is the state of the code now, and it will come by there.
+    /// Redis has accepted the change. This is now the state of the code, and it will appear in the stream.
     Accepted {
         /// The state, with its version.
         state: State,
-        /// Where it will come by.
+        /// The entry of the stream in which it will appear.
         echo: Echo,
     },
-    /// It holds this, and that stays.
+    /// Redis has kept this state, and refused the change.
     Held(State),
-    /// It knows of nothing to delete.
+    /// Redis has no link to delete.
     Absent,
-    /// It need not be asked: this link is the answer, if it is still there.
+    /// Redis need not be asked: this existing link is the answer, if it still exists.
     Existing {
         /// The code of the link.
         code: Code,
-        /// Its state in Redis, where this node does not have it yet.
+        /// The link's state in Redis, if this node does not have it yet.
         found: Option<State>,
-        /// Whether nobody has heard of the code that the request has brought.
+        /// True if the code that the request brings was never told to a client, so that it is free.
         spare: bool,
     },
-    /// It has not answered.
+    /// Redis has not answered.
     Unheard {
-        /// Whether it was asked, so that it may have done what it did not confirm.
+        /// True if Redis was asked, so that it may have made the change without confirming it.
         asked: bool,
-        /// Whether this node may go on alone with what it can decide.
+        /// True if this node may decide alone as far as it can.
         alone: bool,
     },
 }
 
 impl Ground {
-    /// Whether Redis has done what was asked of it, or may have.
+    /// True if Redis has made the change, or may have.
     pub fn may_be_done(&self) -> bool {
         matches!(self, Ground::Accepted { .. } | Ground::Unheard { asked: true, .. })
     }
@@ -163,142 +163,143 @@ impl Ground {
 /// Entries of the stream of one partition, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Followed {
-    /// Which partition.
+    /// The partition.
     pub partition: Partition,
-    /// The entries in their order; one that only marks a place, or that nobody can decode, tells nothing.
+    /// The entries in their order. An entry is `None` if it only marks a place, or cannot be decoded.
     pub entries: Vec<(Position, Option<Told>)>,
-    /// Where the node stands after them.
+    /// The node's position in the stream after them.
     pub to: Position,
 }
 
-/// What an entry of a stream tells.
+/// The content of an entry of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Told {
     /// The code that has changed.
     pub code: Code,
-    /// Its state from then on.
+    /// The state of the code from this entry on.
     pub state: State,
-    /// The link that lost the code to it.
+    /// The link that lost the code to this state.
     pub displaced: Option<Version>,
 }
 
-/// What Redis has said to something from the outbox.
+/// The answer of Redis to an entry of the outbox.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delivered {
-    /// Which entry.
+    /// The entry.
     pub delivery: Delivery,
-    /// What was brought.
+    /// The state that was sent.
     pub sent: State,
-    /// What Redis made of it.
+    /// The decision of Redis.
     pub verdict: Verdict,
-    /// Where it comes by, or an entry behind that.
+    /// The entry of the stream in which the change appears, or a later one.
     pub echo: Option<Echo>,
 }
 
-/// What the writer is told to do.
+/// An order to the writer.
 #[derive(Debug)]
 pub enum Order {
-    /// Something that a client asked for.
+    /// A client's request, with the answer of Redis.
     Client(StoreRequest, Ground),
-    /// What other nodes did.
+    /// Changes of other nodes, from a stream.
     Followed(Followed),
-    /// States that were found in Redis while everything was compared, or that it holds against what was offered then.
+    /// States that a full comparison found in Redis, or that Redis kept against a state offered then.
     Found(Vec<(Code, State)>),
-    /// States that were found in Redis when somebody asked for their codes.
+    /// States that a look-up found in Redis.
     LookedUp(Vec<(Code, State)>),
-    /// What Redis has said to the outbox.
+    /// The answers of Redis to the outbox.
     Delivered(Vec<Delivered>),
-    /// The place in a stream is gone. The node stands at the end now, and must compare everything of that partition.
+    /// The position in a stream is lost. The node has moved to the end, and must compare everything of the partition.
     Gap {
-        /// Which partition.
+        /// The partition.
         partition: Partition,
-        /// The end of its stream.
+        /// The end of the partition's stream.
         at: Position,
     },
-    /// Everything of a partition has been compared.
+    /// The comparison of a partition is complete.
     Compared(Partition),
-    /// Remove those of these links whose end is still that one. Answered with [`Swept`].
+    /// Remove those of these links whose end is unchanged. Answered with [`Swept`].
     Expire {
-        /// What the index of ends says of them.
+        /// The links and their ends, from the index of ends.
         ends: Vec<Due>,
-        /// Links that ended later stay, in milliseconds since 1970 UTC.
+        /// Links with a later end stay. In milliseconds since 1970 UTC.
         until_ms: u64,
-        /// Whether their codes may be given to others some time.
+        /// True if the codes may be recycled later.
         recycles: bool,
     },
-    /// Delete those of these links that are still to be deleted at that very instant, if it is over. Answered with [`Swept`].
+    /// Delete those of these links whose scheduled deletion is unchanged, if it is due. Answered with [`Swept`].
     Discard {
-        /// What the index of ends says of them, and who has asked for it.
+        /// The scheduled deletions, from the index of ends, and the authors who requested them.
         deletions: Vec<(Due, Author)>,
-        /// Links that are to be deleted later stay, in milliseconds since 1970 UTC.
+        /// Links with a later deletion stay. In milliseconds since 1970 UTC.
         until_ms: u64,
     },
-    /// Forget these codes, if nothing has happened to them since their links were removed. Answered with [`Swept`].
+    /// Release these quarantined codes, unless something has happened to them since their links were removed. Answered
+    /// with [`Swept`].
     Unearth {
-        /// Where they lie, and since when.
+        /// The codes, and the instants from which they are in quarantine.
         graves: Vec<Due>,
-        /// Those that lie there since later stay, in milliseconds since 1970 UTC.
+        /// Codes with a later instant stay. In milliseconds since 1970 UTC.
         until_ms: u64,
     },
-    /// Some seconds have gone by.
+    /// Some seconds have passed.
     Tick,
-    /// Whoever follows the streams has read again where the node stands, after something was left out.
+    /// The follower of the streams has read the node's positions again, after it skipped something.
     Resume,
 }
 
-/// What became of an order to remove links, or to free codes.
+/// The result of an order to remove links or to release codes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Swept {
-    /// Whether it was carried out. If not, the store takes no writes at present.
+    /// True if the order was carried out. Otherwise the store accepts no writes at present.
     pub is_done: bool,
-    /// How many links were removed.
+    /// Number of links removed.
     pub expired: u64,
-    /// Codes that nobody has any more but who is told: that is durable.
+    /// Codes that were released, durably. Only the receiver of this message may issue them.
     pub codes: Vec<Code>,
 }
 
-/// A code to look up that a core does not have in memory: in the store, in Redis, or in one after the other. Whoever asks is
-/// answered with [`ToCore::LookedUp`].
+/// A look-up of a code that a core does not have in memory: in the store, in Redis, or in one after the other. The
+/// answer is [`ToCore::LookedUp`].
 #[derive(Clone, Copy, Debug)]
 pub struct LookUp {
     /// The code.
     pub code: Code,
-    /// Who asks.
+    /// The core that asks.
     pub core: CoreId,
-    /// The core's own number for what waits.
+    /// The core's own number for the waiting task or connection.
     pub token: u64,
-    /// When the client began to wait.
+    /// The instant at which the client began to wait.
     pub since: Instant,
-    /// Whether the store could not say if it has the code: then nobody may say that there is none.
+    /// True if the store could not tell whether it has the code. Then no answer may be "missing".
     pub in_doubt: bool,
-    /// Whether Redis did not know it a moment ago.
+    /// True if Redis did not know the code a moment ago.
     pub was_unknown: bool,
 }
 
-/// A redirect of a link that may be followed only so often: whether this one is allowed is answered with
-/// [`ToCore::LookedUp`].
+/// A request to visit a link with a visit limit. The answer is [`ToCore::LookedUp`].
 #[derive(Clone, Copy, Debug)]
 pub struct VisitAsked {
     /// The code.
     pub code: Code,
-    /// Who asks.
+    /// The core that asks.
     pub core: CoreId,
-    /// The core's own number for what waits.
+    /// The core's own number for the waiting task or connection.
     pub token: u64,
-    /// When the client began to wait.
+    /// The instant at which the client began to wait.
     pub since: Instant,
 }
 
-/// What is told to whoever gives out the visits of limited links.
+/// A message to the thread that grants the visits of limited links.
 #[derive(Debug)]
 pub enum AllowanceOrder {
-    /// Somebody wants to follow one.
+    /// A client wants to visit a limited link.
     Ask(VisitAsked),
-    /// The links of these codes are not what they were, or have ended. Told before anybody else hears of that.
+    /// The links of these codes have changed or ended. The writer sends this before any other notice of the change. The
+    /// flag is true if the link has ended.
     Changed(Vec<(Code, bool)>),
 }
 
-/// The way to whoever gives out the visits of limited links. What asks is bounded, what tells of changes is not.
+/// The queue to the thread that grants the visits of limited links. Requests are bounded; changes are not.
 #[derive(Clone, Debug)]
 pub struct AllowanceQueue {
     sender: Sender<AllowanceOrder>,
@@ -306,18 +307,18 @@ pub struct AllowanceQueue {
 }
 
 impl AllowanceQueue {
-    /// The queue, and the end that is read.
+    /// Returns the queue and its receiving end.
     pub fn new() -> (AllowanceQueue, Receiver<AllowanceOrder>) {
         let (sender, receiver) = channel();
         (AllowanceQueue { sender, waiting: Arc::default() }, receiver)
     }
 
-    /// How many ask; whoever takes one counts it out.
+    /// Returns the number of waiting requests. The receiver decrements it for each request that it takes.
     pub fn waiting(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.waiting)
     }
 
-    /// Asks for a visit. `false`: too many do.
+    /// Requests a visit. Returns false if too many requests wait.
     pub fn ask(&self, visit: VisitAsked) -> bool {
         if self.waiting.fetch_add(1, Ordering::Relaxed) < ALLOWANCE_QUEUE_LEN
             && self.sender.send(AllowanceOrder::Ask(visit)).is_ok()
@@ -328,40 +329,40 @@ impl AllowanceQueue {
         false
     }
 
-    /// Tells that the links of these codes are not what they were, or have ended.
+    /// Reports that the links of these codes have changed or ended.
     pub fn changed(&self, codes: Vec<(Code, bool)>) {
-        // Without a receiver the node is on its way out, and nobody follows anything any more.
+        // Without a receiver the node is about to stop, and visits are over.
         let _ = self.sender.send(AllowanceOrder::Changed(codes));
     }
 }
 
-/// What a [`LookUp`] or [`VisitAsked`] has found.
+/// The result of a [`LookUp`] or [`VisitAsked`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LookedUp {
     /// This link.
     Link(Arc<Link>),
-    /// This link, and it may be followed once more: that is counted already.
+    /// This link, and one more visit, which is counted already.
     Allowed(Arc<Link>),
-    /// A link that was followed as often as it may be.
+    /// A link that has had all its visits.
     Spent,
-    /// There is none.
+    /// No link.
     Missing,
-    /// There is one, but its record cannot be read.
+    /// A link whose record cannot be read.
     Damaged,
-    /// Nobody could say.
+    /// No answer was available.
     Unknown,
     /// Missing here, and Redis gave no answer on whether another node has it.
     Unconfirmed,
 }
 
-/// Asks for a page of an export. Whoever asks is answered with [`ToCore::Page`].
+/// A request for a page of an export. The answer is [`ToCore::Page`].
 #[derive(Debug)]
 pub struct PageRequest {
-    /// The key behind which it begins; empty for the first.
+    /// The key behind which the page begins; empty for the first page.
     pub behind: Vec<u8>,
-    /// Which links.
+    /// The links to include.
     pub filter: Arc<Filter>,
-    /// Whom to tell.
+    /// The task that waits for the answer.
     pub ticket: Ticket,
 }
 
@@ -370,43 +371,43 @@ pub struct PageRequest {
 pub struct Page {
     /// Their lines.
     pub lines: Vec<u8>,
-    /// What could not be read.
+    /// Descriptions of the records that could not be read.
     pub damaged: Vec<String>,
-    /// The last key of it; none where nothing follows.
+    /// The last key of the page; `None` if no link follows.
     pub last: Option<Vec<u8>>,
-    /// The store could not be read; the page is what came before.
+    /// True if the store failed while it was read. The page has the links before that.
     pub failed: bool,
 }
 
-/// A change that is durable and must now become visible.
+/// A durable change that must become visible.
 #[derive(Debug)]
 pub enum Change {
-    /// Keep this link, in place of any other of that code.
+    /// Set this link, in place of any other of its code.
     Put(Arc<Link>),
-    /// Forget this code.
+    /// Remove the link of this code.
     Remove(Code),
 }
 
 /// A message to a core.
 #[derive(Debug)]
 pub enum ToCore {
-    /// A durable change of a code that the core owns: apply it, then give the answer to the ticket of who asked for it.
+    /// Apply a durable change of a code that the core owns, and then answer.
     Apply {
         /// The change.
         change: Change,
         /// The number of the commit, see [`carom_store::links::Links::commits`].
         commit: u64,
-        /// Whom to tell what when it is applied; nobody where another node made the change.
+        /// The answer to send once the change is applied; `None` if another node made the change.
         notify: Option<(Ticket, StoreAnswer)>,
     },
-    /// The answer to something that a task of the core asked.
+    /// The answer to a request of one of the core's tasks.
     Answer {
         /// The number that the core gave to the task.
         token: u64,
-        /// What became of it.
+        /// The answer.
         answer: StoreAnswer,
     },
-    /// A page of an export that a task of the core asked for.
+    /// A page of an export that a task of the core requested.
     Page {
         /// The number that the core gave to the task.
         token: u64,
@@ -420,86 +421,86 @@ pub enum ToCore {
         /// The result.
         made: Made,
     },
-    /// About so many links will be read back; comes before the first of them.
+    /// The load begins with about this many links. Comes before the first of them.
     LoadBegin {
-        /// Links of this core.
+        /// Number of links of this core.
         links: usize,
     },
-    /// Codes that the store has, for another filter of them.
+    /// Codes of the store, for another filter of them.
     StoredCodes(StoredCodes),
     /// Another core has dropped its copy of a link that this core is changing.
     Dropped {
         /// The number of the recall.
         number: u64,
     },
-    /// Links of the core, read back at start.
+    /// Links of the core, read from the store at start.
     Load(LoadBatch),
     /// Links of the core, from an image of the map.
     LoadPage(Box<LoadedPage>),
     /// Links of all cores, from an image that was made by another number of cores. Each core takes its own.
     LoadShared(Arc<LoadedPage>),
-    /// These records cannot be read back.
+    /// Key ranges of records that cannot be read at start.
     LoadDamaged(Arc<[DamagedRange]>),
-    /// All links have been read back.
+    /// The load is complete.
     LoadDone,
-    /// What a look-up has found.
+    /// The result of a look-up.
     LookedUp {
         /// The code.
         code: Code,
-        /// The number that the core gave to it.
+        /// The number that the core gave to the look-up.
         token: u64,
-        /// What there is.
+        /// The result.
         found: LookedUp,
     },
-    /// What was read from the store for a code of the core, for its memory.
+    /// A link of the core that was read from the store, for its memory.
     Fetched {
         /// The code.
         code: Code,
-        /// Its link; none where its record is damaged.
+        /// The link; `None` if its record is damaged.
         link: Option<Arc<Link>>,
-        /// How many commits had ended when it was read.
+        /// The number of commits that had ended when it was read.
         as_of: u64,
     },
-    /// Fresh codes are in the core's queue: tasks that wait for one should look again.
+    /// Fresh codes are in the core's queue, so tasks that wait for one should try again.
     CodesReady,
-    /// Give some fresh codes to one that has none of its own: the admin listener.
+    /// Lend some fresh codes to the core of the admin listener, which has none of its own.
     Lend(Ticket),
-    /// Codes that were lent; none where the other core needs its own.
+    /// Borrowed codes; none if the lender needs its own.
     Lent {
         /// The number that the core gave to the task.
         token: u64,
         /// The codes.
         codes: Vec<Code>,
     },
-    /// Report the latency quantiles to a ticket.
+    /// Report the latency quantiles to a task.
     Report(Ticket),
-    /// Latency quantiles that the core asked another for.
+    /// Latency quantiles that a task of the core requested from another core.
     Reported {
         /// The number that the core gave to the task.
         token: u64,
-        /// Who reports.
+        /// The core that reports.
         core: CoreId,
         /// The quantiles.
         latency: Box<LatencySummary>,
     },
-    /// The hosts that new links may lead to, from now on.
+    /// The new list of hosts that new links may lead to.
     Hosts(Arc<Hosts>),
-    /// The hosts that nobody is led to, from now on.
+    /// The new block list of hosts.
     Blocked(Arc<Hosts>),
-    /// Who the service is from now on to clients that speak TLS.
+    /// The new certificates for TLS.
     Identity(Identity),
-    /// The API keys that hold from now on.
+    /// The new API keys.
     Keys(Arc<Keyring<App>>),
-    /// All cores have their links: let clients in.
+    /// All cores have their links: accept clients.
     Open,
-    /// Stop accepting, finish what is in flight, then end.
+    /// Stop accepting, finish the requests in flight, then end.
     Drain {
-        /// How long requests in flight may take; then what is left is broken.
+        /// Time that requests in flight may take. Then the rest is broken off.
         within: Duration,
     },
 }
 
-/// The sending end of a core's mailbox. Cheap to clone.
+/// The sending end of a core's mailbox. Cheap to clone, and usable on any thread.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
     sender: Sender<ToCore>,
@@ -507,13 +508,13 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// A mailbox that rings the given eventfd, and the end that the core reads.
+    /// Returns a mailbox that rings the given eventfd, and the end that the core reads.
     pub fn new(bell: Arc<File>) -> (Mailbox, Receiver<ToCore>) {
         let (sender, receiver) = channel();
         (Mailbox { sender, bell }, receiver)
     }
 
-    /// Posts a message and wakes the core. A core that has ended takes no more mail; that is no error for the sender.
+    /// Posts a message and wakes the core. A core that has ended drops the message, which is no error for the sender.
     pub fn post(&self, message: ToCore) {
         if self.sender.send(message).is_ok() {
             self.ring();
@@ -545,47 +546,47 @@ pub struct Post {
 }
 
 impl Post {
-    /// The post office of these mailboxes, in the order of the cores.
+    /// Wraps these mailboxes, which are in the order of the cores.
     pub fn new(boxes: Vec<Mailbox>) -> Post {
         Post { boxes: boxes.into() }
     }
 
-    /// The mailbox of a core.
+    /// Returns the mailbox of a core.
     pub fn to(&self, core: CoreId) -> &Mailbox {
         &self.boxes[core.index()]
     }
 
-    /// Every mailbox, in the order of the cores.
+    /// Returns every mailbox, in the order of the cores.
     pub fn all(&self) -> &[Mailbox] {
         &self.boxes
     }
 
-    /// Gives an answer to the task that waits for it.
+    /// Sends an answer to the task that waits for it.
     pub fn answer(&self, ticket: Ticket, answer: StoreAnswer) {
         self.to(ticket.core).post(ToCore::Answer { token: ticket.token, answer });
     }
 }
 
-/// The bounded way to the writer, shared by all cores.
+/// The bounded queue to the writer, shared by all cores.
 pub type WriterQueue = SyncSender<Order>;
 
-/// The bounded way to who looks up codes, shared by all cores.
+/// A bounded queue to a thread that looks up codes, shared by all cores.
 pub type LookUpQueue = SyncSender<LookUp>;
 
-/// The bounded way to who keeps the API keys, shared by all cores.
+/// The bounded queue to the thread that manages API keys, shared by all cores.
 pub type AppsQueue = SyncSender<AppsOrder>;
 
-/// The ways to those who make lists, shared by all cores.
+/// The queues to the threads that answer list queries, shared by all cores.
 #[derive(Clone, Debug)]
 pub struct ListQueues {
-    /// For what is found at once.
+    /// Queue for queries that are answered at once.
     pub pages: SyncSender<(ListRequest, Ticket)>,
-    /// For what may take long.
+    /// Queue for queries that may take long.
     pub searches: SyncSender<(ListRequest, Ticket)>,
 }
 
-/// The way to the readers, shared by all cores.
+/// The queue to the readers, shared by all cores.
 pub type ReaderQueue = SyncSender<StoreRequest>;
 
-/// The way to who reads the store page by page, shared by all cores.
+/// The queue to the thread that reads the store page by page, shared by all cores.
 pub type PageQueue = SyncSender<PageRequest>;

@@ -1,9 +1,5 @@
-//! A node from start to end: everything is made in the order in which it depends on each other, runs until it is told to
-//! stop, and is taken down in the opposite order, so that nothing acknowledged is left undone.
-//!
-//! The start has five stages: the store and the listeners ([`base`]), the services around the store ([`store_services`]),
-//! the fleet and what supplies cores ([`fleet`], [`supply`]), the cores ([`cores`]), and the load of all links with what
-//! must wait for it ([`background`]). Each stage registers its threads with the [`supervisor`], which stops them.
+//! The life of a node. It starts its parts in the order of their dependencies, runs until a signal, and stops them in
+//! the opposite order. So every acknowledged change is completed.
 
 mod announce;
 mod background;
@@ -57,16 +53,16 @@ use crate::startup::data_dir::{lock, store_exit};
 use crate::startup::domains::{domains_of, own_authorities, tell_of_hidden};
 use crate::startup::{files, preflight};
 
-/// Runs a node until it is told to end.
+/// Runs a node until a signal stops it. Blocks the calling thread.
 ///
 /// # Errors
-/// Why it could not start, or had to end.
+/// The reason why the node could not start, or had to stop.
 pub fn serve(settings: &Settings) -> Result<(), Exit> {
     api::start_clock();
-    // First, so that a node that must not go on has written nothing.
+    // First, so that a node that may not run has written nothing.
     let keys = keys(settings)?;
     let ready = preflight::check(settings.cores.cpus.len(), &settings.data_dir)?;
-    // Until the process ends.
+    // Held until the process ends.
     let _lock = lock(&settings.data_dir)?;
     let (events, inbox) = channel();
     watch_signals(events.clone())?;
@@ -77,15 +73,15 @@ pub fn serve(settings: &Settings) -> Result<(), Exit> {
     node.run(&inbox)
 }
 
-/// The API keys that there are, and whether the fleet may know of others. Where there are none, nobody but this machine may
-/// reach the node, unless that was asked for.
+/// Returns the API keys, and true if the fleet may have others that could not be read. Without keys, only this machine
+/// may reach the node, unless the settings permit more.
 ///
 /// # Errors
-/// When they cannot be read, or there are none and there should be.
+/// When the keys cannot be read, or the settings require keys and there are none.
 fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     let mut keys = crate::startup::data_dir::api_keys(&settings.data_dir)?.pruned(unix_ms());
     let mut is_unsure = false;
-    // A node that has heard of its fleet has a file, be it one without keys.
+    // A node that has synchronised with its fleet has a file, even if that has no keys.
     if !file::exists(&settings.data_dir)
         && let Some((mut redis, _)) = fleet::redis(settings)?
     {
@@ -100,7 +96,7 @@ fn keys(settings: &Settings) -> Result<(Registry, bool), Exit> {
     Ok((keys, is_unsure))
 }
 
-/// What cores take of connections, and what the admin listener does: no more than there are descriptors for.
+/// Returns the limits of the cores and of the admin listener, within the limit on open files.
 fn connection_limits(settings: &Settings, open_files: u64) -> [ConnectionLimits; 2] {
     let limits = settings.limits.connections;
     let room = preflight::connections(open_files, settings.cores.cpus.len());
@@ -121,9 +117,9 @@ struct Node {
     supervisor: Supervisor,
     certificates: Option<Reload>,
     drain_delay: Duration,
-    /// The line that is shown when clients are let in.
+    /// The line that is printed once clients are accepted.
     announcement: String,
-    /// Whether standard output is for the announcement, and not for the access log.
+    /// True if standard output is for the announcement, and not for the access log.
     keeps_stdout: bool,
 }
 
@@ -206,7 +202,7 @@ impl Node {
         })
     }
 
-    /// Lets clients in when all links are in memory, waits for the end, and brings it about.
+    /// Accepts clients once all links are in memory, waits for the signal to stop, and stops the node.
     fn run(self, inbox: &Receiver<Event>) -> Result<(), Exit> {
         let mut loading = self.cores.get();
         // The cores and the admin listener.
@@ -236,7 +232,7 @@ impl Node {
                 }
                 Event::Stop(signal) => {
                     let is_first = !self.stats.draining.swap(true, Ordering::AcqRel);
-                    // Whoever says so twice does not want to wait.
+                    // A second signal skips the drain delay.
                     let delay = if is_first && opening == 0 { self.drain_delay } else { Duration::ZERO };
                     tell_of_end(signal, delay);
                     if is_first {
@@ -266,10 +262,10 @@ impl Node {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Says that clients are let in: whoever connects from now on finds somebody who listens.
+    /// Announces that every listener accepts clients.
     fn announce(&self) {
         self.stats.ready.store(true, Ordering::Release);
-        // Whoever started us may have closed the pipe; that is no reason to end.
+        // The parent process may have closed the pipe, which is no reason to stop.
         let mut out = io::stdout().lock();
         if self.keeps_stdout {
             let _ = writeln!(out, "{}", self.announcement).and_then(|()| out.flush());

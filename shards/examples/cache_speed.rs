@@ -1,8 +1,8 @@
-//! Prints what a hit takes in a cache under a limit, and what a new link takes that evicts another, beside the same in a
-//! plain link map.
+//! Prints the time of a hit in a cache under a limit, and of a new link that evicts another, beside those of a plain
+//! link map.
 //!
-//! `cargo run --release -p carom-shards --example cache_speed [links]`; three million links by default. The worst times are
-//! by the wall clock, so whatever else the machine does is in them.
+//! `cargo run --release -p carom-shards --example cache_speed [links]`; three million links by default. The worst times
+//! are by the wall clock, so they include everything else that the machine does.
 
 #![expect(clippy::print_stdout, reason = "the output is what the example is for")]
 
@@ -45,7 +45,7 @@ fn main() {
         hits(&format!("cache: hit {uses}"), &asked, |code, hash| cache.get(code, hash).is_some());
     }
     each("cache: a new link, others in use", new.iter(), |link| put(&mut cache, link));
-    // What comes back from the ghosts goes to the main queue, where everything was used three times.
+    // Codes that come back from the ghosts go to the main queue, where everything was used three times.
     let back = new.iter().zip(&new[links / 4..]).flat_map(|(back, new)| [back, new]);
     each("cache: every other one comes back, others in use", back, |link| put(&mut cache, link));
     println!("{} links in {} bytes of {}", cache.len(), cache.memory_bytes(), cache.limit_bytes());

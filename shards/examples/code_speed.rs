@@ -1,4 +1,4 @@
-//! Measures what one code costs: the permutation of this crate beside the `fpe` crate, in turns within one run.
+//! Measures the cost of one code: the permutation of this crate beside the `fpe` crate, in turns within one run.
 //!
 //! `cargo run --release -p carom-shards --example code_speed`
 
@@ -14,7 +14,7 @@ use fpe::ff1::{FF1, FlexibleNumeralString};
 const CODES: u64 = 300_000;
 const TURNS: usize = 5;
 
-/// The key has no meaning; any does.
+/// Any key serves.
 const KEY: [u8; 32] = *b"a key of thirty-two bytes, fixed";
 
 fn main() {

@@ -1,9 +1,9 @@
-//! Fills a link map, looks links up, removes all, and prints what that took in memory and time.
+//! Fills a link map, looks links up, removes all, and prints the memory and time of each.
 //!
-//! `cargo run --release -p carom-shards --example map_growth [links]`; ten million links by default. The worst insert is
-//! given by the wall clock and by the thread's CPU time, which leaves out what other threads took. Time that a hypervisor or
-//! an interrupt takes is in both, so a control does as many operations of the same length that touch no memory: compare
-//! with its line.
+//! `cargo run --release -p carom-shards --example map_growth [links]`; ten million links by default. The worst insert
+//! is given by the wall clock and by the thread's CPU time, which leaves out the time of other threads. Time that a
+//! hypervisor or an interrupt takes is in both, so a control does as many operations of the same length that touch no
+//! memory: compare with its line.
 
 #![expect(clippy::print_stdout, reason = "the output is what the example is for")]
 
@@ -72,7 +72,8 @@ fn main() {
     println!("empty: resident {} bytes more than at start", meter.resident_bytes().saturating_sub(before));
 }
 
-/// As many operations of about the same mean time that touch no memory: what the machine itself does to the worst one.
+/// Runs as many operations of about the same mean time that touch no memory: the effect of the machine alone on the
+/// worst one.
 fn control(model: &Stalls) -> Stalls {
     let timed = |rounds: u64| {
         let start = Instant::now();
@@ -103,7 +104,7 @@ struct Stalls {
     count: u64,
     nanoseconds: u64,
     worst: u64,
-    /// By the thread's CPU time, as the counts are.
+    /// The worst time by the thread's CPU time, as the counts are.
     worst_cpu: u64,
     over_100_us: u64,
     over_1_ms: u64,
@@ -142,7 +143,7 @@ impl std::fmt::Display for Stalls {
     }
 }
 
-/// CPU time that this thread has used.
+/// Returns the CPU time that this thread has used.
 fn thread_cpu_nanoseconds() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

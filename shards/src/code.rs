@@ -1,9 +1,9 @@
-//! The code type: what stands behind the slash of a short URL, packed to six bits a character.
+//! The code type: the path of a short URL, packed to six bits a character.
 //!
-//! Generated codes and custom slugs are one namespace, 1 to 64 characters of `0-9A-Za-z-_`. Each domain of a service has one
-//! of its own, so a code is its characters and a domain. Parsing is total and allocates nothing, so the hot path may call it
-//! on any bytes. Whether a slug may be *given out* (reserved names) is asked of [`Code::is_reserved`]; whether it exists is
-//! the map's business.
+//! Generated codes and custom slugs are one namespace, 1 to 64 characters of `0-9A-Za-z-_`. Each domain of a service
+//! has a namespace of its own, so a code is its characters and a domain. Parsing is total and allocates nothing, so the
+//! hot path may call it on any bytes. Whether a slug may be *issued* (reserved names) is asked of
+//! [`Code::is_reserved`]; whether it exists is the map's business.
 
 use std::fmt;
 
@@ -21,16 +21,16 @@ pub const CODE_KEY_LEN_MAX: usize = CODE_LEN_MAX + 1 + DOMAIN_CHARS;
 /// Bytes of a [`DomainId`].
 pub const DOMAIN_ID_LEN: usize = 6;
 
-/// Characters of one in a key: six bits each.
+/// Characters of a domain ID in a key: six bits each.
 const DOMAIN_CHARS: usize = DOMAIN_ID_LEN * 8 / 6;
 
-/// Stands between slug and domain in a key. No slug has it.
+/// The separator between slug and domain in a key. No slug has it.
 const DOMAIN_MARK: u8 = b'.';
 
 /// The characters of a code in the order of their six-bit values. The first 62 are those of generated codes.
 pub const ALPHABET: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
 
-/// Six-bit value of each byte, or `NO_SEXTET` where the byte is no code character.
+/// Six-bit value of each byte, or `NO_SEXTET` if the byte is no code character.
 const SEXTETS: [u8; 256] = sextets();
 const NO_SEXTET: u8 = 0xff;
 
@@ -44,7 +44,7 @@ const fn sextets() -> [u8; 256] {
     table
 }
 
-/// First path segments that the service answers itself, or will: no link may take them.
+/// First path segments that the service answers itself, or may answer in future: no link may have them.
 ///
 /// A generated code can be one of these as well (`status` has six characters, `metrics` seven), so segments leave them
 /// out too.
@@ -66,18 +66,18 @@ const RESERVED: &[&str] = &[
     "v4",
 ];
 
-/// What stands for the name of a domain that is not the default one: never zero.
+/// The ID of a domain other than the default one, derived from its name: never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct DomainId([u8; DOMAIN_ID_LEN]);
 
 impl DomainId {
-    /// The id of those bytes; `None` for zeros, which stand for the default domain.
+    /// Returns the ID of those bytes; `None` for zeros, which stand for the default domain.
     #[inline]
     pub fn from_bytes(bytes: [u8; DOMAIN_ID_LEN]) -> Option<DomainId> {
         (bytes != NO_DOMAIN).then_some(DomainId(bytes))
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the ID.
     #[inline]
     pub fn to_bytes(self) -> [u8; DOMAIN_ID_LEN] {
         self.0
@@ -86,30 +86,31 @@ impl DomainId {
 
 const NO_DOMAIN: [u8; DOMAIN_ID_LEN] = [0; DOMAIN_ID_LEN];
 
-/// A short code or custom slug: 1 to 64 characters, six bits each, of the default domain or of another. `Copy`, 55 bytes.
+/// A short code or custom slug: 1 to 64 characters, six bits each, of the default domain or of another. `Copy`, 55
+/// bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code {
     /// Characters, 1 to 64.
     len: u8,
     /// Characters from the most significant bit on; bits behind the last one are zero.
     packed: [u8; PACKED_LEN_MAX],
-    /// Zeros: the default domain.
+    /// The domain ID; zeros for the default domain.
     domain: [u8; DOMAIN_ID_LEN],
 }
 
-/// Why some bytes are no code. The caller's fault; trying again does not help.
+/// The reason why some bytes are no code. It is the caller's error, so a retry does not help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CodeError {
-    /// There were no bytes.
+    /// The text was empty.
     Empty,
-    /// More than [`CODE_LEN_MAX`] characters.
+    /// The text had more than [`CODE_LEN_MAX`] characters.
     TooLong {
-        /// How many there were.
+        /// Number of characters.
         len: usize,
     },
     /// A byte that is not one of `0-9A-Za-z-_`.
     BadByte {
-        /// Where it stood, from 0.
+        /// Position of the byte, from 0.
         at: usize,
     },
 }
@@ -132,7 +133,7 @@ impl Code {
     /// The first of all codes in their order.
     pub const FIRST: Code = Code { len: 1, packed: [0; PACKED_LEN_MAX], domain: NO_DOMAIN };
 
-    /// Reads a code of the default domain from its characters.
+    /// Parses a code of the default domain from its characters.
     ///
     /// # Errors
     /// [`CodeError`] for anything that is not 1 to 64 characters of `0-9A-Za-z-_`.
@@ -164,34 +165,35 @@ impl Code {
         Ok(Code { len: text.len() as u8, packed, domain: NO_DOMAIN })
     }
 
-    /// The code of the same characters in a domain; `None`: in the default one.
+    /// Returns the code of these characters in a domain; `None` means the default one.
     #[inline]
     #[must_use]
     pub fn within(self, domain: Option<DomainId>) -> Code {
         Code { domain: domain.map_or(NO_DOMAIN, DomainId::to_bytes), ..self }
     }
 
-    /// Its domain; `None`: the default one.
+    /// Returns the domain of the code; `None` means the default one.
     #[inline]
     pub fn domain(&self) -> Option<DomainId> {
         DomainId::from_bytes(self.domain)
     }
 
-    /// How many characters it has, 1 to 64. The domain does not count.
+    /// Returns the number of characters, 1 to 64. The domain does not count.
     #[expect(clippy::len_without_is_empty, reason = "a code is never empty")]
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// The packed characters, `ceil(6 * len / 8)` bytes. Two codes are equal when these, their lengths and their domains are.
+    /// Returns the packed characters, `ceil(6 * len / 8)` bytes. Two codes are equal when these, their lengths and
+    /// their domains are.
     #[inline]
     pub fn packed(&self) -> &[u8] {
         &self.packed[..packed_len(self.len())]
     }
 
-    /// The code of the default domain of `len` characters whose packed form is `packed`; `None` where the two do not fit each other or bits
-    /// behind the last character are set.
+    /// Returns the code of the default domain of `len` characters whose packed form is `packed`. `None` if the two do
+    /// not fit each other or bits behind the last character are set.
     pub fn from_packed(len: usize, packed: &[u8]) -> Option<Code> {
         if !(1..=CODE_LEN_MAX).contains(&len) || packed.len() != packed_len(len) {
             return None;
@@ -205,20 +207,20 @@ impl Code {
         Some(code)
     }
 
-    /// Its characters, to be shown.
+    /// Returns the characters for display.
     pub fn as_slug(&self) -> Slug {
         Slug(*self)
     }
 
-    /// Writes the characters into `buffer` and returns the part of it that was written. Codes of several domains may have
-    /// the same: see [`Code::key`].
+    /// Writes the characters into `buffer` and returns the written part. Codes of several domains may have the same
+    /// characters: see [`Code::key`].
     pub fn slug<'b>(&self, buffer: &'b mut [u8; CODE_LEN_MAX]) -> &'b [u8] {
         unpack(&self.packed, buffer);
         &buffer[..self.len()]
     }
 
-    /// Writes what no other code has into `buffer`, and returns the part of it that was written: the characters, and
-    /// behind a dot what stands for the domain, if that is not the default one. Stores have links under it.
+    /// Writes the unique key of the code into `buffer` and returns the written part: the characters and, for a domain
+    /// other than the default one, a dot and the domain ID. Stores keep links under it.
     pub fn key<'b>(&self, buffer: &'b mut [u8; CODE_KEY_LEN_MAX]) -> &'b [u8] {
         unpack(&self.packed, buffer);
         let mut end = self.len();
@@ -231,7 +233,7 @@ impl Code {
         &buffer[..end]
     }
 
-    /// Reads what [`Code::key`] wrote.
+    /// Parses a key that [`Code::key`] wrote.
     ///
     /// # Errors
     /// [`CodeError`] for anything else.
@@ -245,7 +247,7 @@ impl Code {
         Ok(slug.within(Some(domain)))
     }
 
-    /// Whether the service keeps this name for itself, so that no link may have it, in any case of its letters.
+    /// True if the service reserves this name, in any case of its letters, so that no link may have it.
     ///
     /// Asked of every code of a segment: the length rules out most names, and the first letter most of the rest, before
     /// anything is unpacked.
@@ -269,13 +271,13 @@ fn unpack(packed: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Bytes that `len` characters take when packed.
+/// Returns the bytes that `len` characters take when packed.
 #[inline]
 pub(crate) const fn packed_len(len: usize) -> usize {
     (len * 6).div_ceil(8)
 }
 
-/// The slug alone, as it stands in a URL.
+/// The slug alone, as in a URL.
 #[derive(Clone, Copy, Debug)]
 pub struct Slug(Code);
 
@@ -286,7 +288,7 @@ impl fmt::Display for Slug {
     }
 }
 
-/// Its key: see [`Code::key`], and [`Code::as_slug`] for what people are shown.
+/// Formats the key: see [`Code::key`], and [`Code::as_slug`] for the text to show to people.
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut buffer = [0; CODE_KEY_LEN_MAX];
@@ -309,7 +311,7 @@ impl GeneratedCode {
     /// Characters of the longest generated code: ten sextets and the length fit 64 bits.
     pub const LEN_MAX: usize = 10;
 
-    /// The code of the given digits, each below 62, first character first.
+    /// Returns the code of the given digits, each below 62, first character first.
     ///
     /// # Panics
     /// When there are more than ten digits or one is not below 62: a contradiction inside the permutation.
@@ -319,12 +321,12 @@ impl GeneratedCode {
         GeneratedCode((digits.len() as u64) << 60 | sextets)
     }
 
-    /// The number that stands for it in a row of the id table.
+    /// Returns the number that stands for it in a row of the id table.
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The code that a number stands for; `None` where no code has that number.
+    /// Returns the code that a number stands for; `None` if no code has that number.
     pub fn from_bits(bits: u64) -> Option<GeneratedCode> {
         let len = (bits >> 60) as usize;
         if !(1..=Self::LEN_MAX).contains(&len) || (bits << 4) >> 4 >> (6 * len) != 0 {
@@ -334,8 +336,8 @@ impl GeneratedCode {
         generated.digits().all(|sextet| sextet < 62).then_some(generated)
     }
 
-    /// The same code as it was generated; `None` for one that no permutation gives, and for one of another domain than the
-    /// default one: that is more than a number says.
+    /// Returns a code in its generated form. `None` for one that no permutation gives, and for one of another domain
+    /// than the default one, which the number cannot hold.
     pub fn from_code(code: &Code) -> Option<GeneratedCode> {
         if code.len() > Self::LEN_MAX || code.domain != NO_DOMAIN {
             return None;
@@ -344,19 +346,19 @@ impl GeneratedCode {
         GeneratedCode::from_bits((code.len() as u64) << 60 | packed >> (64 - 6 * code.len()))
     }
 
-    /// How many characters it has, 1 to 10.
+    /// Returns the number of characters, 1 to 10.
     #[expect(clippy::len_without_is_empty, reason = "a code is never empty")]
     #[inline]
     pub fn len(self) -> usize {
         (self.0 >> 60) as usize
     }
 
-    /// Its digits, each below 62, first character first.
+    /// Returns the digits, each below 62, first character first.
     pub fn digits(self) -> impl Iterator<Item = u8> {
         (0..self.len()).rev().map(move |place| (self.0 >> (6 * place)) as u8 & 0x3f)
     }
 
-    /// The same code in the form that everything but queues and the id table uses.
+    /// Returns the code in the form that everything but queues and the id table uses.
     #[inline]
     pub fn to_code(self) -> Code {
         // A digit is the six-bit value of its character, so only the place of the bits changes: they move to the front.
@@ -371,7 +373,7 @@ impl GeneratedCode {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CodeHash(pub u64);
 
-/// Hashes codes with XXH3 under a seed that is drawn anew by each process, so that nobody outside can choose slugs that
+/// A hasher of codes: XXH3 under a seed that each process draws at random, so that no client can choose slugs that
 /// crowd one bucket of a map.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeHasher {
@@ -379,17 +381,17 @@ pub struct CodeHasher {
 }
 
 impl CodeHasher {
-    /// A hasher with the given seed; all cores of a process must share it.
+    /// Returns a hasher with the given seed; all cores of a process must share it.
     pub fn new(seed: u64) -> CodeHasher {
         CodeHasher { seed }
     }
 
-    /// The seed that it was made with.
+    /// Returns the seed that it was made with.
     pub fn seed(self) -> u64 {
         self.seed
     }
 
-    /// The hash of a code.
+    /// Returns the hash of a code.
     #[inline]
     pub fn hash(&self, code: &Code) -> CodeHash {
         // The length is part of the identity: "000" and "0000" pack to the same bytes. So is the domain.

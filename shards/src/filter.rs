@@ -1,17 +1,17 @@
-//! Which codes may exist: an approximate set of their hashes, for cores that do not keep all links in memory.
+//! An approximate set of the codes that exist, by their hashes, for cores that do not keep all links in memory.
 //!
 //! A code that is not in the set exists nowhere, so nothing need be read from a disk for it. The set is a Bloom filter,
-//! blocked so that a question reads one cache line (Putze, Sanders, Singler 2007, "Cache-, hash- and space-efficient Bloom
-//! filters"): the hash chooses a block of eight words and one bit in each of them. When it is full, another of twice its
-//! size is laid on top (Almeida, Baquero, Preguiça, Hutchison 2007, "Scalable Bloom filters"), with a bit more for each
-//! code, so that all layers together are wrong about one code in a hundred that are not there. How many layers there are
-//! depends on how far the number of codes was underestimated: with a good estimate it is one.
+//! blocked so that a question reads one cache line (Putze, Sanders, Singler 2007, "Cache-, hash- and space-efficient
+//! Bloom filters"): the hash chooses a block of eight words and one bit in each of them. When it is full, another of
+//! twice its size is laid on top (Almeida, Baquero, Preguiça, Hutchison 2007, "Scalable Bloom filters"), with a bit
+//! more for each code. So all layers together are wrong about one in a hundred codes that do not exist. The number of
+//! layers depends on how far the number of codes was underestimated: with a good estimate it is one.
 
 use crate::code::CodeHash;
 use crate::map::memory::{Chunk, LINE_BYTES, Line};
 use crate::mix::{mix, place};
 
-/// Bits that the first layer has for each code; every other one has one more than that below it.
+/// Bits that the first layer has for each code. Every other layer has one bit more than the one below it.
 const BITS_PER_CODE: usize = 12;
 
 /// Codes of the smallest layer.
@@ -24,10 +24,11 @@ const WORDS: usize = LINE_BYTES / size_of::<u64>();
 const SALTS: [u32; WORDS] =
     [0x243f_6a89, 0x85a3_08d3, 0x1319_8a2f, 0x0370_7345, 0xa409_3823, 0x299f_31d1, 0x082e_fa99, 0xec4e_6c89];
 
-/// An approximate set of codes: it holds every code that was inserted, and seems to hold about one in a hundred others.
+/// An approximate set of codes: it holds every code that was inserted, and reports about one in a hundred others as
+/// well.
 #[derive(Debug)]
 pub struct CodeFilter {
-    /// From the oldest to the one that is filled; never empty.
+    /// Layers from the oldest to the one that is being filled; never empty.
     layers: Vec<Layer>,
     len: usize,
 }
@@ -37,13 +38,13 @@ pub struct CodeFilter {
 struct Layer {
     blocks: Chunk,
     block_count: u32,
-    /// Codes that it can still take.
+    /// Number of codes that it can still take.
     room: usize,
     capacity: usize,
 }
 
 impl CodeFilter {
-    /// An empty set for about so many codes; it may become any number.
+    /// Returns an empty set for about `codes` codes. It can grow to any number.
     ///
     /// # Panics
     /// When the kernel does not give 12 bits for each.
@@ -52,12 +53,12 @@ impl CodeFilter {
         CodeFilter { layers: vec![layer.expect("the kernel refuses memory for the filter of codes")], len: 0 }
     }
 
-    /// Bytes that an empty set for about so many codes takes.
+    /// Returns the bytes that an empty set for about `codes` codes takes.
     pub fn bytes_for(codes: usize) -> u64 {
         (codes.max(CODES_MIN) * BITS_PER_CODE / 8) as u64
     }
 
-    /// Bytes that the next layer will take, once the present one is three quarters full; before that nothing.
+    /// Returns the bytes that the next layer will take, once the present one is three quarters full; before that 0.
     pub fn bytes_ahead(&self) -> u64 {
         let last = self.layers.last().expect("there is a layer from the start");
         let bits = (BITS_PER_CODE + self.layers.len()) as u64;
@@ -67,7 +68,7 @@ impl CodeFilter {
     /// Adds the code of a hash.
     pub fn insert(&mut self, hash: CodeHash) {
         let mixed = mix(hash);
-        // What seems to be there needs no bits, so that codes which come again and again do not fill the set.
+        // A code that is reported already needs no bits. So codes that come again and again do not fill the set.
         if self.holds(mixed) {
             return;
         }
@@ -81,7 +82,7 @@ impl CodeFilter {
         self.layers.last_mut().expect("there is a layer from the start").insert(mixed);
     }
 
-    /// Whether the code of a hash may have been inserted; if not, it certainly was not.
+    /// True if the code of a hash may have been inserted. False means that it certainly was not.
     #[inline]
     pub fn may_hold(&self, hash: CodeHash) -> bool {
         self.holds(mix(hash))
@@ -93,17 +94,17 @@ impl CodeFilter {
         self.layers.iter().rev().any(|layer| layer.holds(mixed))
     }
 
-    /// How many codes were inserted that did not seem to be there: all but about one in a hundred.
+    /// Returns how many inserted codes were not reported before: all but about one in a hundred.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no code was inserted.
+    /// True if no code was inserted.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that the set has taken from the kernel and the allocator; those that were never touched count too.
+    /// Returns the bytes that the set has taken from the kernel and the allocator, including untouched ones.
     pub fn memory_bytes(&self) -> u64 {
         let layers: usize = self.layers.iter().map(|layer| layer.blocks.bytes().len()).sum();
         (layers + self.layers.capacity() * size_of::<Layer>() + size_of::<CodeFilter>()) as u64
@@ -111,7 +112,7 @@ impl CodeFilter {
 }
 
 impl Layer {
-    /// A layer for so many codes with so many bits each; `None` where the kernel gives no memory.
+    /// Returns a layer for `capacity` codes with `bits_per_code` bits each; `None` when the kernel gives no memory.
     fn new(capacity: usize, bits_per_code: usize) -> Option<Layer> {
         let blocks = (capacity * bits_per_code).div_ceil(8 * LINE_BYTES);
         let block_count = u32::try_from(blocks).ok()?;
@@ -135,7 +136,7 @@ impl Layer {
     }
 }
 
-/// The bit of each word, from the lower half of the hash: the upper one has chosen the block.
+/// Returns the bit of each word, from the lower half of the hash: the upper one has chosen the block.
 #[inline]
 fn bits(mixed: u64) -> impl Iterator<Item = u64> {
     SALTS.iter().map(move |salt| 1 << ((mixed as u32).wrapping_mul(*salt) >> 26))
@@ -175,7 +176,7 @@ mod tests {
         hashes.inspect(move |&hash| assert_eq!(owner(hash, cores).index(), 17))
     }
 
-    /// The share of codes that are not there but seem to be, after so many times the estimate.
+    /// Returns the share of missing codes that are reported, after `times` times the estimate.
     fn wrong_share(estimate: usize, times: usize) -> f64 {
         const ASKED: usize = 200_000;
         let mut hashes = owned();

@@ -1,4 +1,4 @@
-//! What a core must know of a link to answer a redirect: the target and the policy, nothing more.
+//! The part of a link that a core needs to answer a redirect: the target and the policy, nothing more.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -21,7 +21,7 @@ pub enum RedirectStatus {
 }
 
 impl RedirectStatus {
-    /// All of them, in the order of their numbers.
+    /// All statuses, in the order of their numbers.
     pub const ALL: [RedirectStatus; 5] = [
         RedirectStatus::MovedPermanently,
         RedirectStatus::Found,
@@ -30,12 +30,12 @@ impl RedirectStatus {
         RedirectStatus::PermanentRedirect,
     ];
 
-    /// The status of a number; `None` for one that is no redirect of ours.
+    /// Returns the status of a number; `None` if it is not one of these redirects.
     pub fn from_number(number: u64) -> Option<RedirectStatus> {
         Self::ALL.into_iter().find(|status| u64::from(status.number()) == number)
     }
 
-    /// The number, 301 to 308.
+    /// Returns the number, 301 to 308.
     pub fn number(self) -> u16 {
         self as u16
     }
@@ -47,38 +47,38 @@ impl fmt::Display for RedirectStatus {
     }
 }
 
-/// How and until when a link redirects.
+/// The way in which a link redirects, and its lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Policy {
     /// Status of the answer.
     pub status: RedirectStatus,
-    /// For how long a client may keep the answer, in seconds; `None` means not at all.
+    /// Seconds for which a client may cache the answer; `None` means not at all.
     pub cache_seconds: Option<u32>,
-    /// Before this instant there is no such link, in milliseconds since 1970 UTC; at most 2^48 - 1.
+    /// Before this instant the link answers 404, in milliseconds since 1970 UTC; at most 2^48 - 1.
     pub valid_since_ms: Option<u64>,
     /// From this instant on the link is gone, in milliseconds since 1970 UTC; at most 2^48 - 1.
     pub valid_until_ms: Option<u64>,
-    /// Whether the query of a request is added to the target's.
+    /// True if the query string of a request is added to the target's.
     pub forward_query: bool,
-    /// Whether the link was put away: it is gone, until somebody takes it out again.
+    /// True if the link is archived: it is gone until it is restored.
     pub archived: bool,
-    /// How often it may be followed in all. Whether that has happened is not known here.
+    /// Total number of visits that are allowed; `None` means no limit. The count itself is kept elsewhere.
     pub max_visits: Option<NonZeroU32>,
 }
 
-/// Where a link is in its life.
+/// A phase in the life of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Its time has not come.
+    /// Before its start date.
     Early,
     /// It redirects.
     Live,
-    /// Its time is over, or it was put away.
+    /// Expired or archived.
     Over,
 }
 
 impl Policy {
-    /// Where a link is in its life at the instant `now_ms`.
+    /// Returns the phase of a link at the instant `now_ms`, in milliseconds since 1970 UTC.
     #[inline]
     pub fn phase(&self, now_ms: u64) -> Phase {
         if self.archived || self.valid_until_ms.is_some_and(|until| until <= now_ms) {
@@ -91,12 +91,12 @@ impl Policy {
     }
 }
 
-/// What a core holds for a code.
+/// An entry of a core's map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry<'a> {
-    /// A link that can be followed.
+    /// A link that can be visited.
     Link {
-        /// How it redirects.
+        /// Status, caching and lifetime of the redirect.
         policy: Policy,
         /// The serialised long URL, 1 to 2,048 bytes.
         target: &'a [u8],

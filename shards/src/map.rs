@@ -2,14 +2,14 @@
 //!
 //! It is a hash index over records in pages. The index (`index`) is one 64-byte line of tags and references per bucket
 //! and grows or shrinks by one bucket at a time (linear hashing: Litwin 1980, "Linear hashing: a new tool for file and
-//! table addressing"). The records (`record`) lie one after the other in pages of 512 KiB (`pages`); a removed one
-//! leaves a hole, and when holes are a fifth of everything the pages with many of them are emptied, a few records with
-//! each change, and given back. So no operation ever waits for a copy of the whole, and a lookup touches the line of its
-//! bucket and the record. Memory comes from the kernel and goes back to it (`memory`).
+//! table addressing"). The records (`record`) lie one after the other in pages of 512 KiB (`pages`), and a removed one
+//! leaves a hole. When holes are a fifth of everything, the pages with many of them are emptied, a few records with
+//! each change, and given back. So no operation ever waits for a copy of the whole, and a lookup touches the line of
+//! its bucket and the record. Memory comes from the kernel and goes back to it (`memory`).
 //!
 //! [`CachedLinks`] has the same index and records, but keeps only the links in use, under a limit (`cached`).
 //!
-//! It knows nothing of time, cores or durability: whether a link has expired is its caller's question.
+//! The map knows nothing of time, cores or durability: whether a link has expired is its caller's question.
 
 mod cached;
 mod ghosts;
@@ -44,7 +44,7 @@ const EVACUATE_BYTES: usize = 16 * 1024;
 /// Live records that one change may move: each costs two or three cache misses, so this is about 10 microseconds.
 const EVACUATE_RECORDS: usize = 64;
 
-/// What [`LinkMap::put`] did.
+/// The result of [`LinkMap::put`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Put {
     /// The code was new.
@@ -53,8 +53,8 @@ pub enum Put {
     Replaced,
 }
 
-/// There is no room for the entry: the map holds 32 GiB of records, or the kernel gives no more memory. The map is
-/// unchanged and goes on answering. Trying again helps after links were removed.
+/// The error for an entry without room: the map holds 32 GiB of records, or the kernel gives no more memory. The map is
+/// unchanged and continues to answer. Trying again helps after links were removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapFull;
 
@@ -77,7 +77,8 @@ pub struct LinkMap {
 }
 
 impl LinkMap {
-    /// An empty map for codes that are hashed by `hasher`; every [`CodeHash`] that it is given must come from it.
+    /// Returns an empty map for codes that are hashed by `hasher`; every [`CodeHash`] that it is given must come from
+    /// it.
     ///
     /// # Panics
     /// When the kernel does not give the memory of an empty index, 256 KiB.
@@ -85,7 +86,7 @@ impl LinkMap {
         LinkMap::with_geometry(hasher, Geometry::STANDARD)
     }
 
-    /// The same for at most so many bytes of records, rounded up to whole pages of 512 KiB.
+    /// Returns an empty map for at most `bytes` bytes of records, rounded up to whole pages of 512 KiB.
     pub fn with_room(hasher: CodeHasher, bytes: u64) -> LinkMap {
         let pages = bytes.div_ceil(Geometry::STANDARD.page_bytes() as u64);
         // One more is kept for moving records.
@@ -98,9 +99,9 @@ impl LinkMap {
         LinkMap { hasher, index, pages: Pages::new(geometry), link_bytes: 0 }
     }
 
-    /// Prepares an empty map for so many entries that are about to be put, so that its index need not grow bucket by
+    /// Prepares an empty map for `links` entries that are about to be put, so that its index need not grow bucket by
     /// bucket: each split reads the codes of a bucket's records again, which is a third of the time of filling a map.
-    /// A number that was too large is made good by [`LinkMap::fit`].
+    /// [`LinkMap::fit`] corrects a number that was too large.
     ///
     /// # Panics
     /// When the map has entries.
@@ -108,27 +109,28 @@ impl LinkMap {
         self.index.grow_for(links);
     }
 
-    /// Gives back what the index has too much. Takes time with the number of buckets that go: not for while it serves.
+    /// Shrinks the index to the present number of entries. Takes time with the number of buckets that go, so it should
+    /// not run while the map serves.
     pub fn fit(&mut self) {
         while self.index.merge_if_sparse(&hash_of(&self.pages, self.hasher)) {}
     }
 
-    /// The entry of a code. Allocates nothing.
+    /// Returns the entry of a code. Allocates nothing.
     #[inline]
     pub fn get(&self, code: &Code, hash: CodeHash) -> Option<Entry<'_>> {
         Some(self.find(code, hash)?.2.entry())
     }
 
-    /// Brings the line of the index that a look-up of this hash reads into the cache.
+    /// Prefetches the line of the index that a look-up of this hash reads.
     ///
     /// For callers with several look-ups ahead: first this for each, then [`LinkMap::touch_record`] for each, then the
-    /// look-ups. What one after the other would wait for is then waited for once.
+    /// look-ups. Their cache misses then overlap.
     #[inline]
     pub fn touch_index(&self, hash: CodeHash) {
         self.index.touch(hash);
     }
 
-    /// Brings the record that a look-up of this hash reads into the cache.
+    /// Prefetches the record that a look-up of this hash reads.
     #[inline]
     pub fn touch_record(&self, hash: CodeHash) {
         self.index.find(hash, |_, reference| {
@@ -137,7 +139,7 @@ impl LinkMap {
         });
     }
 
-    /// Where the entry of a code is: its slot in the index, its reference and its record.
+    /// Returns the location of a code's entry: its slot in the index, its reference and its record.
     #[inline]
     fn find(&self, code: &Code, hash: CodeHash) -> Option<(index::Slot, Reference, Record<'_>)> {
         self.index.find(hash, |slot, reference| {
@@ -186,9 +188,9 @@ impl LinkMap {
         Ok(put)
     }
 
-    /// Adopts the links of a sealed page. Skips codes that already have an entry, and codes that `keep` refuses. Also skips
-    /// [`Entry::Damaged`]: it only means that the writer of the page could not read the record. Returns the codes for which
-    /// the map had no room.
+    /// Adopts the links of a sealed page. Skips codes that already have an entry, and codes that `keep` refuses. Also
+    /// skips [`Entry::Damaged`]: it only means that the writer of the page could not read the record. Returns the codes
+    /// for which the map had no room.
     ///
     /// The page becomes one of the map, so this writes the index and no record. Records in the order of
     /// [`sealed::index_order`] after [`LinkMap::expect`] write it from its start to its end.
@@ -223,7 +225,7 @@ impl LinkMap {
         left
     }
 
-    /// Removes the entry of a code; `false` where there was none.
+    /// Removes the entry of a code. Returns false if it had none.
     pub fn remove(&mut self, code: &Code, hash: CodeHash) -> bool {
         let Some((slot, reference, record)) = self.find(code, hash) else { return false };
         self.link_bytes -= record.link_bytes();
@@ -235,32 +237,32 @@ impl LinkMap {
         true
     }
 
-    /// How many codes have an entry.
+    /// Returns the number of codes with an entry.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether there is no entry.
+    /// True if the map has no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Characters of codes and bytes of targets of all entries: what a map without any overhead would take.
+    /// Returns the characters of codes and bytes of targets of all entries: the size of a map without any overhead.
     pub fn link_bytes(&self) -> u64 {
         self.link_bytes
     }
 
-    /// Bytes that the map has taken from the kernel and the allocator; those that were never touched count too.
+    /// Returns the bytes that the map has taken from the kernel and the allocator, including untouched ones.
     pub fn memory_bytes(&self) -> u64 {
         self.index.memory_bytes() + self.pages.memory_bytes() + size_of::<LinkMap>() as u64
     }
 
-    /// All entries, in no order.
+    /// Returns all entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Code, Entry<'_>)> {
         self.pages.live_records().map(|(_, record)| (record.code(), record.entry()))
     }
 
-    /// Goes on with emptying a page that is full of holes, within the bounds for one change.
+    /// Continues to empty a page that is full of holes, within the bounds for one change.
     fn evacuate_some(&mut self) {
         let Some(mut walk) = self.pages.evacuation() else { return };
         let mut moved = 0;
@@ -283,7 +285,7 @@ impl LinkMap {
     }
 }
 
-/// How the index asks for the hash of a record that it holds a reference to.
+/// Returns the function by which the index gets the hash of a record that it has a reference to.
 fn hash_of(pages: &Pages, hasher: CodeHasher) -> impl Fn(Reference) -> CodeHash {
     move |reference| hasher.hash(&pages.record(reference).code())
 }

@@ -2,9 +2,9 @@
 
 use crate::code::CodeHash;
 
-/// All bits of the hash in each bit of the result: the finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast
-/// splittable pseudorandom number generators"). The codes of one owner share the upper bits of their hash, and those of
-/// one bucket of the map the lower ones; here neither shows.
+/// Spreads all bits of the hash over each bit of the result: the finaliser of SplitMix64 (Steele, Lea, Flood 2014,
+/// "Fast splittable pseudorandom number generators"). The codes of one owner share the upper bits of their hash, and
+/// those of one bucket of the map the lower ones; the result shows neither.
 #[inline]
 pub(crate) fn mix(hash: CodeHash) -> u64 {
     let mut bits = hash.0;
@@ -13,7 +13,8 @@ pub(crate) fn mix(hash: CodeHash) -> u64 {
     bits ^ bits >> 31
 }
 
-/// A place out of so many, taken from the upper half of the bits (multiply and shift, as for the owner of a code).
+/// Returns a place below `places`, taken from the upper half of the bits (multiply and shift, as for the owner of a
+/// code).
 #[inline]
 pub(crate) fn place(mixed: u64, places: u32) -> usize {
     (((mixed >> 32) * u64::from(places)) >> 32) as usize

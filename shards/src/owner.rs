@@ -1,4 +1,4 @@
-//! The one function that says which core owns a code.
+//! The one function that decides which core owns a code.
 
 use crate::code::CodeHash;
 
@@ -7,7 +7,7 @@ use crate::code::CodeHash;
 pub struct CoreId(pub u16);
 
 impl CoreId {
-    /// The core's place in a list of all cores.
+    /// Returns the core's index in a list of all cores.
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
@@ -20,29 +20,29 @@ impl std::fmt::Display for CoreId {
     }
 }
 
-/// How many cores share the code space, at least 1.
+/// The number of cores that share the code space, 1 to 65,535.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CoreCount(u16);
 
 impl CoreCount {
-    /// A count of cores; `None` for zero or more than 65,535.
+    /// Returns a count of cores; `None` for zero or more than 65,535.
     pub fn new(count: usize) -> Option<CoreCount> {
         u16::try_from(count).ok().filter(|&count| count > 0).map(CoreCount)
     }
 
-    /// The number of cores.
+    /// Returns the number of cores.
     #[inline]
     pub fn get(self) -> usize {
         usize::from(self.0)
     }
 
-    /// Every core, in order.
+    /// Returns every core, in order.
     pub fn cores(self) -> impl Iterator<Item = CoreId> {
         (0..self.0).map(CoreId)
     }
 }
 
-/// The core that owns the code with this hash.
+/// Returns the core that owns the code with this hash.
 ///
 /// Takes the upper 32 bits (multiply and shift, Lemire 2019, "Fast random integer generation in an interval"); the map
 /// takes the lower bits, so that the codes of one core still spread over all of its buckets.

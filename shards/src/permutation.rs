@@ -1,13 +1,14 @@
 //! FF1, the format-preserving encryption of NIST SP 800-38G, made small enough for short codes.
 //!
-//! FF1 is a Feistel network of ten rounds over the two halves of a numeral string, with AES in CBC-MAC mode as its round
-//! function. For the strings of a code every half fits 64 bits, and everything that the MAC reads before the round
-//! number is the same for all strings of one length. So that part is computed once, and a round is one AES block and one
-//! remainder, without allocation. Many strings at once go through each round together, because AES units work on many
-//! blocks in the time that one takes: that makes a code about ten times cheaper. It knows nothing of codes or counters: see [`crate::space`] for those.
+//! FF1 is a Feistel network of ten rounds over the two halves of a numeral string, with AES in CBC-MAC mode as its
+//! round function. For the strings of a code every half fits 64 bits, and everything that the MAC reads before the
+//! round number is the same for all strings of one length. So that part is computed once, and a round is one AES block
+//! and one remainder, without allocation. Many strings at once go through each round together, because AES units work
+//! on many blocks in the time that one takes: that makes a code about ten times cheaper. This module knows nothing of
+//! codes or counters: see [`crate::space`] for those.
 //!
-//! NIST asks for domains of at least 1,000,000 strings (SP 800-38G Revision 1). The lengths that can be configured, 6 to
-//! 10 characters of radix 62, have 5.7e10 and more; shorter ones are accepted because tests walk them completely.
+//! NIST asks for domains of at least 1,000,000 strings (SP 800-38G Revision 1). The lengths that can be configured, 6
+//! to 10 characters of radix 62, have 5.7e10 and more; shorter ones are accepted because tests walk them completely.
 
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes256Enc, Block};
@@ -33,25 +34,26 @@ pub struct Halves {
     pub right: u64,
 }
 
-/// FF1 with AES-256 for the numeral strings of one radix, length and tweak. The round keys are zeroed when it is dropped.
+/// FF1 with AES-256 for the numeral strings of one radix, length and tweak. The round keys are zeroed when it is
+/// dropped.
 #[derive(Clone)]
 pub struct Permutation {
     cipher: Aes256Enc,
     /// The last block that the MAC reads, before round number and half are put in: the state that CBC has reached,
     /// exclusive-or the end of the tweak and its padding.
     block: u128,
-    /// Where the round number stands in that block, in bits from its end: the half takes the bytes behind it.
+    /// Position of the round number in that block, in bits from its end: the half takes the bytes behind it.
     round_shift: u32,
-    /// How many strings the left half can be, `radix^u`.
+    /// Number of strings that the left half can be, `radix^u`.
     left: Modulus,
-    /// How many strings the right half can be, `radix^v`.
+    /// Number of strings that the right half can be, `radix^v`.
     right: Modulus,
     /// Bits of the MAC that are thrown away: 64 for short halves, 32 for long ones.
     surplus_bits: u32,
 }
 
 impl Permutation {
-    /// The permutation of the strings of `numerals` numerals below `radix`, under `key` and `tweak`.
+    /// Returns the permutation of the strings of `numerals` numerals below `radix`, under `key` and `tweak`.
     ///
     /// # Panics
     /// When `radix` is not 2 to [`RADIX_MAX`] or `numerals` not 2 to [`NUMERALS_MAX`]: both are fixed by the program.
@@ -86,19 +88,19 @@ impl Permutation {
         }
     }
 
-    /// How many strings the right half can be: a number is split into halves by dividing it by this.
+    /// Returns the number of strings that the right half can be: a number is split into halves by dividing it by this.
     #[inline]
     pub fn right_size(&self) -> u64 {
         self.right.size
     }
 
-    /// How many strings the left half can be.
+    /// Returns the number of strings that the left half can be.
     #[inline]
     pub fn left_size(&self) -> u64 {
         self.left.size
     }
 
-    /// The image of a string.
+    /// Returns the image of a string.
     ///
     /// # Panics
     /// When a half is out of range.
@@ -113,7 +115,7 @@ impl Permutation {
         Halves { left: a, right: b }
     }
 
-    /// Puts the image of each string in its place.
+    /// Replaces each string by its image.
     ///
     /// # Panics
     /// When a half is out of range.
@@ -148,7 +150,7 @@ impl Permutation {
         }
     }
 
-    /// The string whose image is given.
+    /// Returns the string whose image is given.
     ///
     /// # Panics
     /// When a half is out of range.
@@ -167,19 +169,19 @@ impl Permutation {
         assert!(left < self.left.size && right < self.right.size, "a half is out of the permutation's range");
     }
 
-    /// The round function, modulo the size of the half that it is added to.
+    /// Returns the round function, modulo the size of the half that it is added to.
     #[inline]
     fn mac(&self, round: u8, half: u64, modulus: Modulus) -> u64 {
         self.reduce(encrypt_block(&self.cipher, self.input(round, half)), modulus)
     }
 
-    /// The last block that the MAC reads.
+    /// Returns the last block that the MAC reads.
     #[inline]
     fn input(&self, round: u8, half: u64) -> u128 {
         self.block ^ u128::from(round) << self.round_shift ^ u128::from(half)
     }
 
-    /// The first d bytes of a MAC, as a number, modulo a size.
+    /// Returns the first d bytes of a MAC, as a number, modulo a size.
     #[inline]
     fn reduce(&self, mac: u128, modulus: Modulus) -> u64 {
         if self.surplus_bits == 64 {
@@ -202,8 +204,8 @@ impl Modulus {
         Modulus { size, reciprocal: u64::MAX / size }
     }
 
-    /// `number` modulo the size. The product with the reciprocal gives the quotient or one less (Barrett 1986), and a
-    /// multiplication takes a fraction of the time of a division.
+    /// Returns `number` modulo the size. The product with the reciprocal gives the quotient or one less (Barrett 1986),
+    /// and a multiplication takes a fraction of the time of a division.
     #[inline]
     fn reduce(self, number: u64) -> u64 {
         let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64;
@@ -211,14 +213,14 @@ impl Modulus {
         if rest >= self.size { rest - self.size } else { rest }
     }
 
-    /// `a + b` for numbers below the size.
+    /// Returns `a + b` for numbers below the size.
     #[inline]
     fn add(self, a: u64, b: u64) -> u64 {
         let sum = a + b;
         if sum >= self.size { sum - self.size } else { sum }
     }
 
-    /// `a - b` for numbers below the size.
+    /// Returns `a - b` for numbers below the size.
     #[inline]
     fn subtract(self, a: u64, b: u64) -> u64 {
         if a >= b { a - b } else { a + self.size - b }

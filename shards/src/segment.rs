@@ -1,8 +1,8 @@
 //! Segments: runs of counter values, turned into shuffled codes before any of them is used.
 //!
-//! Three pure parts: [`Issuer`] decides which counter values come next and never gives one out twice, [`SegmentSizer`]
-//! decides how many at a time, and [`Segment::prepare`] makes the codes. Where the state is stored, where counter values
-//! come from in a fleet, and what time it is are the caller's business.
+//! Three pure parts: [`Issuer`] decides which counter values come next and never issues one twice, [`SegmentSizer`]
+//! decides how many at a time, and [`Segment::prepare`] makes the codes. The caller decides where the state is stored,
+//! where counter values come from in a fleet, and what time it is.
 
 use std::time::Duration;
 
@@ -30,19 +30,20 @@ pub const ALARM_PERCENT: u8 = 90;
 /// PCG's published default stream; the seed decides everything else.
 const SHUFFLE_STREAM: u128 = 0x0a02_bdbf_7bb3_c0a7_ac28_fa16_a64a_bf96;
 
-/// Consecutive counter values of one length. Within the codes of that length and never empty when an [`Issuer`] made it.
+/// Consecutive counter values of one length. Within the codes of that length and never empty when an [`Issuer`] made
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     /// Length of the codes.
     pub length: CodeLength,
     /// The first value.
     pub start: Counter,
-    /// How many values.
+    /// Number of values.
     pub len: u64,
 }
 
 impl Run {
-    /// The value behind the last one.
+    /// Returns the value behind the last one.
     pub fn end(self) -> Counter {
         Counter(self.start.0 + self.len)
     }
@@ -59,8 +60,8 @@ impl Segment {
     /// Makes the codes of a run and shuffles them.
     ///
     /// Codes that are reserved names are left out, so there may be a few fewer than the run has values. `seed` should
-    /// come from the operating system. Takes 0.1 to 0.2
-    /// microseconds a code, so up to 0.2 seconds: not for a core's own thread.
+    /// come from the operating system. Takes 0.1 to 0.2 microseconds a code, so up to 0.2 seconds: too long for a
+    /// core's own thread.
     ///
     /// # Panics
     /// When the run goes beyond the codes of its length.
@@ -71,29 +72,30 @@ impl Segment {
         Segment { run, codes }
     }
 
-    /// Puts codes that were in use before into an order in which nobody knows the next one. `seed` as above.
+    /// Shuffles codes that were in use before, so that the next one cannot be predicted. `seed` as in
+    /// [`Segment::prepare`].
     #[must_use]
     pub fn reshuffle(mut codes: Vec<GeneratedCode>, seed: [u8; 16]) -> Vec<GeneratedCode> {
         shuffle(&mut codes, &mut Pcg64::new(u128::from_le_bytes(seed), SHUFFLE_STREAM));
         codes
     }
 
-    /// The run that it was made of.
+    /// Returns the run that it was made of.
     pub fn run(&self) -> Run {
         self.run
     }
 
-    /// The codes in the order in which they are to be used.
+    /// Returns the codes in their order of use.
     pub fn codes(&self) -> &[GeneratedCode] {
         &self.codes
     }
 
-    /// The codes, to be moved into a queue.
+    /// Returns the codes, to be moved into a queue.
     pub fn into_codes(self) -> Vec<GeneratedCode> {
         self.codes
     }
 
-    /// How many codes of the run are reserved names and were left out.
+    /// Returns how many codes of the run are reserved names and were left out.
     pub fn left_out(&self) -> u64 {
         self.run.len - self.codes.len() as u64
     }
@@ -107,8 +109,8 @@ fn shuffle<T>(items: &mut [T], random: &mut Pcg64) {
     }
 }
 
-/// An integer below `bound`, without bias: multiply, and draw again where the low half shows a value that some results
-/// have once more than others (Lemire 2019, "Fast random integer generation in an interval").
+/// Returns an integer below `bound`, without bias: multiply, and draw again where the low half shows a value that some
+/// results have once more than others (Lemire 2019, "Fast random integer generation in an interval").
 fn below(bound: u64, random: &mut Pcg64) -> u64 {
     let uneven = bound.wrapping_neg() % bound;
     loop {
@@ -133,7 +135,7 @@ impl Default for SegmentSizer {
 }
 
 impl SegmentSizer {
-    /// Takes note of how long the last segment lasted, from its first code to its last.
+    /// Records how long the last segment lasted, from its first code to its last.
     pub fn lasted(&mut self, time: Duration) {
         let len = if time < SEGMENT_LASTS_MIN {
             self.len * 2
@@ -145,16 +147,16 @@ impl SegmentSizer {
         self.len = len.clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX);
     }
 
-    /// How many codes the next segment should have when `remaining` are left of their length.
+    /// Returns how many codes the next segment should have when `remaining` are left of their length.
     pub fn next_len(&self, remaining: u64) -> u64 {
         self.len.min(remaining)
     }
 }
 
-/// What became of counter values that came from outside; see [`Issuer::offer`].
+/// The result of offering counter values from outside; see [`Issuer::offer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offer {
-    /// They were new: make codes of them. The run is shorter than what was offered where the length ended.
+    /// They are new: make codes of them. The run is shorter than the offered one if the length ended.
     Accepted(Run),
     /// They start below the high-water mark, so the counter outside has lost what it had acknowledged. Nothing was
     /// issued; raise the counter to this value and ask again.
@@ -162,7 +164,7 @@ pub enum Offer {
         /// The lowest value that was never issued.
         raise_to: Counter,
     },
-    /// They lie beyond the last code of their length, or their length is behind already: ask for values of this one.
+    /// They lie beyond the last code of their length, or their length is used up: ask for values of this one.
     UsedUp {
         /// The length in use; `None` when the longest is used up as well.
         next: Option<CodeLength>,
@@ -182,8 +184,8 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// An issuer for codes of at least `start` characters, above the given marks: the highest of each length counts, and
-    /// a mark beyond the codes of its length means that it is used up.
+    /// Returns an issuer for codes of at least `start` characters, above the given marks. The highest mark of each
+    /// length counts, and a mark beyond the codes of its length means that it is used up.
     pub fn new(start: CodeLength, marks: impl IntoIterator<Item = (CodeLength, Counter)>) -> Issuer {
         let mut issuer = Issuer { length: start, marks: [Counter(0); CodeLength::COUNT] };
         for (length, mark) in marks {
@@ -192,38 +194,38 @@ impl Issuer {
         issuer
     }
 
-    /// The high-water marks of all lengths that were ever used: the state to store.
+    /// Returns the high-water marks of all lengths that were ever used: the state to store.
     pub fn state(&self) -> Vec<(CodeLength, Counter)> {
         CodeLength::MIN.and_longer().map(|length| (length, self.mark(length))).filter(|(_, mark)| mark.0 > 0).collect()
     }
 
-    /// The length that codes are issued of now.
+    /// Returns the length of the codes that are issued now.
     pub fn length(&self) -> CodeLength {
         self.length
     }
 
-    /// The lowest value of a length that was never issued.
+    /// Returns the lowest value of a length that was never issued.
     pub fn mark(&self, length: CodeLength) -> Counter {
         self.marks[length.index()]
     }
 
-    /// How many codes of the length in use were never issued; 0 only when the longest length is used up.
+    /// Returns how many codes of the length in use were never issued; 0 only when the longest length is used up.
     pub fn remaining(&self) -> u64 {
         self.length.codes() - self.mark(self.length).0
     }
 
-    /// Share of the codes of the length in use that was issued, in whole percent, rounded down.
+    /// Returns the share of the codes of the length in use that was issued, in whole percent, rounded down.
     pub fn used_percent(&self) -> u8 {
         (u128::from(self.mark(self.length).0) * 100 / u128::from(self.length.codes())) as u8
     }
 
-    /// Whether the length in use is nearly used up, so that codes will soon be longer.
+    /// True if the length in use is nearly used up, so that codes will soon be longer.
     pub fn alarm(&self) -> bool {
         self.used_percent() >= ALARM_PERCENT
     }
 
-    /// The next `want` values of this node's own counter, fewer where the length ends; `None` when `want` is 0 or every
-    /// length is used up.
+    /// Returns the next `want` values of this node's own counter, fewer at the end of a length. `None` when `want` is 0
+    /// or every length is used up.
     pub fn issue(&mut self, want: u64) -> Option<Run> {
         let len = want.min(self.remaining());
         if len == 0 {
@@ -234,12 +236,12 @@ impl Issuer {
         Some(run)
     }
 
-    /// Values that another counter gave this node (a fleet's `INCRBY`), as a run of the length in use.
+    /// Takes values that another counter gave this node (a fleet's `INCRBY`), as a run of the length in use.
     pub fn offer(&mut self, run: Run) -> Offer {
         let mark = self.mark(run.length);
         let used_up = run.length < self.length || run.len == 0 || run.start.0 >= run.length.codes();
         if used_up {
-            // Seeing a value beyond the end means that the others have used up the length.
+            // A value beyond the end means that other nodes have used up the length.
             self.raise(run.length, run.start);
             return Offer::UsedUp { next: (self.remaining() > 0).then_some(self.length) };
         }
@@ -251,8 +253,8 @@ impl Issuer {
         Offer::Accepted(run)
     }
 
-    /// Takes note that all values of a length below `mark` were issued, here or elsewhere; a lower mark than the known
-    /// one changes nothing.
+    /// Records that all values of a length below `mark` were issued, here or elsewhere. A lower mark than the known one
+    /// changes nothing.
     pub fn raise(&mut self, length: CodeLength, mark: Counter) {
         let known = &mut self.marks[length.index()];
         *known = mark.clamp(*known, Counter(length.codes()));
@@ -299,12 +301,13 @@ mod tests {
         let length = CodeLength::MIN;
         let whole = Run { length, start: Counter(0), len: length.codes() };
         let segment = Segment::prepare(&space(), whole, [0; 16]);
-        // Of two characters there are v3, V3, v4 and V4.
+        // The reserved names of two characters are v3, V3, v4 and V4.
         assert_eq!(segment.left_out(), 4);
         assert!(segment.codes().iter().all(|code| !code.to_code().is_reserved()));
     }
 
-    /// All 24 orders of four items come equally often: chi-square with 23 degrees of freedom stays below 49.7 (p = 0.001).
+    /// All 24 orders of four items come equally often: chi-square with 23 degrees of freedom stays below 49.7 (p =
+    /// 0.001).
     #[test]
     fn the_shuffle_is_even() {
         let mut random = Pcg64::new(5, SHUFFLE_STREAM);

@@ -1,8 +1,8 @@
 //! The code space: the secret key, the lengths of codes, and the way from a counter value to a code and back.
 //!
 //! Each length has its own counter, from 0 to 62^length - 1, and its own permutation of these numbers under the key. So
-//! codes never collide, and without the key their order tells nothing. Who hands out counter values is decided in
-//! [`crate::segment`]; where they are stored is not known here.
+//! codes never collide, and without the key their order reveals nothing. [`crate::segment`] decides which counter
+//! values are used next; where they are stored is not known here.
 
 use std::fmt;
 
@@ -19,24 +19,24 @@ const RADIX: u64 = 62;
 /// Bytes of a [`SpaceKey`].
 pub const SPACE_KEY_BYTES: usize = 32;
 
-/// The secret key of a code space: whoever has it can list all codes in the order of their creation.
+/// The secret key of a code space: with it one can list all codes in the order of their creation.
 ///
-/// Its bytes are overwritten with zeros when it is dropped; copies that the compiler made while moving it are out of
-/// reach.
+/// The bytes are overwritten with zeros when the key is dropped. Copies that the compiler made while moving it are out
+/// of reach.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SpaceKey([u8; SPACE_KEY_BYTES]);
 
-/// Why a text is no key. The fault of who wrote it; it never holds a character of the text.
+/// The reason why a text is no key. It never holds a character of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpaceKeyError {
-    /// It has not 64 characters.
+    /// The text does not have 64 characters.
     WrongLength {
-        /// How many bytes it has, without surrounding white space.
+        /// Length of the text in bytes, without surrounding white space.
         len: usize,
     },
-    /// A character that is no hex digit.
+    /// A character of the text is no hex digit.
     BadDigit {
-        /// Where it stood, from 0, without leading white space.
+        /// Position of the character, from 0, without leading white space.
         at: usize,
     },
 }
@@ -57,18 +57,18 @@ impl fmt::Display for SpaceKeyError {
 impl std::error::Error for SpaceKeyError {}
 
 impl SpaceKey {
-    /// The key of these bytes, which should come from the operating system's random generator.
+    /// Returns the key of these bytes, which should come from the operating system's random generator.
     pub fn from_bytes(bytes: [u8; SPACE_KEY_BYTES]) -> SpaceKey {
         SpaceKey(bytes)
     }
 
-    /// Reads a key from 64 hex digits of either case; white space around them is ignored.
+    /// Parses a key from 64 hex digits of either case. White space around them is ignored.
     ///
     /// # Errors
     /// [`SpaceKeyError`] for anything else.
     pub fn from_hex(text: &str) -> Result<SpaceKey, SpaceKeyError> {
         let text = text.trim().as_bytes();
-        // The first wrong character is the better message where both are wrong: a copied quote, say.
+        // The first wrong character is the better message if both are wrong: a copied quote, say.
         if let Some(at) = text.iter().position(|byte| !byte.is_ascii_hexdigit()) {
             return Err(SpaceKeyError::BadDigit { at });
         }
@@ -82,20 +82,20 @@ impl SpaceKey {
         Ok(key)
     }
 
-    /// The key as 64 small hex digits. The caller keeps them secret.
+    /// Returns the key as 64 small hex digits. The caller keeps them secret.
     pub fn to_hex(&self) -> String {
         hex(&self.0)
     }
 
-    /// A public name of the key, 16 hex digits: the start of SHA-256 of a label and the key. Nodes compare it to notice
-    /// that they were given different keys.
+    /// Returns a public fingerprint of the key, 16 hex digits: the start of SHA-256 of a label and the key. Nodes
+    /// compare it to notice different keys.
     pub fn fingerprint(&self) -> String {
         let digest = Sha256::new().chain_update(b"carom code space key v1").chain_update(self.0).finalize();
         hex(&digest[..8])
     }
 
-    /// What nobody can say of a message who does not have the key: 32 hex digits, the first half of its HMAC-SHA-256 (RFC 2104).
-    /// Those for one purpose say nothing of those for another.
+    /// Returns a tag of a message that only the key can produce: 32 hex digits, the first half of its HMAC-SHA-256 (RFC
+    /// 2104). Tags for one purpose reveal nothing about those for another.
     pub fn mark(&self, purpose: &str, message: &[u8]) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length is one");
         mac.update(&(purpose.len() as u64).to_le_bytes());
@@ -117,7 +117,7 @@ impl fmt::Debug for SpaceKey {
     }
 }
 
-/// Value of an ASCII hex digit.
+/// Returns the value of an ASCII hex digit.
 fn hex_value(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',
@@ -130,50 +130,50 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// How many characters generated codes have, 2 to 10. The configuration allows 6 to 10; tests walk shorter ones.
+/// The number of characters of generated codes, 2 to 10. The configuration allows 6 to 10; tests walk shorter ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CodeLength(u8);
 
 impl CodeLength {
-    /// The shortest: FF1 needs two halves.
+    /// The shortest length: FF1 needs two halves.
     pub const MIN: CodeLength = CodeLength(2);
-    /// The longest that a [`GeneratedCode`] holds.
+    /// The longest length that a [`GeneratedCode`] holds.
     pub const MAX: CodeLength = CodeLength(GeneratedCode::LEN_MAX as u8);
     /// Seven characters, 3.5e12 codes.
     pub const DEFAULT: CodeLength = CodeLength(7);
 
-    /// A length; `None` outside 2 to 10.
+    /// Returns a length; `None` outside 2 to 10.
     pub fn new(characters: usize) -> Option<CodeLength> {
         let length = CodeLength(u8::try_from(characters).ok()?);
         (Self::MIN..=Self::MAX).contains(&length).then_some(length)
     }
 
-    /// The number of characters.
+    /// Returns the number of characters.
     #[inline]
     pub fn get(self) -> usize {
         usize::from(self.0)
     }
 
-    /// How many codes of this length there are, 62^length.
+    /// Returns how many codes of this length exist, 62^length.
     #[inline]
     pub fn codes(self) -> u64 {
         RADIX.pow(u32::from(self.0))
     }
 
-    /// The length with one more character, for when this one is used up; `None` after the longest.
+    /// Returns the length with one more character, for when this one is used up; `None` after the longest.
     pub fn next(self) -> Option<CodeLength> {
         CodeLength::new(self.get() + 1)
     }
 
-    /// Every length from this one on.
+    /// Returns every length from this one on.
     pub fn and_longer(self) -> impl Iterator<Item = CodeLength> {
         (self.0..=Self::MAX.0).map(CodeLength)
     }
 
-    /// How many lengths there are.
+    /// Number of lengths.
     pub(crate) const COUNT: usize = (Self::MAX.0 - Self::MIN.0) as usize + 1;
 
-    /// Its place among all lengths, from 0.
+    /// Returns the index among all lengths, from 0.
     pub(crate) fn index(self) -> usize {
         usize::from(self.0 - Self::MIN.0)
     }
@@ -204,23 +204,24 @@ pub struct CodeSpace {
 }
 
 impl CodeSpace {
-    /// The code space of a key.
+    /// Returns the code space of a key.
     pub fn new(key: &SpaceKey) -> CodeSpace {
         let permutation = |length: CodeLength| Permutation::new(&key.0, RADIX, length.get(), b"");
         CodeSpace { permutations: CodeLength::MIN.and_longer().map(permutation).collect() }
     }
 
-    /// The code of a counter value.
+    /// Returns the code of a counter value.
     ///
     /// # Panics
-    /// When the counter is not below `length.codes()`: who counts must stop there.
+    /// When the counter is not below `length.codes()`: the issuer must stop there.
     pub fn code(&self, length: CodeLength, counter: Counter) -> GeneratedCode {
         assert!(counter.0 < length.codes(), "counter {counter} is beyond the codes of {length} characters");
         let permutation = &self.permutations[length.index()];
         code_of(length, permutation.encrypt(halves(permutation, counter)))
     }
 
-    /// The codes of `len` counter values from `start` on, in their order. About ten times as fast as one by one.
+    /// Returns the codes of `len` counter values from `start` on, in their order. About ten times as fast as one by
+    /// one.
     ///
     /// # Panics
     /// When they go beyond `length.codes()`.
@@ -241,7 +242,7 @@ impl CodeSpace {
         })
     }
 
-    /// The length and counter value of a code; `None` for a single character, which no counter makes.
+    /// Returns the length and counter value of a code; `None` for a single character, which no counter makes.
     pub fn counter(&self, code: GeneratedCode) -> Option<(CodeLength, Counter)> {
         let length = CodeLength::new(code.len())?;
         let permutation = &self.permutations[length.index()];
@@ -259,13 +260,13 @@ impl CodeSpace {
 /// Counter values that are turned into codes together.
 const BATCH: usize = 64;
 
-/// A counter value as the string that is permuted.
+/// Returns a counter value as the string that is permuted.
 fn halves(permutation: &Permutation, counter: Counter) -> Halves {
     let right_size = permutation.right_size();
     Halves { left: counter.0 / right_size, right: counter.0 % right_size }
 }
 
-/// The code that a permuted string is.
+/// Returns the code that a permuted string stands for.
 fn code_of(length: CodeLength, image: Halves) -> GeneratedCode {
     let mut digits = [0u8; GeneratedCode::LEN_MAX];
     let digits = &mut digits[..length.get()];

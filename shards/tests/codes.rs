@@ -1,5 +1,5 @@
-//! What an observer of codes can see: nothing. Codes of consecutive counters are held against uniformly random ones, and
-//! the same tests must reject the plain counter, so that they are known to bite.
+//! Statistical tests that an observer of codes learns nothing. Codes of consecutive counters are compared with
+//! uniformly random ones, and the same tests must reject the plain counter, which proves that they are sensitive.
 
 use carom_shards::{CodeLength, CodeSpace, Counter, GeneratedCode, SpaceKey};
 
@@ -10,19 +10,19 @@ const LENGTH: CodeLength = CodeLength::DEFAULT;
 const OBSERVED: u64 = 200_000;
 
 /// Standard deviations of the normal distribution that chance exceeds once in a million times. The keys are fixed, so a
-/// test that passes once always does; the margin is for whoever changes a key.
+/// test that passes once always does; the margin is for a change of a key.
 const SIGMAS: f64 = 4.75;
 
 fn space() -> CodeSpace {
     CodeSpace::new(&SpaceKey::from_bytes(*b"the key of all tests of codes..."))
 }
 
-/// The codes of the first counter values.
+/// Returns the codes of the first counter values.
 fn permuted(count: u64) -> Vec<GeneratedCode> {
     space().codes(LENGTH, Counter(0), count).collect()
 }
 
-/// The control: the counter itself, written in base 62 from a round number on.
+/// Returns the control: the counter itself, written in base 62 from a round number on.
 fn plain(count: u64) -> Vec<GeneratedCode> {
     let code = |counter: u64| {
         let digits: Vec<u8> =
@@ -32,22 +32,22 @@ fn plain(count: u64) -> Vec<GeneratedCode> {
     (1_000_000_000..1_000_000_000 + count).map(code).collect()
 }
 
-/// A code as a number below 62^7.
+/// Returns a code as a number below 62^7.
 fn number(code: GeneratedCode) -> u64 {
     code.digits().fold(0, |number, digit| number * RADIX + u64::from(digit))
 }
 
-/// Pearson's chi-square of counts that should all be the same: the sum over all bins of
-/// `(count - expected)^2 / expected`. It is about the number of bins for random data, and grows with what is uneven.
+/// Returns Pearson's chi-square of counts that should all be the same: the sum over all bins of `(count - expected)^2 /
+/// expected`. It is about the number of bins for random data, and grows with unevenness.
 fn chi_square(counts: &[u64]) -> f64 {
     let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
     assert!(expected >= 5.0, "bins with fewer are no chi-square");
     counts.iter().map(|&count| (count as f64 - expected).powi(2) / expected).sum()
 }
 
-/// The bounds that the statistic of random data stays within all but twice in a million times, by the approximation of
-/// Wilson and Hilferty (1931): the cube root of chi-square over its degrees of freedom is nearly normal. The lower bound
-/// counts as well: a counter is *more* even than chance.
+/// Returns the bounds that the statistic of random data stays within all but twice in a million times, by the
+/// approximation of Wilson and Hilferty (1931): the cube root of chi-square over its degrees of freedom is nearly
+/// normal. The lower bound counts as well: a counter is *more* even than chance.
 fn bounds(bins: usize) -> std::ops::Range<f64> {
     let freedom = (bins - 1) as f64;
     let spread = 2.0 / (9.0 * freedom);
@@ -62,7 +62,7 @@ fn count(bins: u64, numbers: impl Iterator<Item = u64>) -> Vec<u64> {
     counts
 }
 
-/// All tests that these codes fail, as text.
+/// Returns all tests that these codes fail, as text.
 fn failures(codes: &[GeneratedCode]) -> Vec<String> {
     let digits: Vec<Vec<u64>> = codes.iter().map(|code| code.digits().map(u64::from).collect()).collect();
     let pairs = || digits.windows(2);
@@ -77,12 +77,12 @@ fn failures(codes: &[GeneratedCode]) -> Vec<String> {
         let joint = digits.iter().map(|code| code[place - 1] * RADIX + code[place]);
         tests.push((format!("characters {} and {place} together", place - 1), count(RADIX * RADIX, joint)));
     }
-    // The same for whole codes as numbers, in a thousand ranges of the distance to the next.
+    // Whole codes as numbers, in a thousand ranges of the distance to the next.
     let distances = codes.windows(2).map(|pair| (number(pair[1]) + LENGTH.codes() - number(pair[0])) % LENGTH.codes());
     let ranges = distances.map(|distance| (u128::from(distance) * 1_000 / u128::from(LENGTH.codes())) as u64);
     tests.push(("distance to the next code".to_owned(), count(1_000, ranges)));
     let larger = codes.windows(2).map(|pair| u64::from(pair[1] > pair[0]));
-    // Whether the next is larger: neighbouring comparisons share a code, so only every other one is independent.
+    // True if the next is larger. Neighbouring comparisons share a code, so only every other one is independent.
     tests.push(("order".to_owned(), count(2, larger.step_by(2))));
 
     let failed = |(name, counts): (String, Vec<u64>)| {
@@ -113,7 +113,7 @@ fn the_bounds_are_those_of_the_distribution() {
     assert!((bounds.start - 22.00).abs() < 0.5 && (bounds.end - 128.52).abs() < 0.5, "{bounds:?}");
 }
 
-/// Sorted as numbers rather than put into a set: a tenth of the time and of the memory.
+/// Sorts numbers rather than filling a set: a tenth of the time and of the memory.
 #[test]
 fn ten_million_codes_are_all_different() {
     let mut codes: Vec<u64> = permuted(10_000_000).into_iter().map(GeneratedCode::to_bits).collect();

@@ -1,4 +1,4 @@
-//! The answers of the store to what a core asks of it.
+//! The answers of the store to the requests of a core.
 
 use std::sync::Arc;
 
@@ -9,72 +9,73 @@ use carom_model::query::ListAnswer;
 use carom_model::visits::history::History;
 use carom_model::visits::tally::Counts;
 
-/// What became of a [`super::StoreRequest`].
+/// The result of a [`super::StoreRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreAnswer {
     /// The link is synced, and its owner has it in memory.
     Created,
     /// The link is synced, but its owner has no memory for it: it is not served.
     Unserved,
-    /// This link was there already, and is what was asked for; nothing was made. It is synced, and its owner has it in
+    /// An existing link that the request accepts, so that no link was created. It is synced, and its owner has it in
     /// memory.
     Existing {
         /// The link.
         link: Arc<Link>,
-        /// Whether the code that the request has brought may be given to another link.
+        /// True if the code that the request brought may go to another link.
         spare: bool,
     },
-    /// The link that was created with this idempotency key: this request is a repetition of that one. Nothing was made.
+    /// The link that an earlier request with this idempotency key created. This request repeats that one, and created
+    /// nothing.
     Repeated {
         /// The link as it is now.
         link: Arc<Link>,
     },
-    /// This idempotency key was sent with another request.
+    /// The idempotency key belongs to a different request.
     OtherRequest,
     /// The link that was created with this idempotency key is gone.
     RepeatedGone,
-    /// The code belongs to another link, or did and may not be given again; or what was to be the answer is gone.
+    /// The code belongs to another link, or did and may not be issued again; or the link that was to be the answer is
+    /// gone.
     Taken,
-    /// The link is this from now on: synced, and in its owner's memory.
+    /// The link after its change: synced, and in its owner's memory.
     Changed(Arc<Link>),
-    /// The link would not begin before it ends, so nothing was changed.
+    /// The change was refused: the link would expire before it starts.
     Contrary,
     /// The link is gone from disk and from its owner's memory.
     Deleted,
-    /// There is no link with that code.
+    /// No link has that code.
     NotFound,
-    /// The record that was asked for, and how often it was followed.
+    /// The requested record and its visit counts.
     Found(Arc<Link>, Counts),
-    /// The visits that were asked for.
+    /// The requested visit statistics.
     Visits(Box<History>),
-    /// What was done to the links of a code, the last first.
+    /// The edit history of a code, newest first.
     Edits(Vec<Edit>),
-    /// The list that was asked for.
+    /// The requested list.
     Listed(Box<ListAnswer>),
-    /// There is a record, but it cannot be decoded.
+    /// A record exists, but it cannot be decoded.
     Damaged,
-    /// The store takes no writes at present; the reason is fit for the client's eyes.
+    /// The store accepts no such request at present. The reason is in words for the client.
     Refused(&'static str),
-    /// The order reached the store or Redis, and nobody knows whether it is carried out; the reason is fit for the client's
-    /// eyes.
+    /// The order reached the store or Redis, and its outcome is unknown. The reason is in words for the client.
     Unconfirmed(&'static str),
     /// Only Redis can decide this, and it does not answer.
     NeedsRedis {
-        /// Whether Redis was asked, so that it may have done what it did not confirm.
+        /// True if Redis was asked, so that it may have made the change without confirming it.
         asked: bool,
     },
-    /// What became of a change of apps or keys.
+    /// The result of a change of apps or keys.
     Apps(Box<AppsAnswer>),
 }
 
 impl StoreAnswer {
-    /// Whether a create has come to nothing, so that its fresh code is free for another link.
+    /// True if a create has failed for certain, so that its fresh code is free for another link.
     pub fn frees_code(&self) -> bool {
         use StoreAnswer::{NeedsRedis, OtherRequest, Refused, Repeated, RepeatedGone};
         matches!(self, Refused(_) | NeedsRedis { asked: false } | Repeated { .. } | OtherRequest | RepeatedGone)
     }
 
-    /// Whether it says that something was written.
+    /// True if the answer reports a completed write.
     pub fn is_of_write(&self) -> bool {
         use StoreAnswer::{Changed, Created, Deleted};
         matches!(self, Created | Changed(_) | Deleted)

@@ -1,4 +1,4 @@
-//! What is asked of the keeper of API keys, and what it answers.
+//! Orders to the thread that manages API keys, and its answers.
 
 use std::time::Duration;
 
@@ -7,67 +7,67 @@ use carom_model::access::AppName;
 use carom_model::access::key::Key;
 use carom_model::access::registry::{Grant, Refusal, Registry};
 
-/// A change of apps or keys that is asked for.
+/// An order to change apps or keys.
 #[derive(Debug)]
 pub struct AppsOrder {
-    /// Which.
+    /// The change.
     pub request: AppsRequest,
-    /// Whom to tell.
+    /// The task that waits for the answer.
     pub ticket: Ticket,
 }
 
 /// A change of apps or keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AppsRequest {
-    /// A new key, of an app that there may be already.
+    /// Create a key of a new or an existing app.
     Add(Grant),
-    /// The keys of an app, or one of them, are to hold no more.
+    /// Revoke the keys of an app, or one of them.
     Revoke {
-        /// Whose.
+        /// The app.
         app: AppName,
-        /// Which; `None`: all.
+        /// The ID of the key; `None` for all keys of the app.
         id: Option<String>,
     },
-    /// A key is to be followed by another one.
+    /// Replace a key with a new one.
     Rotate {
-        /// Whose.
+        /// The app.
         app: AppName,
-        /// Which; `None`: the only one.
+        /// The ID of the old key; `None` for the app's only key.
         id: Option<String>,
-        /// For how long the old one still holds.
+        /// Time for which the old key stays valid.
         grace: Duration,
     },
 }
 
-/// What became of an [`AppsRequest`].
+/// The result of an [`AppsRequest`].
 #[derive(Clone, PartialEq, Eq)]
 pub enum AppsAnswer {
-    /// A new key. Nobody will be able to tell it again.
+    /// A new key. Its text cannot be shown again.
     Key {
-        /// Its text.
+        /// The text of the key.
         key: String,
-        /// What it is called.
+        /// The ID of the key.
         id: String,
-        /// What the one is called that it follows, if it does.
+        /// The ID of the key that it replaces, if any.
         follows: Option<String>,
     },
-    /// What the keys are called that hold no more.
+    /// The IDs of the revoked keys.
     Revoked(Vec<String>),
-    /// That cannot be done, and why.
+    /// The change is not possible, with the reason.
     Refused(Refusal),
-    /// It may not have been done.
+    /// The change may not have been stored, with the reason.
     Failed(String),
 }
 
 impl std::fmt::Debug for AppsAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // One of them holds a secret.
+        // One variant has a secret.
         f.write_str("AppsAnswer")
     }
 }
 
 impl AppsRequest {
-    /// Does it.
+    /// Applies the change to `registry` at `now_ms`, in milliseconds since 1970 UTC.
     pub fn apply(self, registry: &mut Registry, now_ms: u64) -> AppsAnswer {
         let key = |key: Key, follows| AppsAnswer::Key { id: key.hash().id(), key: key.as_str().to_owned(), follows };
         match self {

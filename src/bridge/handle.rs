@@ -1,8 +1,8 @@
-//! The desk of a core: where its tasks (requests to the API, pages) ask for what takes time, and wait for it.
+//! The desk of a core: the handle by which its tasks (API requests and pages) use services that take time.
 //!
-//! A task asks for a fresh code, a look-up, or a change in the store; the core's loop, which alone touches the ring, the
-//! map and the mailbox, brings the answer and wakes the task. All of it stays on one thread. Tasks know nothing of rings
-//! and maps, the loop nothing of routes and JSON.
+//! A task asks for a fresh code, a look-up, or a change in the store. The core's loop, which alone touches the ring,
+//! the map and the mailbox, brings the answer and wakes the task. Everything here stays on the thread of the core.
+//! Tasks know nothing of rings and maps, and the loop knows nothing of routes and JSON.
 
 mod gather;
 mod jobs;
@@ -43,25 +43,25 @@ use carom_model::link::{Link, Origin};
 use carom_model::query::{Filter, ListAnswer, ListRequest};
 use carom_telemetry::stats::{CoreStats, LatencySummary, NodeStats};
 
-/// What a look-up found, owned.
+/// The result of a look-up, owned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Looked {
-    /// A link that can be followed now.
+    /// A link that can be visited now.
     Link {
-        /// How it redirects; the cache time is already shortened to the link's end.
+        /// Status and caching of the redirect. The cache time is already shortened to the link's end.
         policy: Policy,
-        /// Where to.
+        /// The destination.
         target: Box<[u8]>,
     },
     /// No such link.
     Missing,
-    /// A link whose time has not come: for clients there is none.
+    /// A link before its start date. Clients get 404.
     Early,
-    /// A link whose time is over.
+    /// A link that has expired, was archived, or has had all its visits.
     Gone,
     /// A link whose record cannot be read.
     Damaged,
-    /// Nobody could say in time.
+    /// No answer came in time.
     Unavailable,
     /// Missing here, and the fleet gave no answer on whether another node has it.
     Unconfirmed,
@@ -85,56 +85,56 @@ struct Waiter {
     deadline: Instant,
 }
 
-/// Why a fresh code is not to be had.
+/// No fresh code was available in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoCode;
 
-/// A source of codes that never blocks: the reading end of the core's segment. It asks for more by itself.
+/// A source of fresh codes that never blocks: the reading end of the core's segment. It requests more by itself.
 pub trait Codes {
-    /// A fresh code, if one is there.
+    /// Returns a fresh code, if one is available.
     fn take(&mut self) -> Option<Code>;
-    /// How many are there.
+    /// Returns the number of available codes.
     fn remaining(&self) -> usize;
 }
 
-/// Where a desk's requests go, shared by all cores.
+/// Queues, mailboxes, settings and counters, shared by all cores.
 #[derive(Clone, Debug)]
 pub struct Counters {
     /// The domains of the service.
     pub domains: Arc<Domains>,
-    /// The pages that people see.
+    /// The pages for people.
     pub pages: Arc<Pages>,
-    /// The writer of the store.
+    /// Queue to the writer of the store.
     pub writer: WriterQueue,
-    /// The readers of the store.
+    /// Queue to the readers of the store.
     pub reader: ReaderQueue,
-    /// Who reads the store page by page.
+    /// Queue to the thread that reads the store page by page.
     pub page_reader: PageQueue,
-    /// Who makes lists.
+    /// Queues to the threads that answer list queries.
     pub lists: ListQueues,
-    /// Who does what is too long for a core.
+    /// Queues to the threads for work that is too long for a core.
     pub jobs: JobQueues,
-    /// Who looks up codes that a core does not know; nobody where a node is alone.
+    /// Queue to the thread that looks up codes in Redis; `None` if the node is not in a fleet.
     pub look_ups: Option<LookUpQueue>,
-    /// Who keeps the API keys.
+    /// Queue to the thread that manages API keys.
     pub apps: AppsQueue,
-    /// How often a second an address may ask a core for what is not there; 0: any number.
+    /// Misses per second that an address may cause on one core; 0 means no limit.
     pub misses_per_second: u32,
-    /// Who gives out the visits of limited links.
+    /// Queue to the thread that grants the visits of limited links.
     pub allowances: AllowanceQueue,
-    /// Who reads links that are not in memory; nobody where all are.
+    /// Queue to the threads that read links which are not in memory; `None` if all are.
     pub fetches: Option<LookUpQueue>,
     /// The mailboxes of all cores.
     pub post: Post,
-    /// Creates under way that have an idempotency key.
+    /// Creates in flight that have an idempotency key.
     pub pending_creates: PendingCreates,
-    /// What each core counts.
+    /// Counters of each core.
     pub cores: Arc<[Arc<CoreStats>]>,
-    /// What the node counts.
+    /// Counters of the node.
     pub node: Arc<NodeStats>,
 }
 
-/// A task's place in the list of those that wait. A task that is dropped takes it with it.
+/// A task's place in the list of waiters. Dropping it removes the waiter.
 struct Place<'a> {
     desk: &'a Desk,
     token: u64,
@@ -147,14 +147,14 @@ impl Drop for Place<'_> {
 }
 
 impl Place<'_> {
-    /// Keeps the place. Its owner takes the waiter out.
+    /// Keeps the waiter. The caller must remove it.
     fn keep(self) -> u64 {
         let token = self.token;
         std::mem::forget(self);
         token
     }
 
-    /// Waits for the reply; `None` when its time is over.
+    /// Waits for the reply; `None` when the deadline has passed.
     async fn reply(self) -> Option<Reply> {
         poll_fn(|context: &mut Context<'_>| {
             let mut waiters = self.desk.waiters.borrow_mut();
@@ -180,35 +180,35 @@ pub struct Desk {
     gathers: RefCell<Gathers>,
     /// Creates with an idempotency key that the store has not answered, by token.
     pending_creates: RefCell<HashMap<u64, Rc<PendingCreate>>>,
-    /// Exports and bulk requests under way.
+    /// Exports and bulk requests in flight.
     long_requests: RefCell<LongRequests>,
     next_token: Cell<u64>,
     /// Look-ups that the loop has not started yet.
     look_ups: RefCell<VecDeque<(u64, Code)>>,
-    /// How long the look-ups that have ended took; the loop adds them to the core's latencies.
+    /// Durations of finished look-ups. The loop adds them to the core's latencies.
     look_up_times: RefCell<Vec<Duration>>,
     /// Connections whose stream has something for the loop.
     kicks: RefCell<Vec<u32>>,
     codes: RefCell<Box<dyn Codes>>,
-    /// To whom it tells of requests.
+    /// Recorders of visits and of the access log.
     told: RefCell<Tellers>,
-    /// The hosts that new links may lead to, if not any.
+    /// The hosts that new links may lead to; `None` if any host is allowed.
     allowed: RefCell<Option<Arc<Hosts>>>,
-    /// The hosts that no link leads to, if there are any.
+    /// The hosts on the block list; `None` if it is empty.
     blocked: RefCell<Option<Arc<Hosts>>>,
     /// The API keys.
     keys: RefCell<Arc<Keyring<App>>>,
-    /// Who asks too often for what is not there.
+    /// The rate limit for misses and failed keys.
     guard: Guard,
-    /// Codes that were taken, and are not needed after all. There are never more than links that are made at once.
+    /// Codes that were taken, and are not needed after all. There are never more than links that are created at once.
     spare_codes: RefCell<Vec<Code>>,
     code_waiters: RefCell<Vec<Waker>>,
     code_batch: Cell<u64>,
-    /// Whom it asks for codes next, if it has none of its own.
+    /// The core to borrow codes from next, if this one has no segment of its own.
     next_lender: Cell<usize>,
-    /// Whether tasks have left something for the loop since it last looked.
+    /// True if tasks have left something for the loop since it last looked.
     called: Cell<bool>,
-    /// Whether nobody is there any more for whom something is waited for.
+    /// True once the core ends, so that replies have no recipient.
     is_closed: Cell<bool>,
 }
 
@@ -218,10 +218,10 @@ impl std::fmt::Debug for Desk {
     }
 }
 
-/// Told to clients whose change would have to be remembered until all links are loaded, beside too many others.
+/// The refusal of a write while links are loaded and too many deletes must be remembered until the end of the load.
 const LOADING: &str = "too many links were deleted while the node loads its links; try again when it is ready";
 
-/// Why a queue did not take a request.
+/// Returns the reason why a queue refused a request.
 fn refusal<T>(error: &TrySendError<T>) -> &'static str {
     match error {
         TrySendError::Full(_) => "too many requests are waiting for the disk",
@@ -229,21 +229,22 @@ fn refusal<T>(error: &TrySendError<T>) -> &'static str {
     }
 }
 
-/// The code of a link, if it came from the segment of a core and may go to another link should this one not be made.
+/// Returns the code of a link if it came from a core's segment, so that it may go to another link if this one is not
+/// created.
 fn fresh_code_of(link: &Link) -> Option<Code> {
     (link.origin == Origin::Issued && !link.is_private()).then(|| link.code.within(None))
 }
 
-/// The answer to a request that was sent and not answered in time: a write may yet be carried out.
+/// Returns the answer to a request that was sent and not answered in time. A write may still be carried out.
 fn late(is_read: bool) -> StoreAnswer {
     let reason = "the store did not answer in time";
     if is_read { StoreAnswer::Refused(reason) } else { StoreAnswer::Unconfirmed(reason) }
 }
 
 impl Desk {
-    /// The desk of core `me`.
+    /// Returns the desk of core `me`.
     pub fn new(me: CoreId, counters: Counters, codes: Box<dyn Codes>, told: Tellers) -> Desk {
-        // Nobody can choose addresses that share a place.
+        // The random seed keeps clients from choosing addresses that share a set.
         let guard = Guard::new(counters.misses_per_second, RandomState::new().hash_one(me.index()));
         Desk {
             me,
@@ -271,35 +272,36 @@ impl Desk {
         }
     }
 
-    /// The core it belongs to.
+    /// Returns the core of this desk.
     pub fn core(&self) -> CoreId {
         self.me
     }
 
-    /// Whether it is that of the admin listener, the last one.
+    /// True for the desk of the admin listener, whose core is the last one.
     pub fn is_of_admin(&self) -> bool {
         self.me.index() + 1 == self.counters.cores.len()
     }
 
-    /// Counters, queues and mailboxes that all cores share.
+    /// Returns the counters, queues and mailboxes that all cores share.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// This core's own counters.
+    /// Returns this core's own counters.
     fn stats(&self) -> &CoreStats {
         &self.counters.cores[self.me.index()]
     }
 
     // For tasks.
 
-    /// Makes a change in the store and waits until it is durable and visible, or reads a record.
+    /// Sends a request to the store and waits for its answer: until a change is durable and visible, or a record is
+    /// read.
     pub async fn store(&self, request: impl FnOnce(Ticket) -> StoreRequest) -> StoreAnswer {
         self.store_pending(None, request).await
     }
 
-    /// Makes a change like [`Desk::store`]. `pending` is kept until the store has answered, also where nobody waits for that any
-    /// more.
+    /// Sends a request like [`Desk::store`]. `pending` is kept until the store has answered, even if the task stops
+    /// waiting.
     pub async fn store_pending(
         &self,
         pending: Option<&Rc<PendingCreate>>,
@@ -320,10 +322,10 @@ impl Desk {
         }
     }
 
-    /// Asks for a list.
+    /// Runs a list query.
     ///
     /// # Errors
-    /// Why it cannot be made now, fit for the client's eyes.
+    /// The reason why it cannot be answered now, in words for the client.
     pub async fn list(&self, request: ListRequest) -> Result<ListAnswer, &'static str> {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
         let ticket = Ticket { core: self.me, token: place.token };
@@ -336,8 +338,8 @@ impl Desk {
         }
     }
 
-    /// Looks a code up in the memory of its owner, and behind that where not all is there. `None` when nobody answered in
-    /// time.
+    /// Looks a code up in the memory of its owner, and then in the store or Redis if needed. `None` when no answer came
+    /// in time.
     pub async fn look_up(&self, code: Code) -> Option<Looked> {
         let place = self.expect_reply_within(FETCH_TIME_MAX);
         self.look_ups.borrow_mut().push_back((place.token, code));
@@ -351,10 +353,10 @@ impl Desk {
         }
     }
 
-    /// Takes a fresh code from the core's segment; waits a bounded time for the replenisher when it is empty.
+    /// Takes a fresh code from the core's segment. Waits a bounded time for the replenisher if the segment is empty.
     ///
     /// # Errors
-    /// [`NoCode`] when none came in time.
+    /// [`NoCode`] if no code came in time.
     pub async fn take_code(&self) -> Result<Code, NoCode> {
         let deadline = Instant::now() + CODE_WAIT_MAX;
         let mut waited = false;
@@ -386,22 +388,22 @@ impl Desk {
         }
     }
 
-    /// Waits so long, or some milliseconds longer.
+    /// Sleeps for `time`. The wake-up may come later: the loop expires waiters once per second.
     pub async fn rest(&self, time: Duration) {
         self.expect_reply_within(time).reply().await;
     }
 
-    /// Gives back the code that a create has brought in vain: it came to nothing before anyone heard of that code.
+    /// Takes back the fresh code of a failed create. No client has seen that code.
     pub fn give_back_unused(&self, link: &Link, answer: &StoreAnswer) {
         self.spare_codes.borrow_mut().extend(fresh_code_of(link).filter(|_| answer.frees_code()));
     }
 
-    /// Gives back a code that nobody has heard of.
+    /// Takes back a code that no client has seen.
     pub fn give_code_back(&self, code: Code) {
         self.spare_codes.borrow_mut().push(code);
     }
 
-    /// Reads a page of the store: what there is behind a key of those links. `None` when nobody answered in time.
+    /// Reads a page of the store: the links of `filter` behind the key `behind`. `None` when no answer came in time.
     pub async fn page(&self, behind: Vec<u8>, filter: Arc<Filter>) -> Option<Page> {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
         let request = PageRequest { behind, filter, ticket: Ticket { core: self.me, token: place.token } };
@@ -412,7 +414,8 @@ impl Desk {
         }
     }
 
-    /// Asks every core but the admin's for its latency quantiles; `None` for one that does not answer in time.
+    /// Asks every core but the admin's for its latency quantiles; `None` for each one that does not answer within
+    /// `within`.
     pub async fn latencies(&self, within: Duration) -> Vec<Option<LatencySummary>> {
         let cores = self.counters.cores.len() - 1;
         let places: Vec<Place<'_>> = (0..cores).map(|_| self.expect_reply_within(within)).collect();
@@ -429,7 +432,7 @@ impl Desk {
         latencies
     }
 
-    /// Tells the loop that a connection's stream has something for it.
+    /// Notifies the loop that a connection's stream has something for it.
     pub fn kick(&self, slot: u32) {
         self.kicks.borrow_mut().push(slot);
         self.call_loop();
@@ -447,12 +450,12 @@ impl Desk {
         self.called.set(true);
     }
 
-    /// The hosts that links may lead to; nothing where that is any host. Not to be held while something is waited for.
+    /// Returns the hosts that links may lead to; `None` if any host is allowed. Must not be held across an `await`.
     pub fn allowed(&self) -> Ref<'_, Option<Arc<Hosts>>> {
         self.allowed.borrow()
     }
 
-    /// The hosts that no link leads to. Not to be held while something is waited for.
+    /// Returns the hosts on the block list; `None` if it is empty. Must not be held across an `await`.
     pub fn blocked(&self) -> Ref<'_, Option<Arc<Hosts>>> {
         self.blocked.borrow()
     }
@@ -460,7 +463,7 @@ impl Desk {
     /// Changes apps or keys.
     ///
     /// # Errors
-    /// Why that cannot be done now, fit for the client's eyes.
+    /// The reason why that cannot be done now, in words for the client.
     pub async fn change_apps(&self, request: AppsRequest) -> Result<AppsAnswer, &'static str> {
         let place = self.expect_reply_within(ANSWER_TIME_MAX);
         let ticket = Ticket { core: self.me, token: place.token };
@@ -471,20 +474,20 @@ impl Desk {
         }
     }
 
-    /// The API keys.
+    /// Returns the API keys.
     pub fn keys(&self) -> Arc<Keyring<App>> {
         Arc::clone(&self.keys.borrow())
     }
 
     // For both.
 
-    /// Who asks too often for what is not there.
+    /// Returns the rate limit for misses and failed keys.
     #[inline]
     pub fn guard(&self) -> &Guard {
         &self.guard
     }
 
-    /// Counts what a request for a code has come to that a task has answered.
+    /// Counts the result of a redirect request that a task has answered.
     pub fn note_looked(&self, looked: Option<&Looked>) {
         let stats = self.stats();
         match looked {
@@ -494,12 +497,12 @@ impl Desk {
         }
     }
 
-    /// Counts a request that is told nothing.
+    /// Counts a request that was answered with 429.
     pub fn note_throttled(&self) {
         self.stats().throttled.add(1);
     }
 
-    /// Whether nobody is to be led to that target.
+    /// True if the host of a destination is on the block list.
     #[inline]
     pub fn blocks(&self, target: &[u8]) -> bool {
         self.blocked.borrow().as_ref().is_some_and(|hosts| hosts.has(host_of(target)))
@@ -507,52 +510,52 @@ impl Desk {
 
     // For the loop.
 
-    /// From now on new links may lead to these hosts alone.
+    /// Restricts new links to these hosts from now on.
     pub fn allow(&self, hosts: Arc<Hosts>) {
         self.allowed.replace(Some(hosts));
     }
 
-    /// From now on nobody is led to these hosts.
+    /// Replaces the block list.
     pub fn block(&self, hosts: Arc<Hosts>) {
         self.blocked.replace(Some(hosts).filter(|hosts| !hosts.is_empty()));
     }
 
-    /// From now on these keys hold.
+    /// Replaces the API keys.
     pub fn take_keys(&self, keys: Arc<Keyring<App>>) {
         self.keys.replace(keys);
     }
 
-    /// How many codes are ready.
+    /// Returns the number of available codes.
     pub fn codes_remaining(&self) -> usize {
         self.codes.borrow().remaining() + self.spare_codes.borrow().len()
     }
 
-    /// Whether tasks wait for the loop right now.
+    /// True if tasks have left something for the loop.
     pub fn has_calls(&self) -> bool {
         self.called.get()
     }
 
-    /// Forgets the calls: the loop looks at everything now.
+    /// Clears the flag of [`Desk::has_calls`], because the loop is about to look at everything.
     pub fn take_calls(&self) {
         self.called.set(false);
     }
 
-    /// The next look-up to start.
+    /// Returns the next look-up to start.
     pub fn next_look_up(&self) -> Option<(u64, Code)> {
         self.look_ups.borrow_mut().pop_front()
     }
 
-    /// How long the look-ups took that have ended since the last call.
+    /// Passes the durations of the look-ups that have ended since the last call to `take`.
     pub fn take_look_up_times(&self, mut take: impl FnMut(Duration)) {
         self.look_up_times.borrow_mut().drain(..).for_each(&mut take);
     }
 
-    /// The connections whose streams have something for the loop. Some may be named twice, or be gone.
+    /// Appends the connections whose streams have something for the loop. Some may appear twice, or be gone.
     pub fn take_kicks(&self, into: &mut Vec<u32>) {
         into.append(&mut self.kicks.borrow_mut());
     }
 
-    /// Brings the answer of the store.
+    /// Delivers the answer of the store.
     pub fn bring_stored(&self, token: u64, answer: StoreAnswer) {
         if Gathers::is_of(token) {
             let spare = self.gathers.borrow_mut().bring(token, answer);
@@ -563,28 +566,28 @@ impl Desk {
         }
     }
 
-    /// Brings a page of the store.
+    /// Delivers a page of the store.
     pub fn bring_page(&self, token: u64, page: Page) {
         self.bring(token, Reply::Page(page));
     }
 
-    /// Brings what a look-up found.
+    /// Delivers the result of a look-up.
     pub fn bring_looked(&self, token: u64, looked: Looked) {
         self.bring(token, Reply::Looked(looked));
     }
 
-    /// Brings another core's quantiles.
+    /// Delivers another core's latency quantiles.
     pub fn bring_latency(&self, token: u64, latency: Box<LatencySummary>) {
         self.bring(token, Reply::Latency(latency));
     }
 
-    /// Lets tasks that wait for a code look again.
+    /// Wakes the tasks that wait for a code, because new codes are available.
     pub fn bring_codes(&self) {
         self.code_batch.set(self.code_batch.get() + 1);
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }
 
-    /// The core ends: whoever waits has waited in vain.
+    /// Closes the desk, because the core ends. All waiting tasks wake without a reply.
     pub fn close(&self) {
         self.is_closed.set(true);
         self.waiters.borrow_mut().values_mut().filter_map(|waiter| waiter.waker.take()).for_each(Waker::wake);
@@ -592,7 +595,7 @@ impl Desk {
         self.code_waiters.borrow_mut().drain(..).for_each(Waker::wake);
     }
 
-    /// Wakes the tasks whose time is over.
+    /// Wakes the tasks whose deadline has passed.
     pub fn expire(&self, now: Instant) {
         for waiter in self.waiters.borrow_mut().values_mut().filter(|waiter| waiter.deadline <= now) {
             waiter.waker.take().into_iter().for_each(Waker::wake);
@@ -602,7 +605,7 @@ impl Desk {
     }
 
     fn bring(&self, token: u64, reply: Reply) {
-        // Nobody waits any more when the task was dropped or its time was over.
+        // A task that was dropped, or whose deadline has passed, has no waiter.
         if let Some(waiter) = self.waiters.borrow_mut().get_mut(&token) {
             waiter.reply = Some(reply);
             waiter.waker.take().into_iter().for_each(Waker::wake);

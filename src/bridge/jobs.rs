@@ -1,4 +1,4 @@
-//! Work that is too long for a core: a thread does it, and the core hears of the result.
+//! Jobs that are too long for a core: a thread runs them, and sends the result to the core.
 
 use std::any::Any;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::sync::mpsc::SyncSender;
 
 use super::Ticket;
 
-/// What a job has made. The task that handed it off knows its type.
+/// The result of a job. The task that handed it off knows its type.
 pub type Made = Box<dyn Any + Send>;
 
-/// A piece of work for a thread, and whom to tell of the result.
+/// A piece of work for a thread, and the task that waits for its result.
 pub struct Job {
-    /// Whom to tell.
+    /// The task that waits for the result.
     pub ticket: Ticket,
     /// The work.
     pub run: Box<dyn FnOnce() -> Made + Send>,
@@ -23,17 +23,17 @@ impl fmt::Debug for Job {
     }
 }
 
-/// The bounded ways to the threads that do such work, shared by all cores. Pictures have one of their own, so that a flood of
-/// requests for them does not keep the API waiting.
+/// The bounded queues to the threads that run jobs, shared by all cores. Pictures have a thread of their own, so that a
+/// flood of requests for them does not delay the API.
 #[derive(Clone, Debug)]
 pub struct JobQueues {
-    /// For QR codes.
+    /// Queue for QR codes.
     pub pictures: SyncSender<Job>,
-    /// For long bodies of requests and answers.
+    /// Queue for long bodies of requests and answers.
     pub documents: SyncSender<Job>,
 }
 
-/// Which thread does a job.
+/// The kind of a job, which decides its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobKind {
     /// Draws a QR code.

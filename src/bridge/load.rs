@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use carom_shards::{Code, CodeHash, CodeHasher, SealedPage};
 
-/// Records read from the store at start, all of one owner, in their stored form one after another. The owner decodes them, so that
-/// decoding runs on all cores at once.
+/// Records read from the store at start, all of one owner, in their stored form one after another. The owner decodes
+/// them, so that decoding runs on all cores at once.
 #[derive(Debug, Default)]
 pub struct LoadBatch {
     /// For each record: length of the key (2 bytes), length of the value (4 bytes), both little-endian; key; value.
     pub bytes: Vec<u8>,
-    /// How many records.
+    /// Number of records.
     pub records: u32,
-    /// How many commits had ended before the first of them was read, see [`carom_store::links::Links::commits`].
+    /// Number of commits that had ended before the first of them was read, see [`carom_store::links::Links::commits`].
     pub as_of: u64,
-    /// Tells the sender, when the batch is dropped, that its bytes are no longer waiting.
+    /// Credit for the bytes. Dropping the batch returns it to the sender.
     pub credit: Option<LoadCredit>,
 }
 
@@ -31,7 +31,7 @@ impl LoadBatch {
         self.records += 1;
     }
 
-    /// The records, as key and value.
+    /// Returns the records, as key and value.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = self.bytes.as_slice();
         std::iter::from_fn(move || {
@@ -45,7 +45,7 @@ impl LoadBatch {
     }
 }
 
-/// A share of what may be on its way to the cores: bytes at start, or codes. Given back when it is dropped.
+/// A share of the bytes or codes that may be in flight to the cores. Dropping it returns the share.
 #[derive(Debug)]
 pub struct LoadCredit {
     in_flight: Arc<AtomicUsize>,
@@ -66,16 +66,16 @@ impl Drop for LoadCredit {
     }
 }
 
-/// A page of the image of the map, on its way to the core that owns its records, or to all cores.
+/// A page of the map's image, in flight to the core that owns its records, or to all cores.
 #[derive(Debug)]
 pub struct LoadedPage {
-    /// The page. What it has of damaged records is not for the cores.
+    /// The page. Cores ignore its entries for damaged records.
     pub page: SealedPage,
-    /// The page may be out of date for these.
+    /// The codes for which the page may be out of date.
     pub changed: Arc<ChangedCodes>,
-    /// How many commits had ended before it was asked which codes have changed.
+    /// Number of commits that had ended before the changed codes were read.
     pub as_of: u64,
-    /// Tells the sender, when this is dropped, that the page is no longer waiting.
+    /// Credit for the page. Dropping the page returns it to the sender.
     pub credit: LoadCredit,
 }
 
@@ -83,31 +83,31 @@ pub struct LoadedPage {
 #[derive(Debug, Default)]
 pub struct ChangedCodes {
     hashes: HashSet<CodeHash, BuildHasherDefault<Itself>>,
-    /// In their order, each once.
+    /// The codes in their order, each once.
     codes: Vec<Code>,
 }
 
 impl ChangedCodes {
-    /// These codes, some of them perhaps more than once.
+    /// Collects these codes, in any order and possibly with duplicates.
     pub fn new(mut codes: Vec<Code>, hasher: CodeHasher) -> ChangedCodes {
         codes.sort_unstable();
         codes.dedup();
         ChangedCodes { hashes: codes.iter().map(|code| hasher.hash(code)).collect(), codes }
     }
 
-    /// Whether the image may be out of date for a code.
+    /// True if the image may be out of date for a code.
     #[inline]
     pub fn has(&self, code: &Code, hash: CodeHash) -> bool {
         !self.codes.is_empty() && self.hashes.contains(&hash) && self.codes.binary_search(code).is_ok()
     }
 
-    /// The codes in their order, each once.
+    /// Returns the codes in their order, each once.
     pub fn codes(&self) -> &[Code] {
         &self.codes
     }
 }
 
-/// Takes the hash of a code for a hash of it: it is as good as any.
+/// A hasher that returns the hash of a code unchanged.
 #[derive(Default)]
 struct Itself(u64);
 
@@ -130,16 +130,16 @@ impl Hasher for Itself {
 pub enum StoredCodes {
     /// The codes will follow. The sender begins to read the store after this.
     Begin,
-    /// Some of them.
+    /// Some of the codes.
     Some {
-        /// Their hashes.
+        /// The hashes of the codes.
         hashes: Vec<CodeHash>,
-        /// Tells the sender, when this is dropped, that the codes are no longer waiting.
+        /// Credit for the codes. Dropping it returns it to the sender.
         credit: LoadCredit,
     },
     /// The codes have all been sent.
     End {
-        /// Whether these were all codes of the store. If not, they are of no use.
+        /// True if these were all codes of the store. Otherwise they are of no use.
         is_whole: bool,
     },
 }

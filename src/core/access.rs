@@ -1,4 +1,4 @@
-//! What the access log is told of requests that are answered here, and not by a handler. Nothing of this runs where there is none.
+//! Access-log entries of requests that the core answers itself. Without an access log, nothing here runs.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::wire::{Ask, Rejection};
 use carom_model::access::miss_limiter::Source;
 use carom_model::visits::host_of;
 
-/// What is known of a request that hyper has read, if it is one that the access log is to have.
+/// Returns the access-log entry of a request that hyper has read, if the access log wants it.
 pub(super) fn note_read<B>(desk: &Desk, request: &hyper::Request<B>, is_secure: bool) -> Option<Noted> {
     if !desk.picks() {
         return None;
@@ -36,27 +36,27 @@ pub(super) fn note_read<B>(desk: &Desk, request: &hyper::Request<B>, is_secure: 
     }))
 }
 
-/// What is known of a request by its head.
+/// Returns the access-log fields of a request by its head.
 fn request_of<'a>(desk: &Desk, conn: &mut Conn, ask: &Ask, head: &'a [u8]) -> Request<'a> {
     let request = Request::of_head(head, ask.host.of(head), ask.referer.of(head), ask.user_agent.of(head));
     let address = if desk.wants_addresses() { conn.known_address() } else { None };
     Request { address, is_secure: conn.tls.is_some(), ..request }
 }
 
-/// Tells of a request that was answered on the spot.
+/// Logs a request that was answered immediately.
 #[cold]
 pub(super) fn tell(desk: &Desk, conn: &mut Conn, (ask, head): (&Ask, &[u8]), told: &Told<'_>, since: Instant) {
     desk.tell_request(request_of(desk, conn, ask, head), told.status(), since.elapsed());
 }
 
-/// Keeps what is known of a request until there is an answer.
+/// Keeps the access-log entry of a request until its answer.
 #[cold]
 pub(super) fn note(desk: &Desk, conn: &mut Conn, ask: &Ask, head: &[u8]) {
     conn.noted = Some(Noted::new(&request_of(desk, conn, ask, head)));
 }
 
-/// Keeps what is known of a request that is refused until it is told so: its line, where what came begins with one. Who sent it is
-/// whom the connection is of: the fields that might say more are not read.
+/// Keeps the access-log entry of a rejected request until its answer. It has the request line, if the bytes begin with
+/// one. The address is that of the connection, because fields that might name another are not read.
 #[cold]
 pub(super) fn note_rejected(desk: &Desk, conn: &mut Conn, head: &[u8]) {
     let address = if desk.wants_addresses() { conn.known_peer() } else { None };
@@ -64,7 +64,7 @@ pub(super) fn note_rejected(desk: &Desk, conn: &mut Conn, head: &[u8]) {
     conn.noted = Some(Noted::new(&Request { address, is_secure: conn.tls.is_some(), ..request }));
 }
 
-/// Tells of a request that is told now that it is refused, after so long.
+/// Logs a rejected request when its answer is written, `took` after its beginning.
 #[cold]
 pub(super) fn tell_rejected(desk: &Desk, conn: &mut Conn, rejection: Rejection, took: Duration) {
     if let Some(noted) = conn.noted.take() {

@@ -1,9 +1,9 @@
-//! Every link of a core in memory, where a node keeps all of them.
+//! Every link of a core in memory, for a node that keeps all of them.
 //!
-//! Beside the map are two small sets of codes. While links are loaded, `removed` has the codes that were removed since the
-//! start: their stored records may have been read before, and must not come back. `unserved` has the codes whose links are
-//! stored, but found no room in memory: the answer for them is "unavailable", never their previous destination and never
-//! "not found".
+//! Two small sets of codes complete the map. While links are loaded, `removed` has the codes that were removed since
+//! the start: their stored records may have been read before, and must not come back. `unserved` has the codes whose
+//! links are stored but found no room in memory. The answer for them is "unavailable", never their previous destination
+//! and never "not found".
 
 use std::collections::HashSet;
 
@@ -25,12 +25,12 @@ pub(super) struct AllLinks {
 #[derive(Debug, Default)]
 struct Unserved {
     codes: HashSet<Code>,
-    /// There were more of them than the set may hold, so any unknown code may be one.
+    /// True if there were more of them than the set may hold, so that any unknown code may be one.
     is_full: bool,
 }
 
 impl AllLinks {
-    /// No links yet; the load is still to come.
+    /// Returns a map without links, before the load.
     pub(super) fn new(map: LinkMap) -> AllLinks {
         AllLinks { map, removed: Some(HashSet::new()), unserved: Unserved::default() }
     }
@@ -44,7 +44,7 @@ impl AllLinks {
         }
     }
 
-    /// Sets the entry of a code as a commit has. Without room for it the code has no entry afterwards.
+    /// Sets the entry of a code for a commit. If it finds no room, the code has no entry afterwards.
     pub(super) fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Placed {
         match self.map.put(code, hash, entry) {
             Ok(put) => {
@@ -59,7 +59,7 @@ impl AllLinks {
         }
     }
 
-    /// Removes the entry of a code as a commit has. Returns whether there was one.
+    /// Removes the entry of a code for a commit. Returns true if there was one.
     pub(super) fn remove(&mut self, code: &Code, hash: CodeHash) -> bool {
         if let Some(removed) = &mut self.removed {
             removed.insert(*code);
@@ -68,15 +68,15 @@ impl AllLinks {
         self.map.remove(code, hash)
     }
 
-    /// Prepares for about so many links to be loaded. Does nothing where a change came first.
+    /// Prepares for about `links` links to be loaded. Does nothing once a change has come.
     pub(super) fn expect(&mut self, links: usize) {
         if self.map.is_empty() {
             self.map.expect(links);
         }
     }
 
-    /// Whether the stored record of a code is still what the code is: no change since the start has overtaken it. What is
-    /// in memory during the load comes from a change, or from the record itself.
+    /// True if the stored record of a code is still current: no change since the start has overtaken it. Entries in
+    /// memory during the load come from a change, or from the record itself.
     pub(super) fn wants(&self, code: &Code, hash: CodeHash) -> bool {
         let is_removed = self.removed.as_ref().is_some_and(|removed| removed.contains(code));
         !is_removed && self.map.get(code, hash).is_none()
@@ -85,13 +85,13 @@ impl AllLinks {
     /// Takes an entry that was loaded and is wanted.
     ///
     /// # Errors
-    /// [`MapFull`] where there is no room for it.
+    /// [`MapFull`] if there is no room for it.
     pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<(), MapFull> {
         self.map.put(code, hash, entry).map(drop).inspect_err(|_| self.unserved.insert(code))
     }
 
-    /// Takes those entries of a page that `keep` wants and no change since the start has overtaken. Returns whether all of
-    /// them found room.
+    /// Takes those entries of a page that `keep` wants and no change since the start has overtaken. Returns true if all
+    /// of them found room.
     pub(super) fn adopt(&mut self, page: SealedPage, mut keep: impl FnMut(&Code, CodeHash) -> bool) -> bool {
         let removed = self.removed.as_ref().filter(|removed| !removed.is_empty());
         let is_removed = |code: &Code| removed.is_some_and(|removed| removed.contains(code));
@@ -100,18 +100,18 @@ impl AllLinks {
         left.is_empty()
     }
 
-    /// All links have been loaded.
+    /// Ends the load: all links have been loaded.
     pub(super) fn end_load(&mut self) {
         self.map.fit();
         self.removed = None;
     }
 
-    /// How many codes are remembered as removed while links are loaded.
+    /// Returns how many removed codes are remembered while links are loaded.
     pub(super) fn removed_len(&self) -> usize {
         self.removed.as_ref().map_or(0, HashSet::len)
     }
 
-    /// The map of the entries.
+    /// Returns the map of the entries.
     #[inline]
     pub(super) fn map(&self) -> &LinkMap {
         &self.map
@@ -155,7 +155,7 @@ mod tests {
         (code, CodeHasher::new(3).hash(&code))
     }
 
-    /// One page of links.
+    /// Returns a map with room for one page of links.
     fn little() -> AllLinks {
         AllLinks::new(LinkMap::with_room(CodeHasher::new(3), 1))
     }
@@ -197,7 +197,7 @@ mod tests {
             }
         };
         assert_eq!([1, unserved, unserved + 1].map(|at| get(&links, at)), ["served", "unavailable", "nothing"]);
-        // A change for which there is no room takes the link away, and one for which there is brings it back.
+        // A change without room removes the link, and one with room restores it.
         let (first, hash) = code(1);
         assert_eq!(links.put(&first, hash, entry(&"x".repeat(2_040))), Placed { replaced: true, is_served: false });
         assert_eq!(get(&links, 1), "unavailable");

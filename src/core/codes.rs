@@ -1,24 +1,26 @@
-//! Which codes of a core exist, where it keeps only the links in use: an approximate set, so that a code that exists nowhere
-//! costs no read.
+//! An approximate set of a core's codes, for a core that keeps only the links in use. It saves the read for most codes
+//! that do not exist.
 //!
-//! A filter forgets nothing. Where links come and go, it fills with codes of removed links. So once half of its codes are
-//! gone and it would have to grow, a thread (`control::code_filter`) sends the codes of the store, and the core builds the
-//! next filter from them, beside the present one. A link that is put meanwhile goes into both. A link that was put before is
-//! in the store, because the thread begins to read after it has asked the core to begin. So every code that exists is in the
-//! next filter when it takes over; the code of a link that was removed meanwhile may be in it too, which costs a read.
+//! A filter forgets nothing: where links come and go, it fills with codes of removed links. So the filter is rebuilt
+//! once half of its codes are gone and it would have to grow. A thread (`control::code_filter`) sends the codes of the
+//! store, and the core builds the next filter from them beside the present one.
+//!
+//! A link that is put meanwhile goes into both filters. A link that was put before is in the store, because the thread
+//! begins to read only after it has asked the core to begin. So the next filter has every existing code when it takes
+//! over. It may also have the code of a link that was removed meanwhile, which costs a read.
 
 use carom_shards::{CodeFilter, CodeHash};
 
-/// The codes of a core, and what may be taken for one of them.
+/// An approximate set of the codes of a core. It may report codes that do not exist.
 #[derive(Debug)]
 pub(super) struct Codes {
-    /// `None` where it would take more than `bytes_max`: then any code may exist.
+    /// `None` if it would take more than `bytes_max`: then any code may exist.
     filter: Option<CodeFilter>,
     /// The filter under construction.
     next: Option<CodeFilter>,
     /// Bytes that both filters together may take.
     bytes_max: u64,
-    /// A filter is made for so many codes at least.
+    /// The smallest number of codes that a filter is sized for.
     len_min: usize,
     /// Codes that the filter held when it was given up.
     len_given_up: usize,
@@ -27,20 +29,20 @@ pub(super) struct Codes {
 }
 
 impl Codes {
-    /// An empty set for about so many codes, with filters of at most `bytes_max` bytes.
+    /// Returns an empty set for about `codes` codes, with filters of at most `bytes_max` bytes.
     pub(super) fn for_about(codes: usize, len_min: usize, bytes_max: u64) -> Codes {
         let filter = (bytes_for(codes, len_min) <= bytes_max).then(|| CodeFilter::for_about(room_for(codes, len_min)));
         let len_given_up = if filter.is_none() { codes } else { 0 };
         Codes { filter, next: None, bytes_max, len_min, len_given_up, removed: 0 }
     }
 
-    /// Whether the code of a hash may exist.
+    /// True if the code of a hash may exist.
     #[inline]
     pub(super) fn may_hold(&self, hash: CodeHash) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_hold(hash))
     }
 
-    /// Whether it is known which codes exist nowhere.
+    /// True if the set can tell that a code does not exist.
     pub(super) fn is_known(&self) -> bool {
         self.filter.is_some()
     }
@@ -59,7 +61,7 @@ impl Codes {
         }
     }
 
-    /// Gives up the filter where both would take too much, and then the next one if that alone does.
+    /// Gives up the present filter if both would exceed the limit, and then the next one if it alone does.
     fn keep_within_bounds(&mut self) {
         if self.bytes_wanted() <= self.bytes_max {
             return;
@@ -72,12 +74,12 @@ impl Codes {
         }
     }
 
-    /// Takes note of a link that is removed. Its code stays in the filter.
+    /// Counts a link that is removed. Its code stays in the filter.
     pub(super) fn note_removed(&mut self) {
         self.removed += 1;
     }
 
-    /// Whether another filter should be built: half of the codes are gone, and this one is full, or was.
+    /// True if another filter should be built: half of the codes are gone, and this one is full or was given up.
     pub(super) fn is_worn(&self) -> bool {
         let is_full = self.filter.as_ref().is_none_or(|filter| filter.bytes_ahead() > 0);
         is_full
@@ -87,7 +89,7 @@ impl Codes {
             && self.bytes_of_next().is_some()
     }
 
-    /// Bytes of the next filter; `None` where it would not fit.
+    /// Returns the size of the next filter in bytes, or `None` if it would not fit.
     pub(super) fn bytes_of_next(&self) -> Option<u64> {
         let bytes = bytes_for(self.len_left(), self.len_min);
         (self.filter.as_ref().map_or(0, CodeFilter::memory_bytes) + bytes <= self.bytes_max).then_some(bytes)
@@ -103,24 +105,24 @@ impl Codes {
         self.removed = 0;
     }
 
-    /// The next filter has all codes of the store, and takes over. Returns whether there was one.
+    /// Replaces the present filter with the next one, which has all codes of the store. Returns true if there was one.
     pub(super) fn finish(&mut self) -> bool {
         let is_built = self.next.is_some();
         self.filter = self.next.take().or(self.filter.take());
         is_built
     }
 
-    /// Gives up the filter under construction: not all codes of the store can be read, or they are too many.
+    /// Gives up the filter under construction: the store's codes cannot all be read, or are too many.
     pub(super) fn abandon(&mut self) {
         self.next = None;
     }
 
-    /// Bytes that the filters have taken.
+    /// Returns the memory that the filters take, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.filter.iter().chain(&self.next).map(CodeFilter::memory_bytes).sum()
     }
 
-    /// Bytes that they will have taken soon: room must be made for them ahead.
+    /// Returns the memory that the filters will soon take, in bytes. Room must be made for it ahead.
     pub(super) fn bytes_wanted(&self) -> u64 {
         self.filter.iter().chain(&self.next).map(bytes_wanted).sum()
     }
@@ -130,18 +132,18 @@ impl Codes {
         self.filter.as_ref().map_or(self.len_given_up, CodeFilter::len)
     }
 
-    /// Codes whose links were not removed, about.
+    /// Approximate number of codes whose links were not removed.
     fn len_left(&self) -> usize {
         self.len().saturating_sub(self.removed)
     }
 }
 
-/// Bytes of a filter, and of the layer that it needs soon.
+/// Bytes of a filter and of the layer that it needs next.
 fn bytes_wanted(filter: &CodeFilter) -> u64 {
     filter.memory_bytes() + filter.bytes_ahead()
 }
 
-/// A quarter more than there are, so that the filter is of one piece for a while.
+/// Returns a quarter more than `codes`, so that the filter stays in one piece for a while.
 fn room_for(codes: usize, len_min: usize) -> usize {
     (codes + codes / 4).max(len_min)
 }
@@ -164,7 +166,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// A link is put or removed: the commit ends, and the core is to hear of it.
+        /// A commit puts or removes a link, and its message is on its way to the core.
         Commit { code: u64, is_put: bool },
         /// The thread asks the core to begin.
         Begin,
@@ -198,7 +200,7 @@ mod tests {
         codes: Codes,
         mail: VecDeque<Mail>,
         stored: HashSet<u64>,
-        /// The links that the core has heard of.
+        /// Links that the core has received.
         known: HashSet<u64>,
         /// The part that the thread reads next, while it reads.
         part: Option<u64>,
@@ -297,7 +299,7 @@ mod tests {
         (0..held / 2).for_each(|_| codes.note_removed());
         assert!(codes.is_worn());
         codes.begin();
-        // There are more links than the removals let expect.
+        // There are more links than the number of removals suggests.
         (0..20_000).for_each(|code| codes.insert_next(hash(code)));
         assert!(!codes.finish() && !codes.is_known());
         assert!(codes.memory_bytes() == 0 && !codes.is_worn(), "it is not tried again at once");

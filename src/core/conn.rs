@@ -1,4 +1,4 @@
-//! Connections of a core: what is known of each, in slots that are used again.
+//! Connections of a core: the state of each, in slots that are reused.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -19,38 +19,38 @@ use carom_model::access::miss_limiter::{Place, Source};
 use carom_model::clients::forwarded::Trust;
 use carom_model::visits::Visitor;
 
-/// Where a connection is in its life.
+/// A stage in the life of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// It may ask.
+    /// It accepts requests.
     Open,
-    /// What is queued goes out, then it ends.
+    /// Queued answers go out, then it ends.
     Finishing,
-    /// We have said goodbye and wait for the client's, so that it reads our last answer before a reset reaches it.
+    /// Our side has ended and the client's has not. The client reads our last answer before a reset can reach it.
     Lingering,
-    /// It ends as soon as nothing of it is in flight.
+    /// It is closed as soon as no operation of it is in flight.
     Dead,
 }
 
-/// A question that another core, the store or Redis has to answer.
+/// A question to another core, the store or Redis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking {
     pub(super) ask: Ask,
     pub(super) since: Instant,
-    /// Whether its answer should be kept for others who ask.
+    /// True if this core should keep a copy of the answer.
     pub(super) wanted: bool,
-    /// Whether the store or Redis is asked, which may take longer than clients should wait.
+    /// True if the store or Redis is asked, which may take longer than clients should wait.
     pub(super) looked_up: bool,
-    /// Whether it is to be asked, since there was no answer to the one before.
+    /// True if the question for the default domain is still to be sent, after the first domain had no link.
     pub(super) again: bool,
-    /// Whether the code before could not be confirmed missing, so that this one's absence is no 404 either.
+    /// True if the first code could not be confirmed missing, so that a missing second one is no 404 either.
     pub(super) unconfirmed: bool,
-    /// Who asked.
+    /// The visitor to record with the answer.
     pub(super) visitor: Option<Visitor>,
 }
 
 impl Asking {
-    /// A question of a request that came at that instant; its head says who asked.
+    /// Returns the question of a request that came at `since`. The head describes the visitor.
     pub(super) fn new(desk: &Desk, ask: Ask, since: Instant, head: &[u8]) -> Asking {
         let visitor = desk.visitor(ask.user_agent.of(head), ask.referer.of(head));
         Asking { ask, since, wanted: false, looked_up: false, again: false, unconfirmed: false, visitor }
@@ -63,70 +63,70 @@ pub(super) struct Conn {
     pub(super) socket: OwnedFd,
     pub(super) tag: Tag,
     pub(super) machine: Connection,
-    /// What is between it and the wire, where that is TLS.
+    /// The TLS session, if the connection has one.
     pub(super) tls: Option<Box<Session>>,
     pub(super) stage: Stage,
-    /// Received, not consumed. Without memory while empty.
+    /// Bytes received and not consumed. Takes no memory while empty.
     pub(super) unconsumed: Vec<u8>,
-    /// To be sent next. Without memory while idle.
+    /// Bytes to send next. Keeps at most 512 bytes of memory while idle.
     pub(super) out: Vec<u8>,
     /// Bytes of the send in flight that have gone out.
     pub(super) sent: usize,
     pub(super) slow: Option<Rc<Stream>>,
     pub(super) asking: Option<Asking>,
-    /// The query of the request that is asked about. Without memory while there is none.
+    /// The query string of the request that waits for a look-up. Takes no memory while empty.
     pub(super) query: Vec<u8>,
-    /// What the access log is told of the request that is asked about.
+    /// The access-log entry of the request that waits for its answer.
     pub(super) noted: Option<Noted>,
-    /// To be said after hyper's last answer.
+    /// The rejection to send after hyper's last answer.
     pub(super) rejection: Option<Rejection>,
-    /// When the present wait began, in ticks of the core.
+    /// Tick of the core at which the present wait began.
     pub(super) since: u32,
-    /// When the send in flight last made progress, in ticks of the core.
+    /// Tick of the core at which the send in flight last made progress.
     pub(super) sent_since: u32,
-    /// Whole heads seen when the present wait began.
+    /// Complete heads seen when the present wait began.
     pub(super) heads: u32,
-    /// What it is waiting for.
+    /// The input that the connection waits for.
     pub(super) expects: Expects,
-    /// Bytes of a body without end since the present wait began.
+    /// Bytes of a body of unlimited length since the present wait began.
     pub(super) progress: usize,
     /// Bytes that the kernel has taken to send.
     pub(super) sent_total: u64,
-    /// Bytes of them that the client had acknowledged at the last look.
+    /// Bytes of those that the client had acknowledged at the last check.
     acknowledged: u64,
-    /// When it had last acknowledged more, in ticks of the core; `None` while nothing is known to be unread.
+    /// Tick at which the client last acknowledged more; `None` while everything is acknowledged, as far as is known.
     unread_since: Option<u32>,
-    /// It was broken off: its close is a reset where answers are unread.
+    /// True if it was broken off. Then its close is a reset if answers are unread.
     pub(super) is_cut: bool,
     pub(super) receiving: bool,
     pub(super) sending: bool,
-    /// The client has asked for the end, and sent nothing behind that: nothing can be lost by closing at once.
+    /// True if the client has asked for the end, and sent nothing behind that. Then closing at once loses nothing.
     pub(super) said_last: bool,
-    /// A cancel or shutdown that ends what is in flight was sent.
+    /// True if a cancel or shutdown was sent that ends the operations in flight.
     pub(super) stopping: bool,
-    /// The client has ended its side.
+    /// True if the client has ended its side.
     pub(super) peer_ended: bool,
-    /// It is in the list of those to settle.
+    /// True if it is in the list of connections to settle.
     pub(super) dirty: bool,
-    /// It is counted among the TLS handshakes under way.
+    /// True if it counts among the TLS handshakes under way.
     pub(super) is_handshaking: bool,
-    /// It is in the list of those whose handshake is to go on.
+    /// True if it is in the queue of handshakes to continue.
     pub(super) is_waiting: bool,
-    /// It has to go because there are too many.
+    /// True if it was evicted because there are too many connections.
     pub(super) is_evicted: bool,
-    /// When the part of a TLS record began to come whose rest has not, in ticks of the core.
+    /// Tick of the core at which an incomplete TLS record began to arrive.
     pub(super) part_since: u32,
-    /// How much of it may wait in either direction, in bytes.
+    /// Bytes that may wait in either direction.
     pub(super) queued_max: u32,
-    /// The address of the client, where the one who connected has told of another than its own.
+    /// The address of the client, if a proxy has named another address than its own.
     client: Option<IpAddr>,
-    /// That of the one who connected, or of the client whom that one has told of, once somebody wanted to know.
+    /// The address of the peer, or of the client that its PROXY header names. Filled on first use.
     peer: Option<IpAddr>,
-    /// It began with a PROXY header that names nobody.
+    /// True if the connection began with a PROXY header that names no client.
     is_nameless: bool,
-    /// Where the client is, once somebody wanted to know.
+    /// The client's address as the miss guard knows it. Filled on first use.
     place: Option<Place>,
-    /// The address that it is counted for, where connections of addresses are.
+    /// The address that the connection counts for, if connections per address are limited.
     pub(super) counted: Option<Place>,
 }
 
@@ -174,20 +174,20 @@ impl Conn {
         }
     }
 
-    /// The client is there, and not where the connection comes from; where nobody is named, fields of requests say nothing
-    /// either: nobody knows who has written them.
+    /// Sets the client that a PROXY header names. If it names none, header fields of requests cannot name one either,
+    /// because their author is unknown.
     pub(super) fn come_from(&mut self, client: Option<IpAddr>) {
         self.is_nameless = client.is_none();
         (self.client, self.peer, self.place) = (client, client, None);
     }
 
-    /// The address that requests come from, before a field of theirs says more.
+    /// Returns the address that requests come from, before a header field names another.
     pub(super) fn source(&self) -> Option<Source> {
         let address = self.peer.or_else(|| self.address())?;
         Some(Source { address, is_final: self.is_nameless })
     }
 
-    /// The client of the next request is who the proxies say in that field.
+    /// Sets the client of the next request to the one that the proxies name in `field`.
     pub(super) fn follow(&mut self, trust: &Trust, field: &[u8]) {
         if self.peer.is_none() {
             self.peer = self.source().map(|source| source.address);
@@ -198,12 +198,12 @@ impl Conn {
         }
     }
 
-    /// What its questions are known by.
+    /// Returns the token of this connection's questions.
     pub(super) fn token(&self) -> u64 {
         u64::from(self.tag.generation) << 32 | u64::from(self.tag.slot)
     }
 
-    /// Waits for the answer to a question that came in that head.
+    /// Waits for the answer to a question of the request in `head`.
     pub(super) fn wait(&mut self, desk: &Desk, asking: Asking, head: &[u8]) {
         if desk.picks() {
             access::note(desk, self, &asking.ask, head);
@@ -212,12 +212,13 @@ impl Conn {
         self.asking = Some(asking);
     }
 
-    /// The address of the client, which is asked for once.
+    /// Returns the address of the client. Asks the kernel for it once.
     pub(super) fn known_address(&mut self) -> Option<IpAddr> {
         self.client.or_else(|| self.known_peer())
     }
 
-    /// That of the one who connected, or whom that one has told of: before a field of a request says more.
+    /// Returns the address of the peer, or the one that its PROXY header names: before a header field of a request
+    /// names another.
     pub(super) fn known_peer(&mut self) -> Option<IpAddr> {
         if self.peer.is_none() {
             self.peer = self.address();
@@ -225,7 +226,7 @@ impl Conn {
         self.peer
     }
 
-    /// The address of the client; `None` where it is gone already.
+    /// Returns the address of the client, or `None` if it has left.
     pub(super) fn address(&self) -> Option<IpAddr> {
         if self.client.is_some() {
             return self.client;
@@ -234,19 +235,19 @@ impl Conn {
         SocketAddr::try_from(address).ok().map(|address| address.ip())
     }
 
-    /// Whether the client has asked for too much that is not there, and is told nothing for now.
+    /// True if the client is over the rate limit for misses, and gets 429 for now.
     #[cold]
     pub(super) fn is_barred(&mut self, desk: &Desk) -> bool {
         self.place(desk).is_some_and(|place| desk.guard().bars(place).is_some())
     }
 
-    /// Counts that the client has asked for something that is not there. Returns whether that was once too often.
+    /// Counts a miss of the client. Returns true if that exceeds the rate limit.
     #[inline]
     pub(super) fn misses_too_often(&mut self, desk: &Desk) -> bool {
         desk.guard().counts_misses() && self.place(desk).is_some_and(|place| desk.guard().miss(place).is_err())
     }
 
-    /// Where the client is.
+    /// Returns the client's address as the miss guard knows it.
     pub(super) fn place(&mut self, desk: &Desk) -> Option<Place> {
         if self.place.is_none() {
             self.place = self.address().map(|address| desk.guard().place(address));
@@ -254,7 +255,7 @@ impl Conn {
         self.place
     }
 
-    /// Notes that so many bytes have come where only their number counts. With each `least` of them its time begins anew.
+    /// Adds `len` bytes to the progress of a body of unlimited length. Each `least` bytes restart its timeout.
     pub(super) fn note_progress(&mut self, len: usize, least: usize, tick: u32) {
         self.progress += len;
         if self.progress >= least {
@@ -262,12 +263,12 @@ impl Conn {
         }
     }
 
-    /// Whether the bytes that are not consumed belong to the TLS handshake, and not to the layer above it.
+    /// True if the unconsumed bytes belong to the TLS handshake, and not to the layer above it.
     pub(super) fn holds_handshake(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) && !self.machine.awaits_proxy()
     }
 
-    /// Hands bytes to hyper, and says so where they are the last.
+    /// Hands bytes to hyper, and ends its input after the last ones.
     pub(super) fn pass(&self, bytes: &[u8]) {
         let Some(stream) = &self.slow else { return };
         stream.put(bytes, self.machine.heads());
@@ -276,7 +277,7 @@ impl Conn {
         }
     }
 
-    /// Whether anything is under way for the client.
+    /// True if a request, an answer or a send is under way.
     pub(super) fn is_busy(&self) -> bool {
         self.asking.is_some()
             || self.sending
@@ -284,14 +285,14 @@ impl Conn {
             || self.slow.as_ref().is_some_and(|slow| slow.is_busy())
     }
 
-    /// Whether the client has left unread what the kernel keeps for it, and that is not little.
+    /// True if the kernel holds more than a little that the client has not read.
     pub(super) fn has_unread(&self) -> bool {
         // An end that was sent counts as one byte.
         self.sent_total > UNREAD_SMALL && carom_ring::unacknowledged_len(&self.socket) > 1
     }
 
-    /// Looks at what the client has read since the last look. Returns for how many ticks it has read nothing of what waits for it
-    /// in the kernel. Asks the kernel only while something may be unread.
+    /// Checks what the client has read since the last call. Returns the number of ticks since it last read any of the
+    /// data that waits for it in the kernel. Asks the kernel only while data may be unread.
     pub(super) fn unread_for(&mut self, tick: u32) -> u32 {
         if self.acknowledged == self.sent_total {
             return 0;
@@ -308,31 +309,31 @@ impl Conn {
         tick.wrapping_sub(since)
     }
 
-    /// Whether it speaks HTTP/2.
+    /// True if it speaks HTTP/2.
     pub(super) fn is_http2(&self) -> bool {
         self.slow.as_ref().is_some_and(|slow| slow.is_http2())
     }
 
-    /// Which of the core's answers are for it.
+    /// Returns the index of this connection's response writer in `Work::answers`: 0 without TLS, 1 with it.
     #[inline]
     pub(super) fn voice(&self) -> usize {
         usize::from(self.tls.is_some())
     }
 
-    /// Whether more of it waits to be sent than is good.
+    /// True if too many bytes wait to be sent.
     pub(super) fn is_congested(&self) -> bool {
         self.out.len() >= self.queued_max as usize
     }
 
-    /// Whether no part of a message is under way, as far as the machine has seen.
+    /// True if no part of a message is under way, as far as the state machine has seen.
     pub(super) fn awaits_nothing(&self) -> bool {
         self.machine.expects(self.unconsumed.len()) == Expects::Request
     }
 
-    /// Whether it may send a request, none of which has come yet.
+    /// True if it may send a request, and no byte of one has come yet.
     pub(super) fn awaits_request(&self) -> bool {
         let expects = self.machine.expects(self.unconsumed.len());
-        // Before a PROXY header it is waited for as for a head, although nothing has come.
+        // Before a PROXY header the machine expects a head, although nothing has come.
         let has_begun = expects != Expects::Request && (expects != Expects::Head || !self.unconsumed.is_empty());
         let has_part = self.tls.as_ref().is_some_and(|tls| tls.has_part());
         self.stage == Stage::Open && !has_begun && !self.is_handshaking && !has_part
@@ -354,17 +355,17 @@ struct Slot {
 }
 
 impl Conns {
-    /// How many are open.
+    /// Returns the number of open connections.
     pub(super) fn len(&self) -> usize {
         self.open
     }
 
-    /// How many slots there are, free ones included.
+    /// Returns the number of slots, including free ones.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Puts a connection into a free slot.
+    /// Puts a connection into a free slot. Returns the slot.
     pub(super) fn insert(&mut self, socket: OwnedFd, machine: Connection, (tick, queued_max): (u32, u32)) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, conn: None });
@@ -379,19 +380,19 @@ impl Conns {
         slot
     }
 
-    /// The connection in a slot.
+    /// Returns the connection in a slot.
     #[inline]
     pub(super) fn get(&mut self, slot: u32) -> Option<&mut Conn> {
         self.slots.get_mut(slot as usize)?.conn.as_deref_mut()
     }
 
-    /// The connection of a tag, unless it has ended since.
+    /// Returns the connection of a tag, unless it has ended since.
     #[inline]
     pub(super) fn of(&mut self, tag: Tag) -> Option<&mut Conn> {
         self.get(tag.slot).filter(|conn| conn.tag == tag)
     }
 
-    /// Takes a connection out; its slot is free again.
+    /// Removes a connection and frees its slot.
     pub(super) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
         let conn = self.slots.get_mut(slot as usize)?.conn.take()?;
         self.free.push(slot);

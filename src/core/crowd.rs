@@ -1,7 +1,8 @@
-//! Too many connections: who is let in, and who has to go for it.
+//! Connection limits: admission of new connections, and eviction of idle ones.
 //!
-//! Above 95 % of the limit the connection goes that has been idle for longest. Where nobody is idle new ones are closed as they
-//! arrive, so that those who are being served notice nothing; and when many of them arrive, accepting pauses for a tick.
+//! Above 95 % of the limit, the connection that has been idle for longest is closed. If none is idle, new connections
+//! are closed as they arrive, so that clients that are being served notice nothing. When many of them arrive, accepting
+//! pauses for a tick.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,27 +14,27 @@ use super::listen::Begins;
 use super::work::Work;
 use carom_limits::ConnectionLimits;
 
-/// Connections that are closed as they arrive before accepting pauses until the next tick.
+/// Connections closed on arrival before accepting pauses until the next tick.
 const SHEDS_PER_TICK: u32 = 64;
 
-/// Connections that are looked at for one that is idle.
+/// Connections that are examined in search of an idle one.
 const LOOKED_AT: usize = 256;
 
-/// Idle connections that go when there are no descriptors left: a few more than come in before the next look.
+/// Idle connections that are evicted when no file descriptors are left: a few more than arrive before the next check.
 pub(super) const EVICTED_FOR_FILES: usize = 16;
 
-/// Who is there.
+/// The connections of a core, as far as their number matters.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
-    /// From so many connections on, an idle one goes for each that comes.
+    /// Number of connections from which on an idle one is evicted for each that comes.
     full_from: usize,
     /// Each connection once, with a tick before which it was not idle; the smallest first.
     idle: BinaryHeap<Reverse<(u32, u32, u32)>>,
-    /// Connections of each address, where they are bounded.
+    /// Connections of each address, if there is a limit for one.
     of_address: HashMap<u64, usize>,
-    /// Connections that were closed as they arrived since the last tick.
+    /// Connections that were closed on arrival since the last tick.
     shed: u32,
-    /// Connections that have to go and are still there.
+    /// Connections that are evicted and not yet gone.
     leaving: usize,
 }
 
@@ -43,17 +44,17 @@ impl Crowd {
         Crowd { full_from: limits.connections * 19 / 20, ..Crowd::default() }
     }
 
-    /// A tick is over.
+    /// Begins the next tick.
     pub(super) fn tick(&mut self) {
         self.shed = 0;
     }
 
-    /// Whether so many were closed as they arrived that it is time to pause.
+    /// True if accepting should pause: too many connections were closed on arrival in this tick.
     pub(super) fn must_pause(&self) -> bool {
         self.shed >= SHEDS_PER_TICK
     }
 
-    /// A connection is gone.
+    /// Forgets a connection that is gone.
     pub(super) fn forget(&mut self, conn: &Conn) {
         self.leaving -= usize::from(conn.is_evicted);
         let Some(place) = conn.counted else { return };
@@ -67,11 +68,11 @@ impl Crowd {
 }
 
 impl Work {
-    /// Whether there is room for one more connection, which may need another one to go.
+    /// Returns true if one more connection may open. Evicts an idle connection for it if needed.
     pub(super) fn has_room(&mut self) -> bool {
         let count = self.conns.len() - self.crowd.leaving;
         if count >= self.crowd.full_from {
-            // While there is room, who has only just come is left in peace.
+            // Below the limit, connections that have only just come are kept.
             let idle_for = if count < self.limits.connections { 2 } else { 0 };
             self.evict(idle_for);
         }
@@ -83,7 +84,7 @@ impl Work {
         has_room
     }
 
-    /// Keeps a new connection in mind, and counts it for its address if that is known.
+    /// Registers a new connection, and counts it for its address if that is known.
     pub(super) fn meet(&mut self, slot: u32, begins: Begins) {
         let Some(conn) = self.conns.get(slot) else { return };
         self.crowd.idle.push(Reverse((conn.since, conn.tag.slot, conn.tag.generation)));
@@ -98,7 +99,7 @@ impl Work {
         }
     }
 
-    /// Counts a connection for its address. Returns whether it may stay.
+    /// Counts a connection for its address. Returns true if it may stay.
     pub(super) fn count_address(&mut self, slot: u32) -> bool {
         let most = self.limits.per_address;
         let Some(conn) = self.conns.get(slot).filter(|_| most > 0) else { return true };
@@ -119,13 +120,14 @@ impl Work {
         true
     }
 
-    /// Ends the connection that has been idle for longest, if that is so many ticks at least. Returns whether there was one.
+    /// Closes the connection that has been idle for longest, if that is at least `idle_for` ticks. Returns true if
+    /// there was one.
     pub(super) fn evict(&mut self, idle_for: u32) -> bool {
         for _ in 0..LOOKED_AT {
             let Some(Reverse((since, slot, generation))) = self.crowd.idle.pop() else { return false };
             let Some(conn) = self.conns.of(Tag { slot, generation }) else { continue };
             let is_idle = conn.stage == Stage::Open && !conn.is_busy() && conn.awaits_request();
-            // Idle since later than we knew, or not before now.
+            // Idle since a later tick than the heap knew, or not idle now.
             let idle_since = if is_idle { conn.since } else { self.now.tick + 1 };
             match is_idle && idle_since == since {
                 true if self.now.tick.wrapping_sub(since) < idle_for => {

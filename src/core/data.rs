@@ -1,5 +1,7 @@
-//! What a core can answer from: the links it owns, copies of other cores' hot links, and the mesh to the owners of the
-//! rest. Here is what keeps the copies right; see also [`super::hot`] and [`super::recall`].
+//! Everything that a core can answer from: its own links, copies of other cores' hot links, and the mesh to the owners
+//! of the rest.
+//!
+//! This module keeps the copies correct; see also [`super::hot`] and [`super::recall`].
 
 use carom_shards::{Code, CodeHash, CoreId};
 
@@ -11,33 +13,33 @@ use super::shard::Shard;
 use crate::bridge::{Change, StoreAnswer, Ticket};
 use crate::wire::answer::Found;
 
-/// Links and mesh, for a core that has a shard. The core of the admin listener has none.
+/// Links and mesh of a core that has a shard. The core of the admin listener has none.
 #[derive(Debug)]
 pub(super) struct Data {
     pub(super) shard: Shard,
     pub(super) mesh: Mesh,
-    /// Copies of other cores' links, and what may become one. None where there is no other core.
+    /// Copies of other cores' links, and candidates for one. `None` without other cores.
     hot: Option<(HotLinks, Sightings)>,
-    /// Changes of this core's links that other cores must hear of first.
+    /// Changes of this core's links that wait until other cores have dropped their copies.
     recalls: Recalls,
 }
 
-/// Where the answer for a code is.
+/// The place where the answer for a code is found.
 #[derive(Debug)]
 pub(super) enum Place<'a> {
     /// In this core's own links.
     Here(Found<'a>),
     /// In a copy of another core's link.
     Copy(Found<'a>),
-    /// At its owner. The answer should be kept for others who will ask, if it is `wanted`.
+    /// At the owner. If `wanted`, this core should keep a copy of the answer.
     There { owner: CoreId, hash: CodeHash, wanted: bool },
 }
 
-/// What other cores have brought to an end.
+/// A message of another core that this core must act on.
 pub(super) enum Brought<'a> {
     /// The answer to a question of this core.
     Answer { token: u64, found: Found<'a> },
-    /// This core has no copy any more of a link that its owner changes: the owner waits to hear of that.
+    /// This core no longer has a copy of a link that its owner is changing. The owner waits for that confirmation.
     Dropped { owner: CoreId, number: u64 },
 }
 
@@ -47,7 +49,7 @@ impl Data {
         Data { shard, mesh, hot, recalls: Recalls::default() }
     }
 
-    /// Looks for a code, as far as that is possible without asking another core.
+    /// Looks up a code, as far as that is possible without asking another core.
     #[inline]
     pub(super) fn find(&mut self, code: &Code, now_ms: u64) -> Place<'_> {
         let (hash, owner) = self.shard.locate(code);
@@ -60,8 +62,8 @@ impl Data {
         }
     }
 
-    /// Answers other cores' questions, and gives what they have brought to `take`, which returns the code of an answer
-    /// that is wanted. Returns how many questions were answered, and whether there was anything to do.
+    /// Answers other cores' questions, and passes the messages for this core to `take`. `take` returns the code of an
+    /// answer of which a copy should be kept. Returns the number of questions answered, and true if there was any work.
     pub(super) fn serve(&mut self, now_ms: u64, mut take: impl FnMut(Brought<'_>) -> Option<Code>) -> (usize, bool) {
         let Data { shard, mesh, hot, .. } = self;
         let answered = mesh.answer_questions(
@@ -86,8 +88,8 @@ impl Data {
         (answered, answered + taken > 0 || mesh.has_more())
     }
 
-    /// Makes a change visible that is durable with the commit of that number. Returns whom to answer what, unless other
-    /// cores may hold copies of what was there before: then that waits for [`Data::dropped`].
+    /// Makes a change visible that is durable with commit number `commit`. Returns the answer to send, unless other
+    /// cores may hold copies of the previous link. Then [`Data::dropped`] returns it later.
     pub(super) fn change(
         &mut self,
         change: &Change,
@@ -100,7 +102,7 @@ impl Data {
             notify => notify,
         };
         let peers = self.mesh.peers();
-        // A link that takes the place of one whose delete still waits must wait for the copies of that one.
+        // A link that replaces one whose delete still waits must wait for the copies of that one.
         if peers == 0 || !(replaced || self.recalls.concern(hash)) {
             return notify;
         }
@@ -108,7 +110,8 @@ impl Data {
         None
     }
 
-    /// Another core has no copy any more of a link that is being changed. Returns whom to answer what, after the last.
+    /// Notes that another core no longer has a copy of a link that is being changed. Returns the answer to send, after
+    /// the last core.
     pub(super) fn dropped(&mut self, number: u64) -> Option<(Ticket, StoreAnswer)> {
         self.recalls.dropped(number)
     }
@@ -135,24 +138,24 @@ mod tests {
         Code::parse(format!("c{number}").as_bytes()).unwrap()
     }
 
-    /// What may happen next.
+    /// An event of the simulated node.
     #[derive(Clone, Debug)]
     enum Step {
         /// A client asks a core.
         Ask { core: usize, code: usize },
-        /// A core takes what others have left for it.
+        /// A core takes the messages that others have left for it.
         Serve { core: usize },
         /// A core takes one message of its mailbox.
         Mail { core: usize },
-        /// A change of a code is durable.
+        /// A change of a code becomes durable.
         Change { code: usize },
-        /// The owner of the oldest change that it has not heard of is told.
+        /// The owner of the oldest unannounced change gets its message.
         Tell,
-        /// The store is read for one of those that wait for that.
+        /// A reader reads the store for one of the waiting look-ups.
         Read { at: usize },
-        /// What was read is posted.
+        /// A reader posts its result.
         Post { at: usize },
-        /// An owner that keeps only links in use needs the memory of this one.
+        /// An owner that keeps only links in use evicts this one.
         Evict { code: usize },
     }
 
@@ -185,22 +188,22 @@ mod tests {
         LookedUp { asked: Asked, version: u64 },
     }
 
-    /// Some cores, their mailboxes, the store and its readers, and what clients know. A code has versions; every third one
-    /// is no link.
+    /// Some cores, their mailboxes, the store and its readers, and the clients' knowledge. A code has versions; every
+    /// third one is no link.
     struct Node {
         cores: Vec<Data>,
         mail: Vec<VecDeque<Mail>>,
-        /// The version that was stored last, and the last that was acknowledged, of each code.
+        /// For each code, the version stored last, and the last one acknowledged.
         stored: [u64; CODES],
         acknowledged: [u64; CODES],
         commits: u64,
-        /// Changes that are stored, and whose owners have not been told.
+        /// Changes that are stored, and whose owners have no message yet.
         untold: VecDeque<(usize, Mail)>,
-        /// Asked of another core, not answered.
+        /// Questions to another core without an answer.
         asking: HashMap<u64, Asked>,
-        /// Asked of the store, not read.
+        /// Questions to the store that it has not read yet.
         fetching: Vec<Asked>,
-        /// Read, not posted: with the version that was found, and how many commits there had been.
+        /// Reads that are not posted yet: with the version found, and the number of commits at that time.
         read: Vec<(Asked, u64, u64)>,
         /// The code and version of each change that waits.
         changing: HashMap<u64, (usize, u64)>,
@@ -354,7 +357,7 @@ mod tests {
             self.acknowledged[code] = self.acknowledged[code].max(version);
         }
 
-        /// Goes on until nobody waits for anything.
+        /// Continues until nothing waits.
         fn settle(&mut self) {
             for _ in 0..10 {
                 (0..self.untold.len()).for_each(|_| self.take(&Step::Tell));
@@ -391,7 +394,7 @@ mod tests {
         }
     }
 
-    /// An answer is one of those that were right between question and answer.
+    /// Asserts that an answer was right at some time between question and answer.
     fn is_right(found: &Found<'_>, asked: Asked, stored: u64) {
         let Asked { known, .. } = asked;
         match found {
@@ -432,7 +435,7 @@ mod tests {
         assert_eq!(node.alarms.list()[0].alarm, Alarm::MemoryFull);
     }
 
-    /// A core with hardly any memory for links, its neighbour, and the codes of its links. There is room for no other.
+    /// Returns a core with hardly any memory for links, its neighbour, and the codes of its links. No other link fits.
     fn full_core() -> (Vec<Data>, Vec<usize>) {
         let (count, hasher) = (CoreCount::new(2).unwrap(), CodeHasher::new(9));
         let shard = |core| Shard::new(CoreId(core), count, hasher, Share::Little, Arc::default(), Arc::default());

@@ -1,30 +1,30 @@
-//! Copies of other cores' links that this core is asked for again and again, so that it need not ask their owners each
-//! time.
+//! Copies of other cores' links that this core is asked for again and again. A copy saves the question to the owner.
 //!
-//! The table has a fixed size and one place for each value of twelve bits of the hash. A link gets in when it is asked
-//! for twice without another of the same few bits in between, so traffic that is spread evenly leaves the table alone; it
-//! is thrown out by another that got that far only if nobody has asked for it since the last that tried.
+//! The table has a fixed size and one place for each value of twelve bits of the hash. A link is admitted when it is
+//! requested twice with no other link of the same few bits in between. Evenly spread traffic therefore leaves the table
+//! alone. A link that is admitted replaces the copy in its place only if that copy was not requested since the last
+//! link that tried.
 //!
-//! An owner recalls every copy before a change of its link is acknowledged ([`super::recall`]). A copy of a link with an
-//! end ends with it. Codes without a link are not kept here, and no links that may be followed only so often.
+//! An owner recalls every copy before it acknowledges a change of its link ([`super::recall`]). A copy expires with its
+//! link. The table keeps no unknown codes and no links with a visit limit.
 
 use carom_shards::{Code, CodeHash, Policy};
 
 use crate::wire::answer::Found;
 
-/// Bytes of the longest target that is kept: what fits one message of the mesh.
+/// Bytes of the longest destination that the table keeps: one message of the mesh holds it.
 pub(super) const TARGET_BYTES_MAX: usize = 144;
 
-/// Places. With Zipf's law and ten million links, half of all requests are for this many; all of them take 1 MiB.
+/// Places in the table. By Zipf's law with ten million links they serve half of all requests. They take 1 MiB.
 const PLACES: usize = 4_096;
 
-/// Codes whose last request is remembered.
+/// Entries of the table of recently requested codes.
 const SEEN: usize = 4 * PLACES;
 
 /// One core's copies of other cores' links.
 #[derive(Debug)]
 pub(super) struct HotLinks {
-    /// A part of the hash of each place's link; zero where there is none.
+    /// One tag for each place: part of the link's hash, or zero if the place is empty.
     tags: Box<[u32]>,
     places: Box<[Place]>,
 }
@@ -34,17 +34,17 @@ struct Place {
     code: Code,
     policy: Policy,
     target_len: u8,
-    /// Whether it was asked for since another link last wanted its place.
+    /// True if a request came for it since another link last wanted its place.
     asked: bool,
     target: [u8; TARGET_BYTES_MAX],
 }
 
-/// The owner of a code has the upper bits of its hash for itself, so these take the lower ones.
+/// Returns the place of a hash. Owners are chosen by the upper bits of a hash, so this uses the lower ones.
 fn place_of(hash: CodeHash) -> usize {
     hash.0 as usize % PLACES
 }
 
-/// Never zero.
+/// Returns the tag of a hash, which is never zero.
 fn tag_of(hash: CodeHash) -> u32 {
     (hash.0 >> 16) as u32 | 1
 }
@@ -61,7 +61,7 @@ impl HotLinks {
         HotLinks { tags: vec![0; PLACES].into(), places: vec![nothing; PLACES].into() }
     }
 
-    /// The copy of a link, if there is one.
+    /// Returns the copy of a link, if the table has one that has not expired at `now_ms`.
     #[inline]
     pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> Option<Found<'_>> {
         let at = place_of(hash);
@@ -77,7 +77,8 @@ impl HotLinks {
         Some(Found::Link { policy: place.policy, target: &place.target[..usize::from(place.target_len)] })
     }
 
-    /// Keeps a copy of a link, unless the one in its place is in use.
+    /// Keeps a copy of a link, unless the copy in its place is in use, the destination is too long, or visits are
+    /// limited.
     pub(super) fn keep(&mut self, code: &Code, hash: CodeHash, policy: Policy, target: &[u8]) {
         let at = place_of(hash);
         let place = &mut self.places[at];
@@ -91,7 +92,7 @@ impl HotLinks {
         self.tags[at] = tag_of(hash);
     }
 
-    /// Drops the copy of a link, if there is one.
+    /// Drops the copy of a link, if the table has one.
     pub(super) fn forget(&mut self, hash: CodeHash) {
         let at = place_of(hash);
         if self.tags[at] == tag_of(hash) {
@@ -100,10 +101,10 @@ impl HotLinks {
     }
 }
 
-/// Which other cores' codes were asked for lately.
+/// A small table of the other cores' codes that this core was asked for recently.
 #[derive(Debug)]
 pub(super) struct Sightings {
-    /// A part of the hash that was seen last, for each value of some other bits of it.
+    /// For each value of some bits of the hash, another part of the hash that was seen last.
     last: Box<[u16]>,
 }
 
@@ -112,7 +113,7 @@ impl Sightings {
         Sightings { last: vec![0; SEEN].into() }
     }
 
-    /// Notes that a code was asked for of which there is no copy. Returns whether its link should be kept when it comes.
+    /// Records a request for a code without a copy. Returns true if its link should be kept when it arrives.
     #[inline]
     pub(super) fn wants(&mut self, hash: CodeHash) -> bool {
         let this = (hash.0 >> 24) as u16;
@@ -130,7 +131,7 @@ mod tests {
         (code, CodeHasher::new(3).hash(&code))
     }
 
-    /// A core's table; what is not there is brought by its owner, and kept where it is wanted.
+    /// A core's table. Whatever it lacks comes from the owner, and is kept if it is wanted.
     struct Asker {
         hot: HotLinks,
         seen: Sightings,
@@ -141,7 +142,7 @@ mod tests {
             Asker { hot: HotLinks::new(), seen: Sightings::new() }
         }
 
-        /// Whether there was a copy.
+        /// Returns true if the table had a copy.
         fn ask(&mut self, number: usize) -> bool {
             let (code, hash) = code(number);
             let target = format!("https://example.org/{number}");
@@ -172,7 +173,7 @@ mod tests {
         }
         let mut hits = 0;
         for round in 0..50 {
-            // Two thousand others, each asked for twice in a row: they all get as far as wanting a place.
+            // Two thousand other codes, each requested twice in a row: all of them are admitted.
             for other in 0..2_000 {
                 asker.ask(1_000 + round * 2_000 + other);
                 asker.ask(1_000 + round * 2_000 + other);
@@ -185,7 +186,7 @@ mod tests {
     #[test]
     fn evenly_spread_requests_leave_it_alone() {
         let mut asker = Asker::new();
-        // Enough of them that none has its few bits of the hash for itself.
+        // Enough codes that several share the few bits of each place.
         let hits = (0..3 * 500_000).filter(|number| asker.ask(number % 500_000)).count();
         let kept = asker.hot.tags.iter().filter(|&&tag| tag != 0).count();
         assert!(hits + kept < 200, "{hits} hits, {kept} kept");

@@ -1,4 +1,4 @@
-//! Listening sockets: one for each address and core, and how they close without dropping anybody.
+//! Listening sockets: one for each address and core, opened late and closed without a reset for any client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,33 +8,34 @@ use socket2::{Domain, Protocol, SockFilter, Type};
 
 use carom_limits::{SEND_BUFFER_LEN, SEND_TIME_MAX, UNSENT_LEN};
 
-/// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
+/// Connections that may wait to be accepted. The kernel caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 
 /// A socket of a listener.
 #[derive(Debug)]
 pub struct Listener {
-    /// Bound, and not open yet.
+    /// The socket, bound and not yet listening.
     pub socket: Socket,
-    /// What comes before HTTP.
+    /// Protocol layers before HTTP.
     pub begins: Begins,
-    /// Whether somebody else holds it, too, and goes on with it after us: whoever waits in its queue stays there.
+    /// True if the service manager also holds it, for the next process. Clients in its queue stay there when this
+    /// process ends.
     pub is_handed: bool,
 }
 
-/// What comes before HTTP on the connections of a listener.
+/// Protocol layers before HTTP on the connections of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Begins {
-    /// A PROXY header.
+    /// True if a PROXY header comes first.
     pub proxied: bool,
-    /// TLS, behind that.
+    /// True if TLS follows, after any PROXY header.
     pub secure: bool,
 }
 
-/// The listening sockets that a service manager has handed over (`sd_listen_fds(3)`), each with its address.
+/// Returns the listening sockets that a service manager has handed over (`sd_listen_fds(3)`), each with its address.
 ///
 /// # Errors
-/// When one of them is no listening socket of TCP.
+/// When one of them is not a listening TCP socket.
 pub fn handed_over() -> io::Result<Vec<(SocketAddr, Socket)>> {
     let mut handed = listenfd::ListenFd::from_env();
     let mut sockets = Vec::new();
@@ -49,11 +50,13 @@ pub fn handed_over() -> io::Result<Vec<(SocketAddr, Socket)>> {
     Ok(sockets)
 }
 
-/// Takes those of the handed sockets that are of that address, one for each of `count` cores. Where there are fewer, several
-/// cores accept from one. None where nothing was handed over for it.
+/// Removes the handed-over sockets of one address from `handed`, and returns at least one for each of `count` cores.
+///
+/// With fewer sockets than cores, several cores accept from one. Returns an empty list if none of the sockets has that
+/// address.
 ///
 /// # Errors
-/// When there are no more descriptors.
+/// When the process has no file descriptors left.
 pub fn take_handed(
     handed: &mut Vec<(SocketAddr, Socket)>,
     address: SocketAddr,
@@ -61,19 +64,19 @@ pub fn take_handed(
 ) -> io::Result<Vec<Socket>> {
     let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(handed).into_iter().partition(|(of, _)| *of == address);
     *handed = others;
-    // Each must have somebody who accepts from it: those who come are spread over all of them.
+    // The kernel spreads clients over all sockets, so every socket needs a core that accepts from it.
     let count = if ours.is_empty() { 0 } else { count.max(ours.len()) };
     (0..count).map(|number| ours[number % ours.len()].1.try_clone()).collect()
 }
 
-/// Reserves an address: one socket for each of `count` cores, bound but not listening yet, so that nobody is let in
-/// before the links are in memory. Port 0 becomes a free port, the same for all of them.
+/// Reserves an address: one socket for each of `count` cores, bound but not listening yet, so that no client gets in
+/// before the links are in memory. Port 0 becomes a free port, common to all of them.
 ///
 /// # Errors
-/// What the kernel says: the address is in use, not of this machine, or not allowed.
+/// When the address is in use, not of this machine, or not permitted.
 pub fn bind(address: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<Socket>)> {
-    // SO_REUSEPORT would let us share a port with another process of the same user without a word. A listener of
-    // anybody's makes this first bind, without that option, fail.
+    // SO_REUSEPORT would silently share a port with another process of the same user. This first bind, without that
+    // option, fails if anything listens on the port.
     let probe = socket(address)?;
     probe.bind(&address.into())?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
@@ -100,17 +103,17 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Sets what accepted sockets inherit.
+/// Sets the options that accepted sockets inherit.
 fn prepare(socket: &Socket) -> io::Result<()> {
-    // All answers to one receive go out in one send, so there is nothing to gather.
+    // All answers to one receive go out in one send, so there is nothing to coalesce.
     socket.set_tcp_nodelay(true)?;
-    // A client that reads nothing leaves little in the kernel, and not for long.
+    // A client that does not read leaves little in the kernel, and not for long.
     socket.set_send_buffer_size(SEND_BUFFER_LEN)?;
     socket.set_tcp_notsent_lowat(UNSENT_LEN)?;
     socket.set_tcp_user_timeout(Some(SEND_TIME_MAX))
 }
 
-/// Lets clients in.
+/// Starts to listen.
 ///
 /// # Errors
 /// When another process has taken the port in the meantime.
@@ -118,13 +121,13 @@ pub(super) fn open(socket: &Socket) -> io::Result<()> {
     socket.listen(BACKLOG)
 }
 
-/// Keeps new clients out, while those whose handshake is under way still get in and can be accepted.
+/// Refuses new clients, while clients whose TCP handshake is under way still get in and can be accepted.
 ///
-/// Closing a listener resets whoever waits in its queue. So first a filter drops every SYN (the client tries again, and
-/// a balancer goes elsewhere), then the queue is emptied, then the socket can be closed.
+/// Closing a listener resets every client in its queue. So first a filter drops every SYN: the client retries, and a
+/// balancer goes elsewhere. Then the queue is emptied, and then the socket can be closed.
 ///
 /// # Errors
-/// When the kernel does not take the filter; then the queue can only be emptied as it is.
+/// When the kernel rejects the filter. Then the queue can still be emptied as it is.
 pub(super) fn refuse_new(socket: &Socket) -> io::Result<()> {
     // Classic BPF on the TCP header: A = flags; A &= SYN|ACK; drop if A == SYN, else keep.
     let load_flags = SockFilter::new(0x30, 0, 0, 13);
@@ -161,7 +164,7 @@ mod tests {
         let (accepted, _) = sockets[0].accept().unwrap();
         assert_eq!(accepted.tcp_notsent_lowat().unwrap(), UNSENT_LEN);
         assert_eq!(accepted.tcp_user_timeout().unwrap(), Some(SEND_TIME_MAX));
-        // The kernel doubles what it is asked for.
+        // The kernel doubles the requested size.
         assert!(accepted.send_buffer_size().unwrap() <= 2 * SEND_BUFFER_LEN);
     }
 

@@ -1,11 +1,11 @@
-//! Codes that this core does not have in memory, looked up off its loop while the client waits.
+//! Look-ups of codes that this core does not have in memory. They run off its loop while the client waits.
 //!
-//! Where a node keeps only the links in use, the others are read from the store. In a fleet a code that this node has never
-//! heard of may be one that another node has made a moment ago: Redis is asked before a client is told that there is no
-//! such link. Who asks for codes that exist nowhere must not keep Redis busy: what was not found is remembered for half a
-//! second, and no more than a bounded number of questions waits.
+//! A node that keeps only the links in use reads the others from the store. In a fleet, a code that this node does not
+//! know may belong to a link that another node has just created. So the core asks Redis before it answers 404. Requests
+//! for codes that exist nowhere must not keep Redis busy: the core remembers a missing code for half a second, and a
+//! bounded number of questions waits.
 //!
-//! Whether a link that may be followed only so often may be followed once more is asked in the same way.
+//! The question whether a link with a visit limit may be visited once more takes the same way.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,33 +18,33 @@ use crate::bridge::{AllowanceQueue, LookUp, LookUpQueue, LookedUp, VisitAsked};
 use crate::wire::answer::Found;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
-/// Codes that are remembered as unknown, each in the one place that its hash gives it.
+/// Size of the table of unknown codes. Each code has one place, which its hash gives it.
 const PLACES: usize = 8_192;
 
-/// For how long, in ticks.
+/// Ticks for which an unknown code is remembered.
 const REMEMBERED_TICKS: u32 = TICKS_PER_SECOND / 2;
 
-/// What is to be done about a request.
+/// The next step for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next<'a> {
-    /// Answer this.
+    /// Answer with this.
     Answer(Found<'a>),
-    /// Wait: somebody was asked, and answers with the token.
+    /// Wait for the answer to a question, which arrives with the token.
     Wait,
 }
 
-/// The ways to what a core does not know from memory.
+/// The queues for look-ups that a core cannot answer from memory.
 #[derive(Debug)]
 pub(super) struct Looks {
     me: CoreId,
     hasher: CodeHasher,
-    /// To the store; none where every link is in memory.
+    /// Queue to the store; `None` if every link is in memory.
     store: Option<LookUpQueue>,
-    /// To Redis; none where a node is alone.
+    /// Queue to Redis; `None` if the node is not in a fleet.
     redis: Option<LookUpQueue>,
-    /// To who gives out the visits of limited links.
+    /// Queue to the thread that grants the visits of limited links.
     allowances: AllowanceQueue,
-    /// A part of the hash of the code that was last not found, and until when that is believed.
+    /// For each place, part of the hash of the code that was last not found, and the tick until which that is believed.
     unknown: Box<[(u32, u32)]>,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
@@ -66,7 +66,7 @@ impl Looks {
         }
     }
 
-    /// Goes on with what memory has for a code.
+    /// Returns the answer that memory has for a code, or starts a look-up that answers with `token`.
     #[inline]
     pub(super) fn go_on<'a>(&mut self, found: Found<'a>, code: Code, token: u64, tick: u32) -> Next<'a> {
         match found {
@@ -79,14 +79,15 @@ impl Looks {
     fn ask<'a>(&mut self, found: Found<'a>, code: Code, token: u64, tick: u32) -> Next<'a> {
         let is_asked = match found {
             Found::Link { .. } if self.ask_allowance(code, token) => return Next::Wait,
-            // Nobody could say whether it may be followed.
+            // Nothing can tell whether it may be visited.
             Found::Link { .. } => return Next::Answer(Found::Elsewhere),
             Found::Elsewhere if self.store.is_some() => self.ask_store(code, token, tick),
             Found::Missing => match self.ask_redis(self.question(code, token), tick) {
                 Some(false) => return Next::Answer(Found::Unconfirmed),
                 asked => asked.is_some(),
             },
-            // Redis may have what the disk has lost, or what finds no room in memory. It cannot say that there is no such link.
+            // Redis may have a link that the disk has lost, or that finds no room in memory. It cannot confirm that
+            // there is no such link.
             Found::Damaged | Found::Elsewhere => {
                 self.ask_redis(LookUp { in_doubt: true, ..self.question(code, token) }, tick) == Some(true)
             }
@@ -95,7 +96,7 @@ impl Looks {
         if is_asked { Next::Wait } else { Next::Answer(found) }
     }
 
-    /// Asks whether a limited link may be followed once more. `false`: too many ask.
+    /// Asks whether a limited link may be visited once more. Returns false if the queue is full.
     pub(super) fn ask_allowance(&self, code: Code, token: u64) -> bool {
         let asked = self.allowances.ask(VisitAsked { code, core: self.me, token, since: Instant::now() });
         if !asked {
@@ -119,8 +120,8 @@ impl Looks {
         LookUp { code, core: self.me, token, since: Instant::now(), in_doubt: false, was_unknown: false }
     }
 
-    /// Asks Redis for a code. Returns whether the queue had room; `None` where there is nothing to ask: the node is
-    /// alone, or Redis has just said that it has no such link.
+    /// Asks Redis for a code. Returns true if the queue had room. Returns `None` if there is nothing to ask: the node
+    /// is not in a fleet, or Redis has just answered that it has no such link.
     fn ask_redis(&self, question: LookUp, tick: u32) -> Option<bool> {
         let queue = self.redis.as_ref()?;
         if self.was_unknown(&question.code, tick) {
@@ -149,12 +150,12 @@ impl Looks {
     }
 }
 
-/// The tag is never zero.
+/// Returns the place and the tag of a hash. The tag is never zero.
 fn place_of(hash: CodeHash) -> (usize, u32) {
     (hash.0 as usize % PLACES, (hash.0 >> 20) as u32 | 1)
 }
 
-/// What a look-up has found, at the instant `now_ms`.
+/// Returns the result of a look-up at the instant `now_ms` (milliseconds since 1970 UTC).
 pub(super) fn found(looked_up: &LookedUp, now_ms: u64) -> Found<'_> {
     match looked_up {
         LookedUp::Link(link) | LookedUp::Allowed(link) => match link.policy.phase(now_ms) {

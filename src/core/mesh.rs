@@ -1,9 +1,10 @@
-//! The mesh: look-ups between cores of one node.
+//! The mesh: look-ups between the cores of one node.
 //!
-//! For each ordered pair of cores there are two bounded single-producer single-consumer rings of small `Copy` messages:
-//! questions, and answers to them. What a turn of a core's loop has for a peer is gathered, and put into the ring at its
-//! end: a peer that is awake would otherwise take each message in a turn of its own.
-//! A peer that sleeps is rung once; it says that it sleeps before it looks for the last time, so no message is missed.
+//! Each ordered pair of cores has two bounded single-producer single-consumer rings of small `Copy` messages: one for
+//! questions, one for their answers. A core gathers its messages for a peer during a turn of its loop and puts them
+//! into the ring at the end. Otherwise an awake peer would take each message in a turn of its own.
+//!
+//! A sleeping peer is woken once. It announces its sleep before its last look at the rings, so it misses no message.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -16,29 +17,29 @@ use heapless::spsc::{Consumer, Producer, Queue};
 
 use crate::wire::answer::Found;
 
-/// Messages between two cores in one direction. What does not fit waits for the next turn, so it is sized for all
-/// connections of a busy one.
+/// Capacity of a ring in messages, enough for all connections of a busy core. A message without room waits for the next
+/// turn.
 const RING_LEN: usize = 1_024;
 
-/// Questions whose cache misses overlap. More would not all be in flight at once.
+/// Questions whose cache misses overlap. The processor would not keep more of them in flight.
 const QUESTIONS_TOGETHER: usize = 16;
 
-/// Bytes of a target that one answer carries: most URLs fit one message of three cache lines.
+/// Bytes of a destination that one answer carries. Most URLs fit one message, which is three cache lines.
 const PART_LEN: usize = super::hot::TARGET_BYTES_MAX;
 
-/// Messages that the longest target takes.
+/// Messages that the longest destination takes.
 const PARTS_MAX: usize = carom_limits::TARGET_LEN_MAX.div_ceil(PART_LEN);
 
-/// A question for a code that the peer owns.
+/// A question to a peer about a code that the peer owns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question {
-    /// Comes back with the answer.
+    /// An identifier that comes back with the answer.
     pub(super) token: u64,
     pub(super) hash: CodeHash,
     pub(super) code: Code,
 }
 
-/// What was found, without its target.
+/// The result of a look-up without the destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Link,
@@ -49,7 +50,7 @@ enum Kind {
     Elsewhere,
 }
 
-/// An answer, or a further part of one: the parts of an answer follow each other.
+/// An answer, or a further part of one. The parts of an answer follow each other.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     token: u64,
@@ -59,32 +60,32 @@ struct Part {
     status: RedirectStatus,
     kind: Kind,
     forward_query: bool,
-    /// Bytes of the target that are still to come, this part included.
+    /// Bytes of the destination that are still to come, including this part.
     left: u16,
     bytes: [u8; PART_LEN],
 }
 
-/// A message of the core that owns links. Both kinds share a ring, which keeps them in order.
+/// A message from the core that owns links. Answers and recalls share a ring, which keeps them in order.
 #[derive(Clone, Copy, Debug)]
 enum FromOwner {
     Part(Part),
-    /// The copy of a link is to be dropped.
+    /// A request to drop the copy of a link.
     Recall {
         number: u64,
         hash: CodeHash,
     },
 }
 
-/// What comes from the core that owns a link.
+/// A message from the core that owns a link.
 #[derive(Debug)]
 pub(super) enum Arrived<'a> {
     /// The whole answer to a question.
     Answer {
-        /// The question's.
+        /// The token of the question.
         token: u64,
         found: Found<'a>,
     },
-    /// Any copy of a link is to be dropped, and the owner to be told so.
+    /// A request to drop any copy of a link and to confirm that to the owner.
     Recall { owner: CoreId, number: u64, hash: CodeHash },
 }
 
@@ -96,25 +97,25 @@ struct Peer {
     answered: Consumer<'static, FromOwner>,
     /// The parts of an answer that have arrived.
     target: Vec<u8>,
-    /// What this turn has for the peer, in order.
+    /// Messages that this turn has gathered for the peer, in order.
     for_owner: VecDeque<Question>,
     for_asker: VecDeque<FromOwner>,
-    /// Whether something was handed over in this turn.
+    /// True if this turn has handed a message over.
     is_due: bool,
 }
 
-/// What all cores see of each other.
+/// State of all cores that every core may read.
 #[derive(Debug)]
 pub(super) struct Presence {
-    /// Whether a core sleeps, or is about to.
+    /// For each core, true if it sleeps or is about to.
     sleeping: Vec<Padded<AtomicBool>>,
-    /// Each core's ring, or -1 before it has one.
+    /// The descriptor of each core's ring, or -1 before it has one.
     rings: Vec<AtomicI32>,
-    /// Cores whose connections are not finished yet.
+    /// Number of cores that still have connections.
     open: AtomicUsize,
 }
 
-/// Keeps neighbours out of one cache line.
+/// A value on cache lines of its own, so that neighbours do not share one.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded<T>(T);
@@ -126,7 +127,7 @@ pub(super) struct Mesh {
     presence: Arc<Presence>,
 }
 
-/// The places of all cores, in order.
+/// Creates the mesh. Returns the place of each core, in order.
 pub(super) fn weave(cores: CoreCount) -> Vec<Mesh> {
     let presence = Arc::new(Presence {
         sleeping: cores.cores().map(|_| Padded::default()).collect(),
@@ -153,18 +154,18 @@ pub(super) fn weave(cores: CoreCount) -> Vec<Mesh> {
     meshes
 }
 
-/// A ring that lives as long as the process, as its cores do.
+/// Returns a ring that lives as long as the process, as its cores do.
 fn ring<T>() -> (Producer<'static, T>, Consumer<'static, T>) {
     Box::leak(Box::new(Queue::<T, RING_LEN>::new())).split()
 }
 
 impl Peer {
-    /// How many more questions may be answered in this turn: each may need as many parts as the longest target.
+    /// Returns how many more questions this turn may answer. Each may need as many parts as the longest destination.
     fn room(&self) -> usize {
         (self.answer.capacity() - self.answer.len()).saturating_sub(self.for_asker.len()) / PARTS_MAX
     }
 
-    /// Puts what was gathered into the rings, as far as there is room. Returns whether there was anything.
+    /// Puts the gathered messages into the rings, as far as there is room. Returns true if there were any.
     fn hand_over(&mut self) -> bool {
         self.is_due = !(self.for_owner.is_empty() && self.for_asker.is_empty());
         while self.ask.ready()
@@ -244,14 +245,15 @@ impl std::fmt::Debug for Mesh {
 }
 
 impl Mesh {
-    /// Asks the owner of a code.
+    /// Queues a question for the owner of a code. It leaves with the next [`Mesh::hand_over`].
     pub(super) fn ask(&mut self, owner: CoreId, question: Question) {
         let peer = self.peers[owner.index()].as_mut().expect("a core does not ask itself");
         peer.for_owner.push_back(question);
     }
 
-    /// Answers the questions of all peers through `find`, as far as there is room for the answers; `foresee` sees some
-    /// before they are answered one by one. Both are given `links`. Returns how many.
+    /// Answers the questions of all peers through `find`, as far as there is room for the answers. `foresee` sees each
+    /// group of questions first, so that it can prefetch. Both receive `links`. Returns the number of questions
+    /// answered.
     pub(super) fn answer_questions<L>(
         &mut self,
         links: &mut L,
@@ -278,7 +280,7 @@ impl Mesh {
         answered
     }
 
-    /// Gives each whole answer and each recall that has arrived to `take`. Returns how many.
+    /// Passes each complete answer and each recall that has arrived to `take`. Returns their number.
     pub(super) fn take_answers(&mut self, mut take: impl FnMut(Arrived<'_>)) -> usize {
         let mut taken = 0;
         for (owner, peer) in self.peers.iter_mut().enumerate() {
@@ -309,22 +311,22 @@ impl Mesh {
         taken
     }
 
-    /// How many other cores there are.
+    /// Returns the number of other cores.
     pub(super) fn peers(&self) -> usize {
         self.peers.len() - 1
     }
 
-    /// Asks every other core to drop its copy of a link; each tells the owner, with this number, when it has.
+    /// Asks every other core to drop its copy of a link. Each of them confirms it to the owner with `number`.
     pub(super) fn recall(&mut self, number: u64, hash: CodeHash) {
         self.peers.iter_mut().flatten().for_each(|peer| peer.for_asker.push_back(FromOwner::Recall { number, hash }));
     }
 
-    /// Whether something waits to be handed over: what this turn has gathered, or what found no room at the end of the last.
+    /// True if a message waits: gathered in this turn, or left without room at the end of the last one.
     pub(super) fn has_more(&self) -> bool {
         self.peers.iter().flatten().any(|peer| !(peer.for_owner.is_empty() && peer.for_asker.is_empty()))
     }
 
-    /// Ends a turn: hands over what it had for each peer, and gives the ring of each of those that sleeps to `ring`.
+    /// Ends a turn: hands over the messages for each peer, and passes the ring of each peer that sleeps to `ring`.
     pub(super) fn hand_over(&mut self, mut ring: impl FnMut(RawFd)) {
         let mut any = false;
         for peer in self.peers.iter_mut().flatten() {
@@ -333,7 +335,7 @@ impl Mesh {
         if !any {
             return;
         }
-        // Pairs with the fence in `fall_asleep`: either we see its flag, or it sees our messages.
+        // Pairs with the fence in `fall_asleep`: either we see the peer's flag, or the peer sees our messages.
         fence(Ordering::SeqCst);
         for (index, peer) in self.peers.iter_mut().enumerate() {
             if peer.as_mut().is_some_and(|peer| std::mem::take(&mut peer.is_due))
@@ -345,19 +347,19 @@ impl Mesh {
         }
     }
 
-    /// Tells the peers which ring to ring.
+    /// Publishes the descriptor of this core's ring, by which peers wake it.
     pub(super) fn announce(&self, ring: RawFd) {
         self.presence.rings[self.me.index()].store(ring, Ordering::Release);
     }
 
-    /// Says that this core is about to sleep. Returns whether it may: nothing has been left for it.
+    /// Announces that this core is about to sleep. Returns true if it may: no message waits for it.
     pub(super) fn fall_asleep(&self) -> bool {
         self.presence.sleeping[self.me.index()].0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         !self.has_mail()
     }
 
-    /// Says that this core is awake again.
+    /// Announces that this core is awake.
     pub(super) fn wake_up(&self) {
         self.presence.sleeping[self.me.index()].0.store(false, Ordering::Relaxed);
     }
@@ -366,13 +368,13 @@ impl Mesh {
         self.peers.iter().flatten().any(|peer| peer.asked.ready() || peer.answered.ready())
     }
 
-    /// Says that this core has no connections left in a drain; its links are still there for the others. Returns whether
-    /// it was the last.
+    /// Records that a draining core has no connections left; it still answers other cores. Returns true if it was the
+    /// last one.
     pub(super) fn finish(&self) -> bool {
         self.presence.open.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether every core has finished.
+    /// True if every core has finished.
     pub(super) fn all_finished(&self) -> bool {
         self.presence.open.load(Ordering::Acquire) == 0
     }

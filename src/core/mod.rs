@@ -1,10 +1,20 @@
 //! A core: one pinned executor with its own ring, its shard of the links, its connections, and its place in the mesh.
 //!
-//! `serve` is the loop; `work` is what it does with bytes and messages, `patience` for how long, `refuse` what it does not take; `conn` what is known of a connection, `crowd` who has to go when there are too many; `secure` those that speak TLS; `access` what the access log is told; `slow` the
-//! connections that hyper drives; `data` what a core can answer from: `shard` the links, `residents` those of them in memory (`all_links` where that is all of them, `codes` what else there may be),
-//! `look` the way to the rest, `mesh` the other cores, `hot` copies of their links and `recall` how an owner gets them dropped; `listen` the sockets; `executor` glommio; `tasks` what
-//! runs beside the loop, for a bounded time; the crate `carom-ring` the kernel. Cores share nothing but the mesh's rings and the counters in `stats`. No core waits for a disk, a
-//! lock, a log or a control thread.
+//! The modules, in reading order:
+//!
+//! - `serve`: the loop of a core, and the crate `carom-ring` below it for the kernel.
+//! - `work`: what the loop does with bytes and messages; `told` has the rules that all ways to an answer share.
+//! - `patience`: timeouts and the drain; `crowd`: connection limits and eviction; `refuse`: rejected requests.
+//! - `conn`: the state of one connection; `secure`: TLS connections; `slow`: connections that hyper drives.
+//! - `data`: everything that a core can answer from. `shard` has the links that it owns and `residents` those of them
+//!   in memory. `all_links` serves a node that keeps every link, and `codes` filters unknown codes where it does not.
+//! - `look`: look-ups in the store and in Redis; `mesh`: look-ups on other cores; `hot`: copies of other cores' links;
+//!   `recall`: how an owner has those copies dropped.
+//! - `places`: virtual hosts; `listen`: listening sockets; `access`: entries of the access log.
+//! - `executor`: glommio; `tasks`: the time-bounded work beside the loop.
+//!
+//! Cores share nothing but the rings of the mesh and the counters in `stats`. A core never waits for a disk, a lock, a
+//! log or a control thread.
 
 mod access;
 mod all_links;

@@ -1,4 +1,4 @@
-//! The time limits of a core's connections, and how these end in a drain.
+//! The timeouts of a core's connections, and how connections end in a drain.
 
 use super::conn::Stage;
 use super::slow::{Ending, Verdict};
@@ -9,11 +9,11 @@ use crate::wire::connection::Expects;
 use crate::wire::{Ask, Rejection};
 use carom_limits::{FETCH_TIME_MAX, SEND_TIME_MAX};
 
-/// How long we wait for a client to read our last answer.
+/// Ticks that a client has to read our last answer.
 const LINGER_TICKS: u32 = 2 * TICKS_PER_SECOND;
 
 impl Work {
-    /// Applies the time limits to a quarter of the connections: each is seen once a second.
+    /// Applies the timeouts to a quarter of the connections, so that each is checked once per second.
     pub(super) fn sweep(&mut self) {
         let quarter = (self.now.tick % TICKS_PER_SECOND) as usize;
         for slot in (quarter..self.conns.slots()).step_by(TICKS_PER_SECOND as usize) {
@@ -26,7 +26,7 @@ impl Work {
         let Some(conn) = self.conns.get(slot) else { return };
         let waited = tick.wrapping_sub(conn.since);
         if conn.stage == Stage::Lingering {
-            // Those who read get what is left, at their own pace.
+            // A client that reads gets the rest at its own pace.
             let is_stuck = conn.unread_for(tick) >= ticks(SEND_TIME_MAX);
             let is_over = conn.peer_ended || waited >= LINGER_TICKS;
             if is_stuck || is_over && !conn.has_unread() {
@@ -35,7 +35,7 @@ impl Work {
             return;
         }
         if !conn.sending && conn.unread_for(tick) >= ticks(SEND_TIME_MAX) {
-            // The client does not read, and the kernel has taken all there is.
+            // The client does not read, and the kernel has taken everything.
             return self.break_off(slot);
         }
         if conn.sending && tick.wrapping_sub(conn.sent_since) >= ticks(SEND_TIME_MAX) {
@@ -61,7 +61,7 @@ impl Work {
         let has_part = conn.tls.as_ref().is_some_and(|tls| tls.has_part());
         let part_waited = tick.wrapping_sub(conn.part_since);
         if has_part && !conn.is_busy() && conn.awaits_nothing() && part_waited >= ticks(self.limits.head_time) {
-            // The head that it may hold has had its time. A body has a time of its own.
+            // The timeout of a head is over, for the head that this record may hold. A body has its own timeout.
             return self.break_off(slot);
         }
         if let Some(stream) = conn.slow.as_ref().filter(|stream| stream.is_http2()) {
@@ -76,7 +76,7 @@ impl Work {
             Expects::Head if may_step(conn) && waited >= ticks(self.limits.head_time) => {
                 self.reject(slot, Rejection::Timeout, &[]);
             }
-            // While we are the ones who do not read, its time does not run.
+            // While we do not read, the client's timeout does not run.
             Expects::Stream if !may_step(conn) => conn.since = tick,
             Expects::Stream if waited >= ticks(self.limits.body_time) => self.reject(slot, Rejection::Timeout, &[]),
             Expects::Body if may_step(conn) && waited >= ticks(self.limits.body_time) => {
@@ -87,7 +87,7 @@ impl Work {
         }
     }
 
-    /// Nobody has answered a look-up: the client is told, and the connection ends, so that a later answer finds nobody.
+    /// Answers 503 to a look-up that timed out, and ends the connection so that a later answer reaches nothing.
     fn give_up(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let Some(asking) = conn.asking.take() else { return };
@@ -103,7 +103,7 @@ impl Work {
         conn.stage = Stage::Finishing;
     }
 
-    /// Takes no further request of a connection: it ends with the answers to those it has.
+    /// Accepts no further request on a connection. It ends after the answers to those that it has.
     pub(super) fn close_idle(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
@@ -117,7 +117,7 @@ impl Work {
         }
     }
 
-    /// Ends a connection of HTTP/2 that has had all its answers, once what is left of them is sent.
+    /// Ends an HTTP/2 connection that has had all its answers, once their remaining bytes are sent.
     fn end_frames(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
@@ -128,7 +128,7 @@ impl Work {
         }
     }
 
-    /// Lets every connection end after its next answer: the one under way where there is one.
+    /// Begins a drain: every connection ends after its next answer, or the one under way.
     pub(super) fn drain(&mut self) {
         self.draining = true;
         for slot in 0..self.conns.slots() as u32 {
@@ -140,7 +140,7 @@ impl Work {
         }
     }
 
-    /// Ends the connections that wait for a request that has not begun to arrive.
+    /// Ends the connections that wait for a request of which nothing has arrived.
     pub(super) fn close_all_idle(&mut self) {
         for slot in 0..self.conns.slots() as u32 {
             if self.conns.get(slot).is_some_and(|conn| !conn.is_busy() && conn.awaits_request()) {
@@ -149,8 +149,8 @@ impl Work {
         }
     }
 
-    /// Breaks every connection that is left. Those that only have to read what they were sent may do so: the kernel sees to
-    /// that for a while.
+    /// Breaks every remaining connection. Clients that only have to read their last answer may do so: the kernel keeps
+    /// it for a while.
     pub(super) fn break_all(&mut self) {
         for slot in 0..self.conns.slots() as u32 {
             let was_lingering = self.conns.get(slot).is_some_and(|conn| conn.stage == Stage::Lingering);

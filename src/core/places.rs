@@ -1,4 +1,4 @@
-//! Which domain a request means, and what that changes of its answer: where the service has several.
+//! Virtual hosts: the domain that a request's host names, and the responses that depend on it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::wire::Ask;
 use crate::wire::answer::{Found, Told};
 use carom_model::domains::{Domains, Place, UnknownHost};
 
-/// The domains of a service; none where there is only the default one, which any host means.
+/// The domains of a service, or `None` inside if it has only the default one, which then serves any host.
 #[derive(Clone, Debug)]
 pub(super) struct Places(Option<Arc<Domains>>);
 
@@ -20,13 +20,14 @@ impl Places {
         Places(domains.is_strict().then(|| Arc::clone(domains)))
     }
 
-    /// Whether there is more than one that a request may mean.
+    /// True if a request may name one of several domains.
     #[inline]
     pub(super) fn are_many(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Says of a question which domain its head means; none if that is no domain of the service.
+    /// Resolves the host of a request: sets the domain and the code within it. The domain is `None` if the service does
+    /// not have it.
     #[inline]
     pub(super) fn locate(&self, ask: &mut Ask, head: &[u8]) {
         if self.are_many() {
@@ -34,7 +35,7 @@ impl Places {
         }
     }
 
-    /// The domain of a host, and the code there.
+    /// Returns the domain of a host, and the code within it.
     #[inline]
     pub(super) fn of_host(&self, code: Code, host: &[u8]) -> (Option<Place>, Code) {
         let Some(domains) = &self.0 else { return (Some(Place::default()), code) };
@@ -44,13 +45,13 @@ impl Places {
         }
     }
 
-    /// What else may be meant where there is no link of that code.
+    /// Returns the code of the default domain that may stand in where `code` has no link, if any.
     #[inline]
     pub(super) fn fallback_of(&self, code: &Code) -> Option<Code> {
         self.0.as_ref().and_then(|domains| domains.fallback_of(code))
     }
 
-    /// What is told at a place of what would be told elsewhere.
+    /// Returns the response of domain `place`, given the response that the default rules produce.
     #[inline]
     pub(super) fn told<'a>(&'a self, told: Told<'a>, place: Option<Place>) -> Told<'a> {
         match &self.0 {
@@ -71,7 +72,7 @@ fn told_by<'a>(domains: &'a Domains, told: Told<'a>, place: Option<Place>) -> To
 }
 
 impl Work {
-    /// Asks for the link of the default domain that may stand in for one that there is not.
+    /// Looks up the link of the default domain that may stand in for a missing one.
     pub(super) fn ask_again(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let token = conn.token();
@@ -81,7 +82,7 @@ impl Work {
         let Some(mut data) = self.data.take() else { return };
         match data.find(&code, self.now.unix_ms) {
             data::Place::Here(found) | data::Place::Copy(found) => {
-                // Whoever calls resumes it.
+                // The caller resumes the connection.
                 self.take_answer(token, &found, true, &mut Vec::new());
             }
             data::Place::There { owner, hash, wanted } => {

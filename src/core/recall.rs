@@ -1,8 +1,8 @@
-//! Changes that wait until no other core holds a copy of what they change.
+//! Changes that wait until no other core holds a copy of the changed link.
 //!
-//! A core keeps copies of other cores' hot links ([`super::hot`]). When an owner changes a link, it asks every other core
-//! to drop its copy, and answers who waits for the change once all of them have. The request to drop goes through the
-//! same ring as the owner's answers, so an older answer cannot bring the copy back behind it.
+//! A core keeps copies of other cores' hot links ([`super::hot`]). When an owner changes a link, it asks every other
+//! core to drop its copy. It answers the requester of the change once all of them have. The request to drop goes
+//! through the same ring as the owner's answers, so an older answer cannot bring the copy back behind it.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use carom_shards::CodeHash;
 
 use crate::bridge::{StoreAnswer, Ticket};
 
-/// The changes of one owner that wait.
+/// The waiting changes of one owner.
 #[derive(Debug, Default)]
 pub(super) struct Recalls {
     last: u64,
     waiting: HashMap<u64, Recall>,
-    /// How many of those that wait concern each code.
+    /// Number of waiting changes for each code.
     codes: HashMap<CodeHash, usize>,
 }
 
@@ -24,17 +24,17 @@ struct Recall {
     hash: CodeHash,
     /// Cores that have not dropped their copy yet.
     left: usize,
-    /// Whom to tell what; nobody where another node made the change.
+    /// The answer to send at the end; `None` if another node made the change.
     notify: Option<(Ticket, StoreAnswer)>,
 }
 
 impl Recalls {
-    /// Whether a change of this code waits: some core may still hold a copy from before it.
+    /// True if a change of this code waits, so that some core may still hold an older copy.
     pub(super) fn concern(&self, hash: CodeHash) -> bool {
         !self.codes.is_empty() && self.codes.contains_key(&hash)
     }
 
-    /// A change that `peers` other cores must hear of. Returns its number.
+    /// Adds a change that `peers` other cores must confirm. Returns its number.
     pub(super) fn begin(&mut self, hash: CodeHash, peers: usize, notify: Option<(Ticket, StoreAnswer)>) -> u64 {
         self.last += 1;
         self.waiting.insert(self.last, Recall { hash, left: peers, notify });
@@ -42,7 +42,7 @@ impl Recalls {
         self.last
     }
 
-    /// One core has dropped its copy. Returns whom to answer what, when it was the last.
+    /// Notes that one core has dropped its copy. Returns the answer to send if it was the last.
     pub(super) fn dropped(&mut self, number: u64) -> Option<(Ticket, StoreAnswer)> {
         let recall = self.waiting.get_mut(&number)?;
         recall.left -= 1;

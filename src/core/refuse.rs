@@ -1,4 +1,4 @@
-//! Requests that are refused before anybody looks at what they ask for.
+//! Rejection of requests that are refused before their path is looked at.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use super::work::{TICKS_PER_SECOND, Work};
 use crate::wire::Rejection;
 
 impl Work {
-    /// Refuses what a connection sent, which begins with these bytes; it ends after the answers before.
+    /// Rejects what a connection sent, which begins with `head`. The connection ends after the answers to earlier
+    /// requests.
     pub(super) fn reject(&mut self, slot: u32, rejection: Rejection, head: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
         self.stats.bad_requests.add(1);
@@ -39,7 +40,7 @@ impl Work {
         }
     }
 
-    /// Tells a connection that what it sent is refused.
+    /// Writes the response to a rejected request, and its entry in the access log.
     pub(super) fn write_rejection(&mut self, slot: u32, rejection: Rejection) {
         let Some(conn) = self.conns.get(slot) else { return };
         self.answers[conn.voice()].reject(&mut conn.out, rejection);

@@ -1,51 +1,52 @@
-//! Which of its links a core has in memory: all of them, or those in use under a limit, while the others are in the store.
+//! The links that a core has in memory: all of them, or those in use under a memory limit while the others are in the
+//! store.
 //!
-//! With the latter a core must still know what there may be: a filter holds every code of the core, so that codes which
-//! exist nowhere cost no read. What is read from the store comes back over threads and mailboxes, and may be older by
-//! then than a change that has overtaken it. So every change has the number of its commit, and every read the number of
-//! commits that had ended when it began; a link that was read before the last change of its code, or of any other of the
-//! same slot of a small table, is not taken.
+//! Under a limit a core must still know which links exist. A filter holds every code of the core, so that codes which
+//! exist nowhere cost no read. A link that is read from the store comes back over threads and mailboxes, and a newer
+//! change may have overtaken it. So every change has the number of its commit, and every read has the number of commits
+//! that had ended when it began. The core refuses a link that was read before the last change of its code, or of any
+//! other code in the same slot of a small table.
 //!
-//! The load at start obeys the same rule in both cases ([`Residents::wants`]): a record never overwrites a change that was
-//! made since it was read.
+//! The load at start obeys the same rule in both cases ([`Residents::wants`]): a record never overwrites a change that
+//! was made since it was read.
 
 use carom_shards::{CachedLinks, Code, CodeHash, CodeHasher, Entry, LinkMap, MapFull};
 
 use super::all_links::AllLinks;
 use super::codes::Codes;
 
-/// What a core may keep in memory.
+/// The share of its links that a core may keep in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
     /// Every link.
     All,
-    /// Those in use, and what is needed to find the others, in so many bytes.
+    /// The links in use, and the filter of all codes, within this many bytes.
     Bytes(u64),
-    /// Every one, in memory for hardly any.
+    /// Every link, with memory for hardly any.
     #[cfg(any(test, feature = "faults"))]
     Little,
 }
 
-/// Slots that remember when a code was changed. Each link that is read finds its slot changed meanwhile about as often
-/// as this many changes are made in the time of a read: next to never.
+/// Slots that remember the last change of a code. A read finds its slot changed meanwhile about as often as this many
+/// changes happen during a read: almost never.
 const SLOTS: usize = 4_096;
 
-/// Bytes of the share for each code that the filter is prepared for at least: a link and its place take twice as much.
+/// Bytes of the share for each code that the filter is sized for. A link and its index entry take twice as much.
 const BYTES_PER_CODE: u64 = 64;
 
-/// The filter takes at most this part of the share.
+/// Divisor of the share that bounds the filter: at most half of it.
 const FILTER_SHARE: u64 = 2;
 
 /// The links of a core that are in memory.
 #[derive(Debug)]
 pub(super) enum Residents {
-    /// All that there are.
+    /// All links.
     All(AllLinks),
-    /// Those in use.
+    /// The links in use.
     Hot(HotSet),
 }
 
-/// The links in use, and which others there may be.
+/// The links in use, and a filter of all codes.
 #[derive(Debug)]
 pub(super) struct HotSet {
     hasher: CodeHasher,
@@ -53,27 +54,27 @@ pub(super) struct HotSet {
     links: CachedLinks,
     /// Every code of the core.
     codes: Codes,
-    /// The number of the last commit that changed a code of each slot.
+    /// For each slot, the number of the last commit that changed a code of it.
     changed: Box<[u64]>,
 }
 
-/// What is in memory for a code.
+/// The entry of a code in memory, or what its absence means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Resident<'a> {
-    /// This.
+    /// This entry.
     Entry(Entry<'a>),
-    /// Nothing, and the store has nothing either.
+    /// No entry, and the store has none either.
     Nothing,
-    /// Nothing, but the store may have it.
+    /// No entry, but the store may have one.
     Elsewhere,
 }
 
-/// What became of an entry that a commit has set.
+/// The result of setting an entry for a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Placed {
-    /// Whether there was one before, here or in the store.
+    /// True if the code may have had an entry before, here or in the store.
     pub(super) replaced: bool,
-    /// Whether redirects find it. If not, there is no room in memory where every link must be.
+    /// True if redirects find the entry. False if every link must be in memory and there is no room.
     pub(super) is_served: bool,
 }
 
@@ -95,7 +96,7 @@ impl Residents {
         }
     }
 
-    /// Brings what the look-ups of these hashes read into the cache of the processor.
+    /// Prefetches what the look-ups of these hashes read into the processor's cache.
     #[inline]
     pub(super) fn foresee(&self, hashes: impl Iterator<Item = CodeHash> + Clone) {
         match self {
@@ -110,7 +111,7 @@ impl Residents {
         }
     }
 
-    /// Sets the entry of a code as a commit has. What there was before is gone in any case.
+    /// Sets the entry of a code for a commit. The previous entry is gone in any case.
     pub(super) fn put(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, commit: u64) -> Placed {
         match self {
             Residents::All(all) => all.put(code, hash, entry),
@@ -118,7 +119,7 @@ impl Residents {
         }
     }
 
-    /// Removes the entry of a code as a commit has. Returns whether there was one before, here or in the store.
+    /// Removes the entry of a code for a commit. Returns true if there may have been one, here or in the store.
     pub(super) fn remove(&mut self, code: &Code, hash: CodeHash, commit: u64) -> bool {
         match self {
             Residents::All(all) => all.remove(code, hash),
@@ -126,14 +127,14 @@ impl Residents {
         }
     }
 
-    /// Keeps a link that was read from the store when so many commits had ended.
+    /// Keeps a link that was read from the store when `as_of` commits had ended.
     pub(super) fn keep(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>, as_of: u64) {
         if let Residents::Hot(hot) = self {
             hot.keep(code, hash, entry, as_of);
         }
     }
 
-    /// Prepares for about so many links to be loaded at start. Forgets nothing where a change came first.
+    /// Prepares for about `links` links to be loaded at start. Does nothing once a change has come.
     pub(super) fn expect(&mut self, links: usize) {
         match self {
             Residents::All(all) => all.expect(links),
@@ -144,7 +145,7 @@ impl Residents {
         }
     }
 
-    /// Whether it is known which codes exist nowhere.
+    /// True if the core can tell which codes exist nowhere.
     pub(super) fn knows_codes(&self) -> bool {
         match self {
             Residents::All(_) => true,
@@ -152,7 +153,7 @@ impl Residents {
         }
     }
 
-    /// Takes note of a link that is loaded at start. Returns whether there is room for its entry as well.
+    /// Registers a link that is loaded at start. Returns true if there is room for its entry as well.
     pub(super) fn announce(&mut self, hash: CodeHash) -> bool {
         match self {
             Residents::All(all) => {
@@ -166,8 +167,8 @@ impl Residents {
         }
     }
 
-    /// Whether the record of a code, read from the store when `as_of` commits had ended, is still what the code is. This is
-    /// asked of everything that is loaded: nothing read earlier overtakes a change.
+    /// True if the record of a code, read from the store when `as_of` commits had ended, is still current. Every loaded
+    /// record is checked, so that no earlier read overwrites a change.
     pub(super) fn wants(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
         match self {
             Residents::All(all) => all.wants(code, hash),
@@ -178,7 +179,7 @@ impl Residents {
     /// Takes an entry that was loaded and is wanted.
     ///
     /// # Errors
-    /// [`MapFull`] where every link must be in memory and this one finds no room.
+    /// [`MapFull`] if every link must be in memory and this one finds no room.
     pub(super) fn load(&mut self, code: &Code, hash: CodeHash, entry: Entry<'_>) -> Result<(), MapFull> {
         match self {
             Residents::All(all) => all.load(code, hash, entry),
@@ -190,20 +191,20 @@ impl Residents {
         }
     }
 
-    /// All links have been loaded.
+    /// Ends the load: all links have been loaded.
     pub(super) fn end_load(&mut self) {
         if let Residents::All(all) = self {
             all.end_load();
         }
     }
 
-    /// Whether the codes of the store should be sent, for another filter of them: most in this one are of removed links, and
-    /// there is room for both.
+    /// True if the codes of the store should be sent for another filter: most codes in this one are of removed links,
+    /// and both filters fit.
     pub(super) fn wants_codes(&self) -> bool {
         matches!(self, Residents::Hot(hot) if hot.codes.is_worn() && hot.has_room_for_codes())
     }
 
-    /// The codes of the store are about to come.
+    /// Begins another filter, before the codes of the store come.
     pub(super) fn begin_codes(&mut self) {
         if let Residents::Hot(hot) = self
             && hot.has_room_for_codes()
@@ -221,7 +222,7 @@ impl Residents {
         }
     }
 
-    /// All codes of the store have come, or they cannot all be read.
+    /// Ends the transfer of the store's codes: all have come if `is_whole`, or they cannot all be read.
     pub(super) fn end_codes(&mut self, is_whole: bool) {
         if let Residents::Hot(hot) = self {
             if is_whole {
@@ -233,7 +234,7 @@ impl Residents {
         }
     }
 
-    /// How many codes are remembered because they were removed while links are loaded.
+    /// Returns how many removed codes are remembered while links are loaded.
     pub(super) fn removed_len(&self) -> usize {
         match self {
             Residents::All(all) => all.removed_len(),
@@ -278,13 +279,13 @@ impl HotSet {
         self.share.saturating_sub(size_of_val(&*self.changed) as u64)
     }
 
-    /// Whether there is room for another filter of the codes now.
+    /// True if another filter of the codes would fit now.
     fn has_room_for_codes(&self) -> bool {
         let taken = self.links.memory_bytes() + self.codes.memory_bytes();
         self.codes.bytes_of_next().is_some_and(|bytes| taken + bytes <= self.room())
     }
 
-    /// Gives links what codes leave of the room.
+    /// Gives the links the room that the codes leave.
     fn share_out(&mut self) {
         self.links.set_limit(self.room().saturating_sub(self.codes.bytes_wanted()));
     }
@@ -323,8 +324,9 @@ impl HotSet {
         }
     }
 
-    /// Whether what was read when so many commits had ended is still right. The owner may have been told of a commit that
-    /// had not ended when the reader asked for the number: then the read is refused, although it may have seen the commit.
+    /// True if a record that was read when `as_of` commits had ended is still right. The owner may have received a
+    /// commit that had not ended when the reader asked for the number. Then the read is refused, although it may have
+    /// seen the commit.
     fn wants(&self, code: &Code, hash: CodeHash, as_of: u64) -> bool {
         self.changed[slot(hash)] <= as_of && self.links.peek(code, hash).is_none()
     }
@@ -348,7 +350,7 @@ impl HotSet {
     }
 }
 
-/// Other bits than those that choose the owner or a bucket.
+/// Returns the slot of a hash, from other bits than those that choose the owner or a bucket.
 fn slot(hash: CodeHash) -> usize {
     (hash.0 >> 40) as usize % SLOTS
 }
@@ -428,7 +430,7 @@ mod tests {
             residents.put(&code, hash, entry("https://example.org/"), 2);
             residents.remove(&code, hash, 2);
             if residents.wants_codes() {
-                // What the thread does that reads the store.
+                // As the thread that reads the store does.
                 residents.begin_codes();
                 let stored: Vec<CodeHash> = lasting.clone().map(|number| self::code(number).1).collect();
                 residents.take_codes(&stored);
@@ -460,7 +462,7 @@ mod tests {
             assert!(residents.knows_codes() || number > 300_000, "{number}");
         }
         assert!(residents.len() > 1_000 && !residents.knows_codes());
-        // The least that a core can work with.
+        // The smallest share that a core can work with.
         let mut small = Residents::new(CodeHasher::new(3), Share::Bytes(512 << 10));
         for codes in [0, 100_000, 139_000, 1_000_000] {
             small.expect(codes);

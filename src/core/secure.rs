@@ -1,8 +1,8 @@
-//! Connections that speak TLS: what they receive goes through it before the machine of the connection sees it, and what they
-//! are sent goes through it last.
+//! TLS connections: received bytes are decrypted before the connection's state machine sees them, and sent bytes are
+//! encrypted last.
 //!
-//! A handshake costs as much as a hundred redirects. So those that wait are gone on with in turn, a few of them in each turn
-//! of the core, and there are never more under way than was allowed: who was let in before is not slowed by who knocks.
+//! A handshake costs as much as a hundred redirects. So handshakes wait in a queue, and each turn of the core continues
+//! a few of them. Their number is bounded, so that new clients do not slow established connections down.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,25 +19,25 @@ use crate::wire::tls::{Heard, Session, is_plain_request};
 use carom_limits::{HANDSHAKE_TICKS, HANDSHAKE_TIME_PER_TURN, HANDSHAKES_PER_TURN};
 use carom_tls::identity::Identity;
 
-/// Buffers up to this size are kept for the next connection.
+/// Capacity in bytes up to which a buffer is kept for the next connection.
 const KEPT_CAPACITY: usize = 64 * 1024;
 
-/// What a core needs to speak TLS.
+/// State of a core's TLS connections.
 #[derive(Debug, Default)]
 pub(super) struct Secure {
-    /// Who the service is; nobody where it speaks no TLS.
+    /// Certificate and key of the service; `None` without TLS.
     identity: Option<Identity>,
-    /// For how long browsers are not to come without TLS.
+    /// The value of `Strict-Transport-Security`, if it is sent.
     hsts: Option<HeaderValue>,
     /// Connections whose handshake has bytes that wait for their turn.
     waiting: VecDeque<Tag>,
-    /// Connections whose handshake is under way: something of it has come.
+    /// Number of handshakes of which something has come.
     under_way: usize,
-    /// Those, and some for whom it is over, in the order in which they began.
+    /// Those connections and some whose handshake is over, oldest first.
     begun: VecDeque<Tag>,
-    /// What the bytes of one connection mean, while they are looked at. Otherwise empty.
+    /// The decrypted bytes of the connection that is being served; otherwise empty.
     plain: Vec<u8>,
-    /// Empty.
+    /// An empty buffer to encrypt into.
     spare: Vec<u8>,
 }
 
@@ -47,12 +47,12 @@ impl Secure {
         Secure { identity, hsts, ..Secure::default() }
     }
 
-    /// Connections that come from now on see this.
+    /// Sets the certificate for connections from now on.
     pub(super) fn take(&mut self, identity: Identity) {
         self.identity = Some(identity);
     }
 
-    /// For how long browsers are not to come without TLS, as it is said to them.
+    /// Returns the value of `Strict-Transport-Security`, if it is sent.
     pub(super) fn hsts(&self) -> Option<&HeaderValue> {
         self.hsts.as_ref()
     }
@@ -73,7 +73,7 @@ impl Work {
         }
     }
 
-    /// Takes bytes that a connection received which speaks TLS.
+    /// Takes bytes that a TLS connection received.
     pub(super) fn receive_sealed(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot).filter(|conn| conn.stage == Stage::Open) else { return };
         if conn.machine.awaits_proxy() {
@@ -82,7 +82,7 @@ impl Work {
             if conn.machine.awaits_proxy() || conn.unconsumed.is_empty() {
                 return;
             }
-            // What stands behind the header is the beginning of the handshake.
+            // The bytes behind the PROXY header begin the handshake.
             return self.await_turn(slot);
         }
         if conn.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
@@ -101,8 +101,8 @@ impl Work {
         }
     }
 
-    /// Counts a handshake of which something has come. Where there are too many, the one goes that has waited for its client for
-    /// longest, if that is long; otherwise this one.
+    /// Counts a handshake of which something has come. Over the limit, the handshake that has waited longest for its
+    /// client is evicted if it is old enough. Otherwise the new connection is closed.
     fn note_handshake(&mut self, slot: u32) {
         let tick = self.now.tick;
         if self.conns.get(slot).is_none_or(|conn| conn.is_handshaking) {
@@ -122,7 +122,7 @@ impl Work {
         }
     }
 
-    /// Ends the oldest handshake that waits for its client, if it is old enough. Returns whether there was one.
+    /// Ends the oldest handshake that waits for its client, if it is old enough. Returns true if there was one.
     fn evict_handshake(&mut self) -> bool {
         let tick = self.now.tick;
         while let Some(&tag) = self.secure.begun.front() {
@@ -142,7 +142,7 @@ impl Work {
         false
     }
 
-    /// Goes on with some handshakes. Returns whether others wait.
+    /// Continues some handshakes. Returns true if others still wait.
     pub(super) fn serve_handshakes(&mut self) -> bool {
         if self.secure.waiting.is_empty() {
             return false;
@@ -175,7 +175,7 @@ impl Work {
         !self.secure.waiting.is_empty()
     }
 
-    /// Tells a client that speaks HTTP where TLS is spoken, in words that it understands.
+    /// Answers a plain HTTP request on a TLS port with a plain HTTP error, which its client understands.
     fn refuse_plain(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         conn.tls = None;
@@ -229,7 +229,7 @@ impl Work {
         }
     }
 
-    /// The client has sent what is not TLS: it is told so in TLS's own words, and nothing else.
+    /// Ends a connection whose bytes are not valid TLS. The client gets a TLS alert and nothing else.
     fn give_up_tls(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         if conn.is_handshaking {
@@ -246,7 +246,7 @@ impl Work {
         self.end_handshake(slot);
     }
 
-    /// What is to be sent for a connection: what waits, through TLS where it speaks that. Empty where nothing is.
+    /// Returns the bytes to send next on a connection, encrypted if it speaks TLS. Empty if there are none.
     pub(super) fn take_sendable(&mut self, slot: u32) -> Vec<u8> {
         let Some(conn) = self.conns.get(slot) else { return Vec::new() };
         let Some(tls) = &mut conn.tls else { return std::mem::take(&mut conn.out) };
@@ -256,7 +256,7 @@ impl Work {
         }
         let mut sealed = std::mem::take(&mut self.secure.spare);
         tls.seal(&conn.out, is_last, &mut sealed);
-        // The buffers go round: this one becomes the next one that is sealed into, and what was sent comes back for answers.
+        // The buffers rotate: this one becomes the next one to encrypt into, and the sent one comes back for answers.
         let mut plain = std::mem::take(&mut conn.out);
         plain.clear();
         if plain.capacity() <= KEPT_CAPACITY {

@@ -1,5 +1,5 @@
-//! The loop of a core: takes completions, mail and messages of other cores, does the work, settles what each touched
-//! connection needs from the ring, and sleeps when there is nothing to do.
+//! The loop of a core: takes completions, mail and messages of other cores, and works on them. Then it gives each
+//! touched connection what it needs from the ring, and sleeps when there is nothing to do.
 
 use std::fs::File;
 use std::io;
@@ -30,68 +30,68 @@ use carom_model::clients::forwarded::Trust;
 use carom_telemetry::clock::unix_ms;
 use carom_tls::identity::Identity;
 
-/// In a drain: how long connections whose handshake is under way may still come in, and how long kept-alive connections
-/// may still ask, before listeners and idle connections are closed.
+/// The first period of a drain. Connections whose TCP handshake is under way still get in, and kept-alive connections
+/// may send another request. Then listeners and idle connections are closed.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
-/// How long the tasks of connections that are gone may take to end: they wait for nothing any more.
+/// Time that tasks of closed connections have to end, since their clients are gone.
 const TASKS_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// What a core is made from, besides its place in the mesh. Sent to its thread.
+/// The parts of a core, besides its place in the mesh. They are sent to its thread.
 pub struct CoreParts {
-    /// Its number. The core of the admin listener has the number behind the last one.
+    /// Number of the core, from 0. The core of the admin listener comes last.
     pub core: CoreId,
-    /// The CPU it is pinned to; `None` for the core of the admin listener.
+    /// CPU that the core is pinned to; `None` for the core of the admin listener.
     pub cpu: Option<usize>,
-    /// Its listeners, bound but not open.
+    /// Listeners of the core, bound and not yet listening.
     pub listeners: Vec<Listener>,
-    /// Whom it believes about clients.
+    /// Proxies that may name the client.
     pub trust: Arc<Trust>,
-    /// The eventfd that wakes it.
+    /// The eventfd that wakes the core.
     pub bell: File,
-    /// Its mail.
+    /// The core's end of its mailbox.
     pub mail: Receiver<ToCore>,
-    /// Queues, mailboxes and counters.
+    /// Queues, mailboxes and counters that all cores share.
     pub counters: Counters,
-    /// How much of its links it keeps in memory.
+    /// The share of its links that the core keeps in memory.
     pub share: Share,
-    /// Its limits.
+    /// Limits and timeouts of connections.
     pub limits: ConnectionLimits,
-    /// Who the service is where it speaks TLS.
+    /// Certificate and key of the service, if it speaks TLS.
     pub identity: Option<Identity>,
-    /// For how long browsers are told not to come without TLS.
+    /// The `max-age` of `Strict-Transport-Security`, if it is sent.
     pub hsts: Option<Duration>,
-    /// Its segment of fresh codes.
+    /// The core's segment of fresh codes.
     pub codes: Box<dyn Codes + Send>,
-    /// To whom it tells of requests.
+    /// Recorders of visits and of the access log.
     pub told: Tellers,
-    /// Makes what answers the slow requests of this core.
+    /// Makes the service that answers all requests but redirects on this core.
     pub service: Box<dyn FnOnce(Rc<Desk>) -> Service + Send>,
-    /// Told of the core's life.
+    /// Receives the events of the core's life.
     pub events: Sender<CoreEvent>,
 }
 
-/// What whoever started a core hears of it.
+/// An event in the life of a core, sent to the thread that started it.
 #[derive(Debug)]
 pub enum CoreEvent {
-    /// It has all its links.
+    /// The core has all its links.
     Loaded(CoreId),
-    /// Its listeners let clients in.
+    /// The core's listeners accept clients.
     Opened(CoreId),
-    /// It has ended: after a drain, or because its ring failed.
+    /// The core has ended: after a drain, or because its ring failed.
     Ended(CoreId, io::Result<()>),
 }
 
 /// A core that can be started.
 pub struct CoreSeed {
     parts: CoreParts,
-    /// None for the core of the admin listener.
+    /// `None` for the core of the admin listener.
     mesh: Option<Mesh>,
     hasher: CodeHasher,
     cores: CoreCount,
 }
 
-/// Makes the cores of a node share one mesh and one way to hash codes.
+/// Seeds of a node's cores, which share one mesh and one way to hash codes.
 #[derive(Debug)]
 pub struct Seeds {
     meshes: std::vec::IntoIter<Mesh>,
@@ -100,21 +100,21 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// Seeds for `cores` cores that own links, and one more for the admin listener.
+    /// Returns the seeds for `cores` cores that own links, and one more for the admin listener.
     pub fn new(cores: CoreCount, hasher: CodeHasher) -> Seeds {
         Seeds { meshes: mesh::weave(cores).into_iter(), hasher, cores }
     }
 
-    /// The seed of the next core, in order. The one behind the last owns no links.
+    /// Returns the seed of the next core, in order. The one behind the last owns no links.
     pub fn next(&mut self, parts: CoreParts) -> CoreSeed {
         CoreSeed { parts, mesh: self.meshes.next(), hasher: self.hasher, cores: self.cores }
     }
 }
 
-/// Starts a core on a thread of its own. It ends by itself after [`ToCore::Drain`].
+/// Starts a core on a thread of its own. The core ends by itself after [`ToCore::Drain`].
 ///
 /// # Errors
-/// When its thread or its executor cannot be made. What goes wrong later is the result of its thread.
+/// When its thread or its executor cannot be created. A later failure arrives as [`CoreEvent::Ended`].
 pub fn start(seed: CoreSeed) -> io::Result<Running> {
     let name = if seed.mesh.is_some() { format!("core-{}", seed.parts.core) } else { "admin".to_owned() };
     let (core, events) = (seed.parts.core, seed.parts.events.clone());
@@ -123,21 +123,21 @@ pub fn start(seed: CoreSeed) -> io::Result<Running> {
             Ok(core) => core.run(),
             Err(error) => Err(error),
         };
-        // Whoever started the node may have given up by now.
+        // The starter of the node may have given up by now.
         let _ = events.send(CoreEvent::Ended(core, result));
     })
 }
 
-/// How far a drain is.
+/// The progress of a drain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// Not draining.
     Serving,
-    /// New clients are kept out; those on their way come in.
+    /// New clients are refused; those in the queues still get in.
     Closing { since: Instant, until: Instant },
     /// Listeners are closed; connections finish.
     Finishing { until: Instant },
-    /// No connections are left; other cores may still ask for our links, and tasks end.
+    /// No connections are left. Other cores may still ask for our links, and tasks end.
     Finished { since: Instant },
 }
 
@@ -146,11 +146,11 @@ struct Core {
     work: Work,
     /// Each listener, until it is closed.
     listeners: Vec<Option<Listener>>,
-    /// What comes before HTTP on each of them.
+    /// Protocol layers before HTTP on each listener.
     begins: Vec<Begins>,
-    /// Whether the accept of each listener is armed.
+    /// For each listener, true if its accept is armed.
     accepting: Vec<bool>,
-    /// Accepting pauses until the next tick.
+    /// True if accepting pauses until the next tick.
     is_pausing: bool,
     is_open: bool,
     mail: Receiver<ToCore>,
@@ -201,7 +201,7 @@ impl Core {
 
     fn run(mut self) -> io::Result<()> {
         let result = self.serve();
-        // Tasks that are left hold queues whose readers wait for the last holder.
+        // Tasks that are left hold queues whose readers wait until the last sender is dropped.
         self.work.tasks.clear();
         result
     }
@@ -228,7 +228,7 @@ impl Core {
         }
     }
 
-    /// Does everything there is to do once. Returns whether there was anything.
+    /// Runs one turn. Returns true if there was any work.
     fn turn(&mut self) -> io::Result<bool> {
         self.work.now.instant = Instant::now();
         self.work.now.unix_ms = unix_ms();
@@ -257,7 +257,7 @@ impl Core {
         Ok(worked)
     }
 
-    /// Looks at the requests that have come, before they are answered one after the other.
+    /// Prefetches the links of all requests that have come, before they are answered one by one.
     fn foresee(&mut self) {
         let Some(data) = &self.work.data else { return };
         if self.completions.len() < 2 {
@@ -290,7 +290,7 @@ impl Core {
                 }
                 match result {
                     Ok(socket) => self.admit(socket, listener as usize),
-                    // Out of descriptors or memory. Armed again with the next tick, not at once.
+                    // Out of file descriptors or memory: the accept is armed again with the next tick, not at once.
                     Err(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                         for _ in 0..EVICTED_FOR_FILES {
                             self.work.evict(0);
@@ -308,7 +308,7 @@ impl Core {
             }
             Completion::Sent { tag, result, buffer } => self.sent(tag, result, buffer),
             Completion::Tick => self.tick(),
-            // A core connects to nobody.
+            // A core opens no connections itself.
             Completion::Bell | Completion::Connected { .. } => {}
         }
     }
@@ -316,16 +316,16 @@ impl Core {
     fn admit(&mut self, socket: std::os::fd::OwnedFd, listener: usize) {
         let begins = self.begins[listener];
         if !self.work.has_room() {
-            // Closing it at once is the quickest answer, and the balancer's sign to go elsewhere.
+            // Closing it at once is the quickest answer. It tells a balancer to go elsewhere.
             drop(socket);
             return self.pause_if_crowded();
         }
         if begins.proxied {
             match peer_of(&socket) {
                 Some(peer) if self.work.trust.proxies.has(peer) => {}
-                // Whoever else can reach the listener must not say who the client is.
+                // Only trusted proxies may name the client, but others can reach the listener too.
                 Some(_) => return self.work.stats.untrusted.add(1),
-                // It has left again.
+                // The peer has left already.
                 None => return,
             }
         }
@@ -335,7 +335,7 @@ impl Core {
         }
     }
 
-    /// Leaves those who come in the queues until the next tick, if too many of them were turned away since the last one.
+    /// Pauses accepting until the next tick if too many new connections were closed since the last one.
     fn pause_if_crowded(&mut self) {
         if self.work.crowd.must_pause() && !std::mem::replace(&mut self.is_pausing, true) {
             for listener in (0..self.accepting.len()).filter(|&listener| self.accepting[listener]) {
@@ -353,7 +353,8 @@ impl Core {
                 }
                 self.ring.give_back(chunk);
             }
-            // A buffer may be missing (ENOBUFS), or we ended the receive ourselves: it is armed again when there is room.
+            // A buffer may be missing (ENOBUFS), or we ended the receive ourselves. It is armed again when there is
+            // room.
             Err(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
             Ok(None) if self.work.conns.of(tag).is_some() => self.work.peer_ended(tag.slot),
             Err(_) if self.work.conns.of(tag).is_some() => self.work.break_off(tag.slot),
@@ -386,7 +387,7 @@ impl Core {
         }
     }
 
-    /// Takes some of the mail.
+    /// Takes some of the mail. Returns true if there was any.
     ///
     /// # Errors
     /// When a listener cannot be opened.
@@ -398,7 +399,7 @@ impl Core {
             match message {
                 ToCore::LoadDone => {
                     self.work.end_load();
-                    // Whoever starts the node may have given up by now.
+                    // The starter of the node may have given up by now.
                     let _ = self.events.send(CoreEvent::Loaded(self.work.desk.core()));
                 }
                 ToCore::Open => self.open()?,
@@ -416,7 +417,7 @@ impl Core {
         }
         self.is_open = true;
         self.arm_accepts();
-        // Whoever starts the node may have given up by now.
+        // The starter of the node may have given up by now.
         let _ = self.events.send(CoreEvent::Opened(self.work.desk.core()));
         Ok(())
     }
@@ -437,7 +438,7 @@ impl Core {
         }
     }
 
-    /// Four times a second.
+    /// Handles a tick of the ring's timer, [`TICKS_PER_SECOND`] times a second.
     fn tick(&mut self) {
         self.work.now.tick = self.work.now.tick.wrapping_add(1);
         if self.work.now.tick.is_multiple_of(TICKS_PER_SECOND) {
@@ -459,7 +460,7 @@ impl Core {
         if self.is_open {
             for (index, Listener { socket, is_handed, .. }) in self.listeners.iter().flatten().enumerate() {
                 if *is_handed {
-                    // Whoever waits is for the next process.
+                    // Waiting clients are left to the next process.
                     self.ring.cancel_accept(index as u32);
                 } else if let Err(error) = listen::refuse_new(socket) {
                     tracing::debug!("the queue of new connections cannot be drained: {error}");
@@ -474,7 +475,7 @@ impl Core {
     fn go_on_draining(&mut self) {
         match self.phase {
             Phase::Closing { since, until } if since.elapsed() >= DRAIN_GRACE => {
-                // Whoever came in just now has until the next tick to ask.
+                // Clients that came in last have until the next tick to send a request.
                 self.close_listeners();
                 self.phase = Phase::Finishing { until };
             }
@@ -485,7 +486,7 @@ impl Core {
         self.finish_if_empty();
     }
 
-    /// Takes whoever still waits in the queues, and closes the listeners.
+    /// Accepts the clients that still wait in the queues, and closes the listeners.
     fn close_listeners(&mut self) {
         for index in 0..self.listeners.len() {
             if self.accepting[index] {
@@ -496,7 +497,7 @@ impl Core {
                 && !is_handed
                 && let Ok((accepted, _)) = socket.accept()
             {
-                // An accepted socket does not inherit the non-blocking mode; the ring does not mind.
+                // An accepted socket does not inherit the non-blocking mode; the ring does not need it.
                 self.admit(accepted.into(), index);
             }
         }
@@ -507,8 +508,8 @@ impl Core {
         let may_come = self.accepting.contains(&true);
         if matches!(self.phase, Phase::Finishing { .. }) && self.work.conns.len() == 0 && !may_come {
             self.phase = Phase::Finished { since: self.work.now.instant };
-            // Nobody takes their answers any more. A task that was left would keep its end of every queue, and whoever reads those
-            // waits until the last end is gone.
+            // The connections that would take the answers of tasks are closed. A task that was left would keep its end
+            // of every queue, and the readers of the queues wait until the last end is gone.
             self.work.desk.close();
             if let Some(data) = &self.work.data
                 && data.mesh.finish()
@@ -555,9 +556,9 @@ impl Core {
                 conn.stage = Stage::Dead;
                 return self.bury(slot);
             }
-            // What a client sends behind its last request would make the kernel answer with a reset, which can overtake our
-            // answer. So we wait for its end, unless it has promised to send nothing. What the client has not read
-            // keeps the connection, too: it counts as one until then.
+            // Bytes behind a client's last request would make the kernel answer with a reset, which can overtake our
+            // answer. So we wait for the client's end, unless it has promised to send nothing more. Unread answers keep
+            // the connection too: it counts against the limit until they are read.
             if conn.said_last && !has_unread {
                 Ring::shut_down(&conn.socket);
             } else {
@@ -582,7 +583,7 @@ impl Core {
         }
     }
 
-    /// Ends a connection for good once nothing of it is in flight.
+    /// Closes a connection once no operation of it is in flight.
     fn bury(&mut self, slot: u32) {
         let Some(conn) = self.work.conns.get(slot) else { return };
         if conn.receiving || conn.sending {
@@ -597,7 +598,7 @@ impl Core {
         }
         if let Some(conn) = self.work.conns.remove(slot) {
             if conn.is_cut && conn.has_unread() {
-                // Otherwise the kernel would keep it for a client that does not read, outside of all limits.
+                // Otherwise the kernel would keep the data of a client that does not read, outside of all limits.
                 carom_ring::reset_on_close(&conn.socket);
             }
             self.work.secure.forget(&conn);
@@ -607,11 +608,11 @@ impl Core {
         self.finish_if_empty();
     }
 
-    /// Sleeps until there is something to do. Everything that may happen completes in the ring: other cores and threads
-    /// ring it, too.
+    /// Sleeps until there is something to do. Everything that may happen completes in the ring, because other cores and
+    /// threads ring it too.
     fn sleep(&mut self) -> io::Result<()> {
         let nothing_left = self.work.data.as_ref().is_none_or(|data| data.mesh.fall_asleep());
-        // From here on other cores ring when they leave something; what came before was seen by this last look.
+        // From here on other cores ring when they leave a message. This last look has seen all earlier ones.
         if nothing_left && !self.work.desk.has_calls() {
             self.ring.sleep()?;
         }
@@ -622,11 +623,11 @@ impl Core {
     }
 }
 
-/// Send buffers up to this size stay with their connection between answers. Larger ones are freed: an idle connection is
-/// to cost little.
+/// Capacity in bytes up to which a send buffer stays with its connection between answers. Larger ones are freed, so
+/// that an idle connection costs little.
 const KEPT_CAPACITY: usize = 512;
 
-/// Where a connection comes from; `None` where nobody is there any more.
+/// Returns the peer of a socket, or `None` if it has left.
 fn peer_of(socket: &std::os::fd::OwnedFd) -> Option<IpAddr> {
     let peer = rustix::net::getpeername(socket).ok()??;
     SocketAddr::try_from(peer).ok().map(|address| address.ip())

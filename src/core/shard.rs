@@ -1,4 +1,4 @@
-//! The links of one core, and how changes reach them.
+//! The links of one core, and how changes and loads reach them.
 
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use carom_model::link::record::{self, DamagedRange, RecordRef};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::{CoreStats, NodeStats};
 
-/// Links that are read back together: enough for their cache misses to overlap, few enough to stay in the first cache.
+/// Links that are loaded together: enough for their cache misses to overlap, few enough to stay in the first-level
+/// cache.
 const LOAD_GROUP: usize = 32;
 
-/// A record that was read back.
+/// A record that was read from the store at start.
 struct Loaded<'a> {
     code: Code,
     hash: CodeHash,
@@ -30,9 +31,9 @@ pub(super) struct Shard {
     cores: CoreCount,
     hasher: CodeHasher,
     links: Residents,
-    /// Whether it has been said that not all codes are known.
+    /// True if the alarm about unknown codes was raised.
     in_doubt: bool,
-    /// What could not be read back at start; nearly always nothing.
+    /// Key ranges that could not be read at start; nearly always empty.
     damaged: Arc<[DamagedRange]>,
     stats: Arc<CoreStats>,
     node: Arc<NodeStats>,
@@ -59,25 +60,25 @@ impl Shard {
         }
     }
 
-    /// How codes are hashed.
+    /// Returns the hasher of codes.
     pub(super) fn hasher(&self) -> CodeHasher {
         self.hasher
     }
 
-    /// The hash of a code and the core that owns it.
+    /// Returns the hash of a code and the core that owns it.
     #[inline]
     pub(super) fn locate(&self, code: &Code) -> (CodeHash, CoreId) {
         let hash = self.hasher.hash(code);
         (hash, owner(hash, self.cores))
     }
 
-    /// Brings what the look-ups of these hashes read into the cache, so that they do not wait for memory one by one.
+    /// Prefetches what the look-ups of these hashes read, so that they do not wait for memory one by one.
     #[inline]
     pub(super) fn foresee(&self, hashes: impl Iterator<Item = CodeHash> + Clone) {
         self.links.foresee(hashes);
     }
 
-    /// What there is for a code of this core at the instant `now_ms`.
+    /// Returns the link or its absence for a code of this core at the instant `now_ms`, in milliseconds since 1970 UTC.
     #[inline]
     pub(super) fn find(&mut self, code: &Code, hash: CodeHash, now_ms: u64) -> Found<'_> {
         let entry = match self.links.get(code, hash) {
@@ -96,8 +97,8 @@ impl Shard {
         }
     }
 
-    /// Makes a change visible here that is durable with the commit of that number. Returns the hash of the code, whether it
-    /// had a link before, of which others may hold copies, and whether redirects find the new one.
+    /// Makes a change visible that is durable with commit number `commit`. Returns the hash of the code, whether it may
+    /// have had a link of which others hold copies, and whether redirects find the new one.
     pub(super) fn apply(&mut self, change: &Change, commit: u64) -> (CodeHash, Placed) {
         let code = match change {
             Change::Put(link) => &link.code,
@@ -119,12 +120,12 @@ impl Shard {
         (hash, placed)
     }
 
-    /// Prepares for about so many links to be loaded at start.
+    /// Prepares for about `links` links to be loaded at start.
     pub(super) fn begin_load(&mut self, links: usize) {
         self.links.expect(links);
     }
 
-    /// Takes links that were read from the store at start, but for those that were changed since.
+    /// Takes links that were read from the store at start, except those that were changed since.
     pub(super) fn load(&mut self, batch: &LoadBatch) {
         let hasher = self.hasher;
         let mut records = batch.iter().filter_map(|(key, value)| {
@@ -159,13 +160,12 @@ impl Shard {
             }
         };
         if self.links.load(&code, hash, entry).is_err() {
-            // The rest is served.
+            // The remaining links are served.
             self.report_no_room();
         }
     }
 
-    /// Takes the links of a page of the image of the map, all of which this core owns, but for those that were changed
-    /// since.
+    /// Takes the links of a page of the map's image, except those that were changed since. This core owns all of them.
     pub(super) fn load_page(&mut self, loaded: LoadedPage) {
         let Residents::All(all) = &mut self.links else { return self.load_own(&loaded) };
         let (me, cores) = (self.me, self.cores);
@@ -181,7 +181,7 @@ impl Shard {
         self.count();
     }
 
-    /// Takes this core's links in a page of the image of the map, but for those that were changed since.
+    /// Takes this core's links in a page of the map's image, except those that were changed since.
     pub(super) fn load_own(&mut self, loaded: &LoadedPage) {
         for (code, entry) in loaded.page.records() {
             let (hash, owner) = self.locate(&code);
@@ -196,19 +196,19 @@ impl Shard {
         self.count();
     }
 
-    /// These records could not be read back: of a code without a link there it cannot be said that it has none.
+    /// Sets the key ranges that could not be read. A code in them without a link may still have one.
     pub(super) fn doubt(&mut self, ranges: Arc<[DamagedRange]>) {
         self.damaged = ranges;
     }
 
-    /// All links have been loaded.
+    /// Ends the load: all links have been loaded.
     pub(super) fn end_load(&mut self) {
         self.links.end_load();
         self.count();
     }
 
-    /// Keeps a link that was read from the store when so many commits had ended, if not all are kept anyway. Without a link
-    /// its record is damaged.
+    /// Keeps a link that was read from the store when `as_of` commits had ended, unless all are kept anyway. `None`
+    /// means that its record is damaged.
     pub(super) fn keep(&mut self, code: &Code, link: Option<&Link>, as_of: u64) {
         let entry = match link {
             Some(link) => Entry::Link { policy: link.policy, target: link.target.as_bytes() },
@@ -231,7 +231,7 @@ impl Shard {
         self.count();
     }
 
-    /// Evicts a link, if not all are kept.
+    /// Evicts a link, unless all are kept.
     #[cfg(test)]
     pub(super) fn evict(&mut self, code: &Code) {
         if let Residents::Hot(hot) = &mut self.links {
@@ -277,7 +277,7 @@ mod tests {
 
     const CODES: usize = 12;
 
-    /// What the store holds for a code.
+    /// The store's record of a code.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum Stored {
         Nothing,
@@ -300,7 +300,7 @@ mod tests {
         Load { at: usize },
         /// A fetcher reads a code.
         Fetch { code: usize },
-        /// The owner takes what a fetcher has read.
+        /// The owner takes a fetcher's result.
         Keep { at: usize },
         /// The owner needs the memory of a link.
         Evict { code: usize },
@@ -354,12 +354,12 @@ mod tests {
         Page(LoadedPage),
     }
 
-    /// A shard that is loaded while links change, the store, and what is on its way between them.
+    /// A shard that is loaded while links change, the store, and the messages between them.
     struct World {
         shard: Shard,
         stored: [Stored; CODES],
         commits: u64,
-        /// Changes whose owner has not been told: code, what it is from then on, number of the commit.
+        /// Changes whose owner has no message yet: code, new record, number of the commit.
         untold: std::collections::VecDeque<(usize, Stored, u64)>,
         /// The next code that the loader reads.
         next: usize,
@@ -421,7 +421,7 @@ mod tests {
             self.sent.push(Sent::Batch(batch));
         }
 
-        /// Adds what the store has of a code.
+        /// Adds the store's record of a code.
         fn push(&self, batch: &mut LoadBatch, number: usize) {
             let name = format!("c{number}");
             match self.stored[number] {
@@ -466,7 +466,7 @@ mod tests {
             self.sent.push(Sent::Page(LoadedPage { page: buffer.seal().unwrap(), changed, as_of, credit }));
         }
 
-        /// Lets everything that is on its way arrive, and compares memory with the store.
+        /// Delivers all messages, and compares memory with the store.
         fn end(mut self) {
             self.scan(CODES);
             while !self.sent.is_empty() {

@@ -1,8 +1,9 @@
-//! The slow way: a connection driven by hyper, over a stream in memory whose two ends are the connection's buffers.
+//! The bridge to hyper: a connection that hyper drives over a stream in memory, whose two ends are the connection's
+//! buffers.
 //!
-//! The loop puts bytes in and takes answers out; hyper and the handler run as a task of the same core. Of HTTP/1.1 hyper sees
-//! only heads and bodies that `wire::connection` has passed; of HTTP/2 it sees everything, and the bounds are those that it is
-//! given here.
+//! The loop puts bytes in and takes answers out; hyper and the handler run as a task of the same core. Of HTTP/1.1,
+//! hyper sees only heads and bodies that `wire::connection` has passed. Of HTTP/2 it sees everything, within the limits
+//! that are set here.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -36,55 +37,55 @@ use carom_limits::{
 use carom_model::access::miss_limiter::Source;
 use carom_model::clients::forwarded::{Field, Trust};
 
-/// The body of an answer: whole, or made while it is sent.
+/// The body of an answer: complete, or produced while it is sent.
 type Content = Pin<Box<dyn Body<Data = Bytes, Error = Infallible>>>;
 
-/// Answers the requests of a core.
+/// Answers the requests of a core, except redirects. Its futures run as tasks of the core.
 pub type Service = Rc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<Content>>>>>;
 
-/// How hyper is to speak with a client.
+/// Parameters of hyper for one client.
 pub(super) struct Manner {
-    /// Where its requests come from.
+    /// Address that the requests come from.
     pub(super) source: Option<Source>,
-    /// Whom its requests are believed about that.
+    /// Proxies that may name another client address.
     pub(super) trust: Arc<Trust>,
-    /// Whether it is encrypted.
+    /// True if the connection is encrypted.
     pub(super) is_secure: bool,
-    /// In frames, rather than HTTP/1.1.
+    /// True for HTTP/2, false for HTTP/1.1.
     pub(super) is_http2: bool,
-    /// What it is told of coming back with TLS.
+    /// The value of `Strict-Transport-Security`, if it is sent.
     pub(super) hsts: Option<HeaderValue>,
-    /// What is taken from it.
+    /// Limits and timeouts of the connection.
     pub(super) limits: ConnectionLimits,
-    /// The tasks of the core, which answer its requests.
+    /// The tasks of the core, which answer the client's requests.
     pub(super) tasks: Tasks,
 }
 
-/// Why nothing more comes in for hyper.
+/// The reason why no more bytes come in for hyper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ending {
-    /// What hyper has is all there is; its last answer is the connection's last.
+    /// No more requests come. hyper's last answer is the connection's last.
     Last,
-    /// The same, but the loop has something to say after hyper's last answer.
+    /// No more requests come, but the loop has something to say after hyper's last answer.
     Followed,
-    /// The last message broke off or is not sound. hyper answers what came whole before it, and not that one.
+    /// The last message broke off or is malformed. hyper answers the complete messages before it, and not that one.
     Cut,
 }
 
-/// What becomes of a client that takes its time.
+/// The action for an HTTP/2 client that has been checked for timeouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// It has more.
+    /// The client has more time.
     Wait,
-    /// It is told that the connection ends.
+    /// Announce the end of the connection with GOAWAY.
     Leave,
-    /// The connection ends when what was made for it is sent.
+    /// End the connection once its answers are sent.
     End,
-    /// The connection ends.
+    /// Break the connection off.
     Cut,
 }
 
-/// Whether a message had its answer, although it was not whole.
+/// True if a message had its answer although it was incomplete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Answered(bool);
 
@@ -95,7 +96,7 @@ pub(super) struct Stream {
     is_http2: bool,
     /// Bytes that may wait in either direction.
     queued_max: usize,
-    /// Bytes of bodies that count as progress.
+    /// Bytes of a body that count as progress.
     progress_len: usize,
     desk: Rc<Desk>,
     tasks: Tasks,
@@ -107,51 +108,51 @@ struct State {
     inbound: Vec<u8>,
     /// Bytes of `inbound` that hyper has read.
     read: usize,
-    /// Nothing more comes in; hyper finishes the requests it has.
+    /// Set once no more bytes come in; hyper finishes the requests it has.
     ending: Option<Ending>,
-    /// hyper has been told that the last message broke off; with whether its answer was out by then.
+    /// Set once hyper knows that the last message broke off, with whether its answer was complete by then.
     cut: Option<Answered>,
-    /// The connection is gone.
+    /// True if the connection is gone.
     gone: bool,
     outbound: Vec<u8>,
-    /// The loop has more unsent bytes than is good; hyper must wait.
+    /// True if the loop has too many unsent bytes, so that hyper must wait.
     congested: bool,
-    /// hyper had something to write and could not.
+    /// True if hyper had bytes to write and could not.
     write_blocked: bool,
-    /// Heads that the loop has put in, heads that hyper has asked a handler about, and heads whose answer is made. They
-    /// count from the connection's beginning, and wrap.
+    /// Number of heads put in by the loop, of heads passed to a handler, and of heads with an answer. They count from
+    /// the beginning of the connection, and wrap.
     put_heads: u32,
     asked_heads: u32,
     answered_heads: u32,
-    /// Requests whose answer hyper has not taken whole yet.
+    /// Requests whose answer hyper has not taken completely.
     in_flight: u32,
-    /// Those of them that handlers have been asked about.
+    /// Number of those requests that have been admitted to a handler.
     admitted: usize,
-    /// Those of them that may have a long body.
+    /// Number of those requests that may have a long body.
     long_bodies: usize,
-    /// When handlers were asked about those of them that have no answer, oldest first.
+    /// Number and admission time of the requests without an answer, oldest first.
     unanswered: VecDeque<(u32, Instant)>,
-    /// When something last went on: a request came, an answer was made, or a piece of one was taken.
+    /// Time of the last progress: a request came, an answer was produced, or a piece of one was taken.
     progress: Option<Instant>,
     /// Bytes that came since then.
     arrived: usize,
-    /// Since when no further request is taken.
+    /// Time since which no further request is accepted.
     left_at: Option<Instant>,
-    /// hyper has ended.
+    /// True if hyper has finished.
     finished: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// Requests that wait until an answer may be made.
+    /// Requests that wait for admission to a handler.
     waiting: Vec<Waker>,
 }
 
 impl State {
-    /// Whether hyper should write no more for now.
+    /// True if hyper should write no more for now.
     fn is_congested(&self, queued_max: usize) -> bool {
         self.congested || self.outbound.len() >= queued_max
     }
 
-    /// Whether nothing will follow the request that hyper asked about last.
+    /// True if no request will follow the last one that hyper passed to a handler.
     fn is_at_last(&self) -> bool {
         self.ending == Some(Ending::Last) && self.asked_heads == self.put_heads
     }
@@ -162,7 +163,7 @@ impl State {
         self.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Whether a handler may be asked for one more answer.
+    /// True if one more request may go to a handler.
     fn has_room(&self, queued_max: usize) -> bool {
         !self.is_congested(queued_max) && self.admitted < ANSWERS_WAITING_MAX || self.gone
     }
@@ -170,6 +171,7 @@ impl State {
 
 impl Stream {
     /// Starts hyper on a new stream for the connection in `slot`, of which `heads` heads were answered without it.
+    /// Returns the stream and the task that drives hyper.
     pub(super) fn start(
         slot: u32,
         heads: u32,
@@ -187,7 +189,7 @@ impl Stream {
 
     // For the loop.
 
-    /// Hands bytes to hyper; with them, the connection has sent `heads` heads.
+    /// Hands bytes to hyper. Including them, the connection has sent `heads` heads.
     pub(super) fn put(&self, bytes: &[u8], heads: u32) {
         let mut state = self.state.borrow_mut();
         if state.read > 0 {
@@ -203,19 +205,19 @@ impl Stream {
         state.reader.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Says that nothing more comes.
+    /// Ends the input of hyper.
     pub(super) fn end(&self, ending: Ending) {
         let mut state = self.state.borrow_mut();
         state.ending = Some(ending);
         state.wake();
     }
 
-    /// Whether it holds frames of HTTP/2.
+    /// True if the stream holds HTTP/2 frames.
     pub(super) fn is_http2(&self) -> bool {
         self.is_http2
     }
 
-    /// Takes no further request of a client that speaks HTTP/2, and tells it so.
+    /// Accepts no further request of an HTTP/2 client, and announces that with GOAWAY.
     pub(super) fn leave(&self) {
         let mut state = self.state.borrow_mut();
         if state.left_at.is_none() {
@@ -224,13 +226,13 @@ impl Stream {
         }
     }
 
-    /// Whether it has been told.
+    /// True after [`Stream::leave`].
     fn is_leaving(&self) -> bool {
         self.state.borrow().left_at.is_some()
     }
 
-    /// What becomes of a client that speaks HTTP/2 and takes its time. Nothing that it sends counts, but what makes something go
-    /// on: it could send frames for ever.
+    /// Applies the timeouts to an HTTP/2 client. Only frames that make progress on a request count, because a client
+    /// could send others for ever.
     pub(super) fn judge(&self, now: Instant, limits: &ConnectionLimits) -> Verdict {
         let mut state = self.state.borrow_mut();
         let is_busy = state.in_flight > 0;
@@ -248,14 +250,14 @@ impl Stream {
         }
     }
 
-    /// Says that the connection is gone.
+    /// Tells hyper that the connection is gone.
     pub(super) fn break_off(&self) {
         let mut state = self.state.borrow_mut();
         state.gone = true;
         state.wake();
     }
 
-    /// Takes what hyper has written, and lets it write on.
+    /// Takes the bytes that hyper has written, and lets it write more.
     pub(super) fn take(&self, into: &mut Vec<u8>) {
         let mut state = self.state.borrow_mut();
         if into.is_empty() {
@@ -264,7 +266,7 @@ impl Stream {
             into.append(&mut state.outbound);
         }
         state.congested = false;
-        // Those who wait for an answer that is taken hear of that from it.
+        // Requests that wait for another answer to be taken are woken by that answer.
         if !state.has_room(self.queued_max) {
             let waiting = std::mem::take(&mut state.waiting);
             state.wake();
@@ -274,40 +276,40 @@ impl Stream {
         }
     }
 
-    /// Makes hyper wait: the loop still has a lot unsent.
+    /// Makes hyper wait, because the loop still has a lot of unsent bytes.
     pub(super) fn congest(&self) {
         self.state.borrow_mut().congested = true;
     }
 
-    /// Whether more bytes wait for hyper than is good.
+    /// True if too many bytes wait for hyper.
     pub(super) fn is_full(&self) -> bool {
         let state = self.state.borrow();
         state.inbound.len() - state.read >= self.queued_max
     }
 
-    /// Whether a handler is at work, or hyper still has something to read.
+    /// True if a request is in flight, or hyper still has bytes to read.
     pub(super) fn is_busy(&self) -> bool {
         let state = self.state.borrow();
         state.in_flight > 0 || state.inbound.len() > state.read
     }
 
-    /// Whether the message that broke off was answered before its end came.
+    /// True if the message that broke off was answered before its end came.
     pub(super) fn answered_the_cut(&self) -> bool {
         self.state.borrow().cut == Some(Answered(true))
     }
 
-    /// Whether an answer that is made now reaches somebody: hyper drops it where it knows that its request broke off.
+    /// True if an answer that is produced now can be sent. hyper drops it if it knows that its request broke off.
     fn is_heard(&self) -> bool {
         let state = self.state.borrow();
         !state.gone && state.cut != Some(Answered(false))
     }
 
-    /// Whether hyper has ended.
+    /// True if hyper has finished.
     pub(super) fn is_finished(&self) -> bool {
         self.state.borrow().finished
     }
 
-    /// hyper asks for the answer to one more request. After `most` of them no other is taken; 0: any number.
+    /// Registers one more request of hyper. After `most` requests the connection accepts no more; 0 means no limit.
     fn begin(self: &Rc<Stream>, request: &Request<Incoming>, most: u32) -> Flight {
         let may_be_long = request.body().size_hint().upper().is_none_or(|len| len > SHORT_BODY_LEN);
         let mut state = self.state.borrow_mut();
@@ -322,7 +324,7 @@ impl Stream {
         let number = state.asked_heads;
         self.note_progress(&mut state);
         let is_last = self.is_http2 && most > 0 && number >= most;
-        // Some may have been on their way when it was told; who goes on after these does not listen.
+        // Some requests may have been under way before GOAWAY. A client that continues after those ignores it.
         state.gone |= is_last && number - most > STREAMS_MAX;
         drop(state);
         if is_last {
@@ -331,7 +333,7 @@ impl Stream {
         Flight { stream: Rc::clone(self), number, body, is_admitted: false }
     }
 
-    /// Something went on. Of HTTP/1.1 the loop knows that itself.
+    /// Records progress. For HTTP/1.1 the loop does that itself.
     fn note_progress(&self, state: &mut State) {
         if self.is_http2 {
             (state.progress, state.arrived) = (Some(Instant::now()), 0);
@@ -342,7 +344,7 @@ impl Stream {
         self.desk.kick(self.slot);
     }
 
-    /// Waits until an answer may be made, or nobody is left to give it to.
+    /// Waits until the request may go to a handler, or the connection is gone.
     fn poll_room(&self, flight: &mut Flight, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
         if state.has_room(self.queued_max) {
@@ -358,7 +360,7 @@ impl Stream {
         }
         let is_congested = state.is_congested(self.queued_max);
         drop(state);
-        // The loop can do something about what waits to be sent, and nothing about answers that nobody takes.
+        // The loop can act on unsent bytes, but not on answers that the client does not take.
         if is_congested {
             self.kick();
         }
@@ -366,7 +368,7 @@ impl Stream {
     }
 }
 
-/// Runs hyper until the connection ends, one way or the other.
+/// Runs hyper until the connection ends in any way.
 async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
     let Manner { source, trust, is_secure, hsts, limits, .. } = manner;
     let handler = service_fn(|mut request: Request<Incoming>| {
@@ -379,7 +381,7 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
         let (stream, service, hsts) = (Rc::clone(&stream), Rc::clone(&service), hsts.clone());
         let mut flight = stream.begin(&request, limits.requests);
         async move {
-            // hyper collects answers however much waits to be sent. Nothing is made that the client does not take.
+            // hyper collects answers however much waits to be sent. Nothing is produced that the client does not take.
             poll_fn(|context| stream.poll_room(&mut flight, context)).await;
             let is_head = stream.is_http2 && request.method() == Method::HEAD;
             let mut answer = match () {
@@ -404,7 +406,7 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
             Ok::<_, Infallible>(response)
         }
     });
-    // An error here is the client's (it went away, or its body broke off): there is nobody left to tell.
+    // An error here is the client's: it went away, or its body broke off. Nothing is left to report to.
     if stream.is_http2 {
         let mut connection = pin!(
             http2::Builder::new(stream.tasks.clone())
@@ -440,7 +442,7 @@ async fn drive(stream: Rc<Stream>, manner: Manner, service: Service) {
     stream.kick();
 }
 
-/// The client is who the proxies say, if they are trusted.
+/// Returns the client of a request: the one that the proxies name, if they are trusted.
 fn client_of(trust: &Trust, source: Source, fields: &HeaderMap) -> Source {
     if trust.field == Field::Off || source.is_final {
         return source;
@@ -449,8 +451,8 @@ fn client_of(trust: &Trust, source: Source, fields: &HeaderMap) -> Source {
     Source { address: trust.client(source.address, &values.join(&b","[..])), is_final: true }
 }
 
-/// Whether a request names several hosts (RFC 9113, section 8.3.1): two programs could take it for requests of two domains. In
-/// HTTP/1.1 our own machine has looked at that, and the host in the target counts (RFC 9112, section 3.2.2).
+/// True if a request names several hosts (RFC 9113, section 8.3.1), which two programs could take for different
+/// domains. Our own state machine checks HTTP/1.1, where the host in the target counts (RFC 9112, section 3.2.2).
 fn is_of_two_hosts(request: &Request<Incoming>) -> bool {
     if request.version() != Version::HTTP_2 {
         return false;
@@ -462,14 +464,14 @@ fn is_of_two_hosts(request: &Request<Incoming>) -> bool {
     request.headers().get_all(HOST).iter().count() > 1 || hosts.any(|host| !host.eq_ignore_ascii_case(first))
 }
 
-/// What somebody is told who names two hosts.
+/// The problem for a request with two hosts.
 const TWO_HOSTS: &str =
     r#"{"title":"Bad Request","type":"about:blank","detail":"The request has several Host fields.","status":400}"#;
 
-/// What somebody is told who sends too many long bodies at once.
+/// The problem for a client with too many long bodies at once.
 const LONG_BODIES: &str = r#"{"title":"Temporarily unavailable","type":"urn:carom:problem:unavailable","detail":"Too many long request bodies arrive at once on this connection. Send them one after the other.","status":503}"#;
 
-/// A problem of our own, in place of a handler's answer.
+/// Returns a problem of our own, in place of a handler's answer.
 fn refused(status: StatusCode, problem: &'static str) -> Response<Content> {
     let mut answer = Response::new(Box::pin(Full::new(Bytes::from_static(problem.as_bytes()))) as Content);
     *answer.status_mut() = status;
@@ -480,7 +482,7 @@ fn refused(status: StatusCode, problem: &'static str) -> Response<Content> {
     answer
 }
 
-/// The answer to `HEAD`: the same fields and no body. For HTTP/1.1 hyper sees to that itself.
+/// Returns the answer to `HEAD`: the fields of the answer to GET, and no body. For HTTP/1.1 hyper does that itself.
 fn without_body(answer: Response<Content>) -> Response<Content> {
     let (mut head, content) = answer.into_parts();
     if let (Some(len), false) = (content.size_hint().exact(), head.headers.contains_key(CONTENT_LENGTH)) {
@@ -489,18 +491,18 @@ fn without_body(answer: Response<Content>) -> Response<Content> {
     Response::from_parts(head, Box::pin(Full::default()) as Content)
 }
 
-/// How much a request may bring.
+/// The expected size of a request's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum BodyKind {
-    /// Little, or nothing.
+    /// At most [`SHORT_BODY_LEN`] bytes, or HTTP/1.1.
     Short,
-    /// Perhaps much.
+    /// Possibly more.
     Long,
-    /// Perhaps much, and so do too many others.
+    /// Possibly more, while the connection already has as many such requests as it may.
     OneTooMany,
 }
 
-/// A request under way, from the moment when hyper asks about it until its answer is taken whole, or nobody wants it any more.
+/// A request in flight, from the moment hyper passes it on until its answer is taken completely or given up.
 struct Flight {
     stream: Rc<Stream>,
     number: u32,
@@ -509,7 +511,7 @@ struct Flight {
 }
 
 impl Flight {
-    /// Its answer is made.
+    /// Notes that the answer is produced.
     fn answer(&mut self) {
         let mut state = self.stream.state.borrow_mut();
         state.answered_heads = state.answered_heads.wrapping_add(1);
@@ -530,17 +532,17 @@ impl Drop for Flight {
     }
 }
 
-/// Runs what answers one request of a connection of HTTP/2, beside the others.
+/// Runs the answer to one HTTP/2 request as a task, beside the others.
 impl<F: Future<Output = ()> + 'static> Executor<F> for Tasks {
     fn execute(&self, task: F) {
         self.spawn(task);
     }
 }
 
-/// The body of an answer on its way out. While hyper has it, the connection is not idle.
+/// The body of an answer on its way out. The connection is busy while hyper has it.
 struct Answering {
     content: Content,
-    /// What was made and not taken: hyper is given pieces.
+    /// Bytes that were produced and not taken; hyper gets them in pieces.
     rest: Bytes,
     flight: Flight,
 }
@@ -615,7 +617,7 @@ impl Read for End {
         }
         match state.ending {
             _ if state.gone => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            // Told of the cut, hyper drops what it has not written: the answers before it go first.
+            // An error makes hyper drop its unwritten bytes, so earlier answers go out first.
             Some(Ending::Cut) if !state.write_blocked => {
                 state.cut = Some(Answered(state.answered_heads == state.put_heads));
                 Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
@@ -642,7 +644,7 @@ impl Write for End {
             self.0.kick();
             return Poll::Pending;
         }
-        // No more than the loop sends at once, however large the piece of an answer is.
+        // Takes no more bytes than the loop sends at once, however large the piece is.
         let len = bytes.len().min(self.0.queued_max - state.outbound.len());
         state.outbound.extend_from_slice(&bytes[..len]);
         state.reader.take().into_iter().for_each(Waker::wake);
@@ -652,7 +654,7 @@ impl Write for End {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The loop sends whatever is there in its next turn.
+        // The loop sends the bytes in its next turn.
         Poll::Ready(Ok(()))
     }
 

@@ -1,9 +1,10 @@
-//! The tasks of a core: hyper with the handlers of its requests. The loop runs them between its turns, for a bounded time.
+//! The tasks of a core: hyper and the handlers of its requests. The loop runs them between its turns, for a bounded
+//! time.
 //!
-//! A turn of the loop answers redirects; tasks do everything else. Tasks that were woken wait in one queue. [`Tasks::run`] polls
-//! them in the order in which they were woken until [`TASK_TIME_PER_TURN`] is over, and leaves the others for the time
-//! after the next turn. A redirect therefore waits for one such period at most, and for the task that was polled last.
-//! A task that reads a lot gives way by itself once [`TASK_SLICE`] is over (see [`Tasks::must_yield`]).
+//! A turn of the loop answers redirects; tasks do everything else. Woken tasks wait in one queue. [`Tasks::run`] polls
+//! them in the order in which they were woken until [`TASK_TIME_PER_TURN`] is over, and leaves the rest for the time
+//! after the next turn. A redirect therefore waits for at most one such period, plus the task that was polled last. A
+//! task that reads a lot yields by itself once [`TASK_SLICE`] is over (see [`Tasks::must_yield`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,7 +20,7 @@ use carom_limits::{TASK_SLICE, TASK_TIME_PER_TURN};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// The tasks of one core. Clones are handles to the same tasks; all of them stay on the thread of the core.
+/// The tasks of one core. Clones are handles to the same tasks, which stay on the thread of the core.
 #[derive(Clone, Default)]
 pub(super) struct Tasks(Rc<Inner>);
 
@@ -27,21 +28,21 @@ pub(super) struct Tasks(Rc<Inner>);
 struct Inner {
     slots: RefCell<Vec<Option<Slot>>>,
     free: RefCell<Vec<usize>>,
-    /// Tasks that have not ended.
+    /// Number of tasks that have not ended.
     live: Cell<usize>,
     woken: Arc<Woken>,
-    /// When the poll under way began; `None` between polls.
+    /// The time at which the current poll began; `None` between polls.
     polled_at: Cell<Option<Instant>>,
 }
 
-/// A place for a task. The task is out while it is polled.
+/// A slot for a task. The task is taken out while it is polled.
 struct Slot {
     task: Option<Task>,
     wakeup: Arc<Wakeup>,
 }
 
-/// Tasks that were woken and not polled since. The lock satisfies the contract of [`Waker`]; in fact the thread of the core
-/// alone wakes its tasks, so it is never contended.
+/// Tasks that were woken and not polled since. The lock satisfies the contract of [`Waker`]. In practice only the
+/// core's own thread wakes its tasks, so the lock is never contended.
 #[derive(Default)]
 struct Woken {
     queue: Mutex<VecDeque<Arc<Wakeup>>>,
@@ -51,7 +52,7 @@ struct Woken {
 /// The waker of one task.
 struct Wakeup {
     slot: usize,
-    /// Whether it is in the queue already.
+    /// True if it is already in the queue.
     is_queued: AtomicBool,
     woken: Arc<Woken>,
 }
@@ -97,24 +98,24 @@ impl Tasks {
         self.0.woken.push(wakeup);
     }
 
-    /// Whether a task waits to be polled: then the loop must not sleep.
+    /// True if a task waits to be polled. Then the loop must not sleep.
     #[inline]
     pub(super) fn are_woken(&self) -> bool {
         // A plain load: most turns wake no task.
         self.0.woken.len.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether there are tasks that have not ended.
+    /// True if some tasks have not ended.
     pub(super) fn are_left(&self) -> bool {
         self.0.live.get() > 0
     }
 
-    /// Polls woken tasks, each once at most, until none is left or [`TASK_TIME_PER_TURN`] is over. Returns how long the
-    /// longest poll took.
+    /// Polls woken tasks, each at most once, until none is left or [`TASK_TIME_PER_TURN`] is over. Returns the duration
+    /// of the longest poll.
     pub(super) fn run(&self) -> Duration {
         let begin = Instant::now();
         let (mut before, mut longest) = (begin, Duration::ZERO);
-        // Tasks that are woken meanwhile wait until the loop had its turn: it may have something for them.
+        // Tasks that are woken meanwhile wait for the loop's next turn, which may have something for them.
         for _ in 0..self.0.woken.len.load(Ordering::Relaxed) {
             let Some(wakeup) = self.0.woken.pop() else { break };
             self.0.polled_at.set(Some(before));
@@ -130,12 +131,12 @@ impl Tasks {
         longest
     }
 
-    /// Whether the task that is being polled has had its time: it should wake itself and wait for its next turn.
+    /// True if the task that is being polled has used up its time. It should wake itself and return `Pending`.
     pub(super) fn must_yield(&self) -> bool {
         self.0.polled_at.get().is_some_and(|begin| begin.elapsed() >= TASK_SLICE)
     }
 
-    /// Drops all tasks. What they hold is free then, also what they hold of each other.
+    /// Drops all tasks and everything that they hold, including references to each other.
     pub(super) fn clear(&self) {
         loop {
             // Dropping a task may start another one.
@@ -151,13 +152,13 @@ impl Tasks {
 
     fn poll(&self, wakeup: &Arc<Wakeup>) {
         let slot = wakeup.slot;
-        // The slot may belong to another task by now, or to none.
+        // The slot may be empty by now, or belong to another task.
         let task = match self.0.slots.borrow_mut().get_mut(slot) {
             Some(Some(found)) if Arc::ptr_eq(&found.wakeup, wakeup) => found.task.take(),
             _ => None,
         };
         let Some(mut task) = task else { return };
-        // From here on a wake-up counts again, also one that the task gives itself.
+        // From here on a wake-up counts again, including one by the task itself.
         wakeup.is_queued.store(false, Ordering::Release);
         let is_ready = task.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(wakeup)))).is_ready();
         let mut slots = self.0.slots.borrow_mut();
@@ -166,7 +167,7 @@ impl Tasks {
             *place = None;
             self.0.free.borrow_mut().push(slot);
             self.0.live.set(self.0.live.get() - 1);
-            // What the task drops may start or wake others.
+            // Values that the task drops may start or wake others.
             drop(slots);
             drop(task);
         } else if let Some(place) = place {
@@ -187,7 +188,7 @@ mod tests {
     use std::future::{pending, poll_fn};
     use std::task::Poll;
 
-    /// A task that takes so long each time, so often, and counts.
+    /// Returns a task that takes `time` for each of `times` polls, and counts them.
     fn busy(time: Duration, times: usize, polls: &Rc<Cell<usize>>) -> impl Future<Output = ()> + 'static {
         let (polls, mut left) = (Rc::clone(polls), times);
         poll_fn(move |context| {
@@ -239,7 +240,7 @@ mod tests {
             while begin.elapsed() < 2 * TASK_SLICE {}
             told.set((at_first, handle.must_yield()));
         });
-        // The first poll may have been interrupted by other programs, but it has begun.
+        // Other programs may have interrupted the first poll, but it has begun.
         tasks.run();
         assert!(seen.get().1 && !tasks.must_yield());
     }

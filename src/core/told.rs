@@ -1,5 +1,4 @@
-//! What a request is told, what is counted of that, and whether its connection goes on: small rules that several ways to an
-//! answer share.
+//! Small rules that every redirect path shares: the response, its counters, its visit, and the connection afterwards.
 
 use carom_shards::Code;
 
@@ -11,7 +10,7 @@ use crate::wire::answer::{Found, Told};
 use carom_model::visits::Visitor;
 use carom_telemetry::stats::CoreStats;
 
-/// Whether a connection may go on with its input: it waits for no other core and is not congested.
+/// True if a connection may consume input: it waits for no other core and is not congested.
 #[inline]
 pub(super) fn may_step(conn: &Conn) -> bool {
     conn.asking.is_none()
@@ -35,12 +34,12 @@ pub(super) fn count(stats: &CoreStats, told: &Told<'_>) {
     }
 }
 
-/// Who sent a request, whose head that is.
+/// Returns the visitor that a request's head describes; `None` if this core records no visits.
 pub(super) fn visitor_of(desk: &Desk, ask: &Ask, head: &[u8]) -> Option<Visitor> {
     desk.visitor(ask.user_agent.of(head), ask.referer.of(head))
 }
 
-/// Tells of the visit that an answer is; who asks for the head alone does not visit.
+/// Records the visit that a response completes, if any. A HEAD request is no visit.
 #[inline]
 pub(super) fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl FnOnce() -> Option<Visitor>) {
     match told {
@@ -52,18 +51,20 @@ pub(super) fn tell_visit(desk: &Desk, ask: &Ask, told: &Told<'_>, visitor: impl 
     }
 }
 
-/// After an answer: whether the connection ends, or must wait before it goes on.
+/// Applies `Connection: close` after an answer. Returns true if the connection ends or must wait before its next
+/// request.
 #[inline]
 pub(super) fn end_or_wait(conn: &mut Conn, ask: &Ask, is_last: bool) -> bool {
     if ask.close {
         conn.stage = Stage::Finishing;
-        // With TLS a client has one more word to say, which would be answered with a reset.
+        // A TLS client still sends its closing alert, and a closed socket would answer that with a reset.
         conn.said_last = ask.asked_to_close && is_last && conn.tls.is_none();
     }
     ask.close || !may_step(conn)
 }
 
-/// Goes on with what memory has for a code. Of a link that leads nowhere any more no visit is used up.
+/// Decides what follows from what memory has for a code. A blocked link is answered at once, so that it uses up no
+/// visit.
 #[inline]
 pub(super) fn go_on<'a>(
     desk: &Desk,
@@ -79,20 +80,20 @@ pub(super) fn go_on<'a>(
     }
 }
 
-/// What was found where a link of the default domain could have stood in: no 404 while the first code is unconfirmed.
+/// Returns what was found, or `Unconfirmed` in place of a 404 while the code of the first domain is unconfirmed.
 #[inline]
 pub(super) fn confirmed(found: Found<'_>, unconfirmed: bool) -> Found<'_> {
     if unconfirmed && found == Found::Missing { Found::Unconfirmed } else { found }
 }
 
-/// What is told of what was found: not where a blocked link leads, and nothing to who asks for too much that is not there.
+/// Turns a look-up's result into a response: hides blocked destinations, and applies the rate limit for misses.
 #[inline]
 pub(super) fn screen<'a>(desk: &Desk, conn: &mut Conn, found: Found<'a>) -> Told<'a> {
     match found {
         Found::Link { target, .. } if desk.blocks(target) => Told::Blocked,
-        // It may have asked before others of the same address were refused, so that all of them were under way at once.
+        // A client may send many guesses at once. Those that were under way when the limit was reached get 429 as well.
         Found::Link { .. } if desk.guard().is_alert() && conn.is_barred(desk) => Told::TooMany,
-        // A guess is a guess also while nobody can say whether it has hit.
+        // A guess counts as one even while nothing can tell whether it has hit.
         Found::Missing | Found::Early | Found::Unconfirmed if conn.misses_too_often(desk) => Told::TooMany,
         found => Told::Found(found),
     }

@@ -1,5 +1,7 @@
-//! What a core does with the bytes of its connections, the messages of other cores, and its mail. No ring here: the loop
-//! brings completions in, and afterwards settles what each touched connection needs.
+//! The work of a core with the bytes of its connections, the messages of other cores, and its mail.
+//!
+//! Nothing here touches the ring. The loop (`serve`) brings completions in, and afterwards settles what each touched
+//! connection needs.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -31,16 +33,16 @@ use carom_limits::ConnectionLimits;
 use carom_model::clients::forwarded::{Field, Trust};
 use carom_telemetry::stats::{CoreStats, LatencySummary};
 
-/// Ticks a second: the grain of every time limit.
+/// Ticks per second: the resolution of every timeout.
 pub(super) const TICKS_PER_SECOND: u32 = 4;
 
-/// Messages of the mailbox handled in one turn: a batch of a starting node takes a core some hundred microseconds.
+/// Messages of the mailbox handled in one turn. A batch of a starting node takes a core some hundred microseconds.
 const MAIL_PER_TURN: usize = 64;
 
-/// Set in tokens of questions that a task at the desk asked; the others are tags of connections.
+/// Bit that marks the token of a question from a task at the desk. Tokens without it are tags of connections.
 const DESK_TOKEN: u64 = 1 << 63;
 
-/// The instants of a turn.
+/// The time at the beginning of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) instant: Instant,
@@ -50,18 +52,18 @@ pub(super) struct Now {
     pub(super) tick: u32,
 }
 
-/// Everything of a core but its ring.
+/// The whole state of a core except its ring.
 pub(super) struct Work {
     pub(super) now: Now,
     pub(super) conns: Conns,
     /// Slots to settle in this turn.
     pub(super) dirty: Vec<u32>,
     pub(super) data: Option<Box<Data>>,
-    /// The ways to what memory does not know; none where there is no shard.
+    /// Look-ups in the store and in Redis; `None` without a shard.
     looks: Option<Looks>,
-    /// What tasks at the desk have asked other cores for.
+    /// Codes that tasks at the desk have asked other cores for, by token.
     forwarded: HashMap<u64, Code>,
-    /// For connections without TLS and with it.
+    /// Response writers: the first for plain connections, the second for TLS (see [`Conn::voice`]).
     pub(super) answers: [Answers; 2],
     pub(super) secure: Secure,
     pub(super) crowd: Crowd,
@@ -70,15 +72,15 @@ pub(super) struct Work {
     pub(super) service: Service,
     pub(super) stats: Arc<CoreStats>,
     pub(super) limits: ConnectionLimits,
-    /// Whom it believes about clients.
+    /// Proxies that may name the client.
     pub(super) trust: Arc<Trust>,
     pub(super) latency: Histogram<u64>,
-    /// Requests answered on the spot in this turn; their latency is recorded at its end.
+    /// Requests answered immediately in this turn. Their latency is recorded at its end.
     pub(super) answered: u64,
     pub(super) draining: bool,
-    /// What answers the requests that are not answered on the spot.
+    /// Tasks that answer all other requests.
     pub(super) tasks: Tasks,
-    /// Slots whose streams called.
+    /// Slots whose streams asked for the loop's attention.
     kicked: Vec<u32>,
 }
 
@@ -119,7 +121,7 @@ impl Work {
         }
     }
 
-    /// Marks a connection as touched.
+    /// Marks a connection as touched, so that the loop settles it in this turn.
     #[inline]
     pub(super) fn touch(dirty: &mut Vec<u32>, conn: &mut Conn) {
         if !conn.dirty {
@@ -128,7 +130,7 @@ impl Work {
         }
     }
 
-    /// Takes a new connection. Returns its slot.
+    /// Opens a new connection. Returns its slot.
     pub(super) fn open(&mut self, socket: std::os::fd::OwnedFd, begins: Begins) -> u32 {
         let is_slow = self.data.is_none();
         let machine = match (is_slow, begins.proxied) {
@@ -181,13 +183,13 @@ impl Work {
         }
     }
 
-    /// Takes bytes of HTTP, or what comes before it.
+    /// Takes plain bytes: HTTP, or a PROXY header before it.
     #[inline]
     pub(super) fn take(&mut self, slot: u32, bytes: &[u8]) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
         if conn.stage != Stage::Open || conn.rejection.is_some() {
-            // Whatever it said, it goes on.
+            // The client broke its promise to send nothing more, so the connection must linger.
             conn.said_last = false;
             return;
         }
@@ -206,7 +208,7 @@ impl Work {
         self.note_wait(slot, bytes.len());
     }
 
-    /// Goes on with what a connection has not consumed yet.
+    /// Continues with the bytes that a connection has not consumed yet.
     fn resume(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         if conn.stage != Stage::Open || !may_step(conn) || conn.unconsumed.is_empty() || conn.holds_handshake() {
@@ -223,7 +225,7 @@ impl Work {
         }
     }
 
-    /// Notes when the present wait of a connection began, and that so many bytes have come.
+    /// Updates the wait of a connection: when the present one began, and that `len` more bytes have come.
     fn note_wait(&mut self, slot: u32, len: usize) {
         let tick = self.now.tick;
         if let Some(conn) = self.conns.get(slot) {
@@ -236,7 +238,7 @@ impl Work {
         }
     }
 
-    /// Lets the machine of a connection go through `input` as far as it gets. Returns how many bytes are consumed.
+    /// Runs the connection's state machine over `input` as far as it gets. Returns the number of bytes consumed.
     #[inline]
     fn step(&mut self, slot: u32, input: &[u8]) -> usize {
         let mut at = 0;
@@ -351,7 +353,7 @@ impl Work {
         }
     }
 
-    /// The client has ended its side: what it asked before is answered, then we end ours.
+    /// Notes that the client has ended its side. Requests it sent before are answered, then we end ours.
     pub(super) fn peer_ended(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
@@ -359,10 +361,11 @@ impl Work {
         self.finish_input(slot);
     }
 
-    /// When the client has ended its side and all it sent is consumed: hyper is told, or the connection ends.
+    /// Ends the input once the client has ended its side and all its bytes are consumed: of hyper, or of the
+    /// connection.
     fn finish_input(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
-        // What waits for its turn in a handshake came before the end.
+        // Bytes that wait for their turn in a handshake came before the end.
         if !conn.peer_ended || conn.stage != Stage::Open || !may_step(conn) || conn.is_waiting {
             return;
         }
@@ -375,7 +378,7 @@ impl Work {
         }
     }
 
-    /// The connection is broken.
+    /// Breaks a connection off.
     pub(super) fn break_off(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         Self::touch(&mut self.dirty, conn);
@@ -386,7 +389,7 @@ impl Work {
         }
     }
 
-    /// There is room again, or an answer has come: goes on with what waits on both sides.
+    /// Continues a connection in both directions, after buffers have room again or an answer has come.
     pub(super) fn drained(&mut self, slot: u32) {
         self.ask_again(slot);
         self.pull(slot);
@@ -395,7 +398,7 @@ impl Work {
         self.finish_input(slot);
     }
 
-    /// Takes what hyper has written for a connection, and sees whether it has ended.
+    /// Takes the bytes that hyper has written for a connection, and checks whether hyper has finished.
     fn pull(&mut self, slot: u32) {
         let Some(conn) = self.conns.get(slot) else { return };
         let Some(stream) = conn.slow.clone() else { return };
@@ -415,7 +418,7 @@ impl Work {
         }
     }
 
-    /// Looks at what tasks have left: streams with something to say, and look-ups.
+    /// Serves the tasks: streams that asked for attention, and look-ups. Returns true if there were any.
     pub(super) fn serve_desk(&mut self) -> bool {
         self.desk.take_calls();
         self.desk.take_look_up_times(|time| self.latency.saturating_record(time.as_nanos() as u64));
@@ -451,7 +454,7 @@ impl Work {
         worked
     }
 
-    /// Answers other cores' questions and takes their answers.
+    /// Answers other cores' questions and takes their answers. Returns true if there were any.
     pub(super) fn serve_mesh(&mut self) -> bool {
         let Some(mut data) = self.data.take() else { return false };
         let mut resumed = std::mem::take(&mut self.kicked);
@@ -471,8 +474,8 @@ impl Work {
         worked
     }
 
-    /// Gives an answer of another core, of the store or of Redis, to who asked. Returns the code if others will ask for
-    /// it, too.
+    /// Delivers an answer from another core, the store or Redis to the connection or task that waits for it. Returns
+    /// the code if this core should keep a copy of the link.
     pub(super) fn take_answer(
         &mut self,
         token: u64,
@@ -530,7 +533,7 @@ impl Work {
         asking.wanted.then_some(asking.ask.code)
     }
 
-    /// Handles one message of the mailbox. Returns whether it asks the core to drain.
+    /// Handles one message of the mailbox, except those for listeners, which the loop handles.
     pub(super) fn take_mail(&mut self, message: ToCore) {
         match message {
             ToCore::Apply { change, commit, notify } => {
@@ -605,12 +608,12 @@ impl Work {
             ToCore::Reported { token, latency, .. } => {
                 self.desk.bring_latency(token, latency);
             }
-            // These concern listeners; the loop handles them.
+            // The loop handles these, because they concern listeners.
             ToCore::LoadDone | ToCore::Open | ToCore::Drain { .. } => {}
         }
     }
 
-    /// Gives what was found in the store or in Redis to who asked.
+    /// Delivers the result of a look-up in the store or in Redis to the connection or task that waits for it.
     fn take_look_up(&mut self, code: &Code, token: u64, found: &LookedUp) {
         let is_read = !matches!(found, LookedUp::Allowed(_) | LookedUp::Spent);
         let mut found_now = look::found(found, self.now.unix_ms);
@@ -628,7 +631,7 @@ impl Work {
         let mut resumed = std::mem::take(&mut self.kicked);
         self.take_answer(token, &found_now, false, &mut resumed);
         if is_read {
-            // None if the client has left.
+            // Adds nothing if the client has left.
             self.stats.fetched.add(self.stats.redirects.get() - redirects);
         }
         for slot in resumed.drain(..) {
@@ -637,7 +640,7 @@ impl Work {
         self.kicked = resumed;
     }
 
-    /// Tells who waits for a change that it is durable and visible everywhere.
+    /// Confirms to the requester of a change that the change is durable and visible on every core.
     fn acknowledge(&mut self, done: Option<(Ticket, StoreAnswer)>) {
         let Some((ticket, answer)) = done else { return };
         if ticket.core == self.desk.core() {
@@ -647,14 +650,14 @@ impl Work {
         }
     }
 
-    /// All links have been read back.
+    /// Ends the load: all links have been read.
     pub(super) fn end_load(&mut self) {
         if let Some(data) = &mut self.data {
             data.shard.end_load();
         }
     }
 
-    /// Lets the tasks go on, for a bounded time.
+    /// Runs the tasks for a bounded time.
     pub(super) fn run_tasks(&mut self) {
         let micros = self.tasks.run().as_micros() as u64;
         if micros > self.stats.task_micros_max.get() {
@@ -662,7 +665,7 @@ impl Work {
         }
     }
 
-    /// Messages to take in one turn.
+    /// Returns how many messages to take in one turn.
     pub(super) fn mail_per_turn(&self) -> usize {
         MAIL_PER_TURN
     }
@@ -680,14 +683,14 @@ impl Work {
         }
     }
 
-    /// All latencies: each as long as the middle of what the histogram takes for equal.
+    /// Returns all latencies as (nanoseconds, count). Each value is the middle of its histogram bucket.
     fn steps(&self) -> Vec<(u64, u64)> {
         let middle = |nanos| self.latency.median_equivalent(nanos);
         let steps = self.latency.iter_recorded();
         steps.map(|step| (middle(step.value_iterated_to()), step.count_at_value())).collect()
     }
 
-    /// Records the latency of all requests that were answered on the spot in this turn.
+    /// Records the latency of all requests that were answered immediately in this turn.
     pub(super) fn record_turn(&mut self) {
         if self.answered > 0 {
             let nanos = self.now.instant.elapsed().as_nanos() as u64;

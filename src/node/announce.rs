@@ -1,4 +1,4 @@
-//! The line that says what listens where, for people and for what starts the node.
+//! Messages about the start and the stop of a node: the line with its listeners, for people and for the parent process.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::startup::domains::url_at;
 use carom_model::domains::Domains;
 use carom_settings::Settings;
 
-/// Most domains that are named when clients are let in.
+/// Most domains that the announcement names.
 const ANNOUNCED_MAX: usize = 5;
 
 /// The line of a node whose listeners have these addresses.
@@ -28,7 +28,7 @@ pub(super) fn announce(settings: &Settings, listening: &[SocketAddr], admin: Soc
     )
 }
 
-/// Says that a signal came, after which new connections are taken for some time or none.
+/// Logs that a signal came, and how long new connections are still accepted.
 pub(super) fn tell_of_end(signal: &str, delay: Duration) {
     match delay.as_secs() {
         0 => tracing::info!("{signal}: finishing open requests, then stopping"),
@@ -40,8 +40,8 @@ pub(super) fn tell_of_end(signal: &str, delay: Duration) {
     }
 }
 
-/// Tells the service manager, where there is one that wants to know (`Type=notify`), that clients are let in, or that the end
-/// has begun.
+/// Tells the service manager, if it wants to know (`Type=notify`), that clients are accepted, or that the node is
+/// stopping.
 pub(super) fn tell_manager(is_ready: bool) {
     let state = if is_ready { NotifyState::Ready } else { NotifyState::Stopping };
     if let Err(error) = sd_notify::notify(&[state]) {

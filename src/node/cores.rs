@@ -1,4 +1,4 @@
-//! The cores of a node, from what was made for all of them.
+//! The start of a node's cores, from the parts that all of them share.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use carom_settings::exit::Exit;
 use carom_settings::{Residency, Settings};
 use carom_tls::identity::Identity;
 
-/// What all cores are made from.
+/// The parts that all cores share.
 pub(super) struct CorePlan<'a> {
     pub(super) limits: ConnectionLimits,
     pub(super) admin_limits: ConnectionLimits,
@@ -33,12 +33,12 @@ pub(super) struct CorePlan<'a> {
     pub(super) hasher: CodeHasher,
     pub(super) cores: CoreCount,
     pub(super) trust: Arc<Trust>,
-    /// To whom each tells of its requests, the admin listener's as the last.
+    /// The recorders of each core, the admin listener's last.
     pub(super) told: Vec<Tellers>,
 }
 
 impl CorePlan<'_> {
-    /// Starts the cores, and the one of the admin listener as the last.
+    /// Starts the cores, and the one of the admin listener last.
     ///
     /// # Errors
     /// If the operating system cannot start a thread.
@@ -67,7 +67,7 @@ impl CorePlan<'_> {
                 core: CoreId(index as u16),
                 cpu,
                 listeners,
-                // Who reaches the admin listener comes through no proxy.
+                // Requests to the admin listener come through no proxy.
                 trust: if is_admin { Arc::default() } else { Arc::clone(&self.trust) },
                 bell,
                 mail,
@@ -95,7 +95,7 @@ impl CorePlan<'_> {
     }
 }
 
-/// Starts the thread that sends cores the codes of the store again, where not all links are in memory.
+/// Starts the thread that sends the codes of the store to the cores again. `None` if all links are in memory.
 ///
 /// # Errors
 /// If the operating system cannot start a thread.
@@ -107,7 +107,7 @@ pub(super) fn start_code_filters(settings: &Settings, setup: CodeFilterSetup) ->
 
 type Mail = (Post, Vec<File>, Vec<Receiver<ToCore>>);
 
-/// A mailbox for each core and for the admin listener.
+/// Creates a mailbox for each core and for the admin listener.
 pub(super) fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
     let mut boxes = Vec::new();
     let mut bells = Vec::new();
@@ -125,7 +125,7 @@ pub(super) fn make_post(cores: CoreCount) -> Result<Mail, Exit> {
     Ok((Post::new(boxes), bells, mail))
 }
 
-/// A core's segment; the admin listener has none.
+/// A core's segment of fresh codes; the admin listener has none.
 struct Segment(Option<CodeSource>);
 
 impl Codes for Segment {
@@ -138,7 +138,7 @@ impl Codes for Segment {
     }
 }
 
-/// The number of cores in the settings.
+/// Returns the number of cores in the settings.
 pub(super) fn core_count(settings: &Settings) -> CoreCount {
     CoreCount::new(settings.cores.cpus.len()).expect("the settings name at least one CPU")
 }

@@ -1,4 +1,4 @@
-//! What the thread that started the node waits for: signals, and what cores have to say.
+//! The events for the thread that started the node: signals, and events of the cores.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
@@ -9,18 +9,18 @@ use super::supervisor::thread_exit;
 use crate::core::CoreEvent;
 use carom_settings::exit::Exit;
 
-/// Something that happened.
+/// An event for the thread that started the node.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A person or the service manager wants the node to end.
+    /// A person or the service manager wants the node to stop. Has the name of the signal.
     Stop(&'static str),
     /// Files that were read at the start may have changed.
     Reload,
-    /// A core has something to say.
+    /// An event of a core.
     Core(CoreEvent),
 }
 
-/// The next event; none where that instant came before.
+/// Returns the next event, or `None` at `until`.
 pub(super) fn next_event(inbox: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
     const HELD: &str = "cores and signals hold the sending end";
     match until {
@@ -33,7 +33,7 @@ pub(super) fn next_event(inbox: &Receiver<Event>, until: Option<Instant>) -> Opt
     }
 }
 
-/// Cores know only their own events; this thread puts them among the others.
+/// Starts a thread that forwards the events of the cores to `events`.
 pub(super) fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>, Exit> {
     let (sender, receiver) = channel();
     let forward =
@@ -45,7 +45,7 @@ pub(super) fn forward_events(events: Sender<Event>) -> Result<Sender<CoreEvent>,
     Ok(sender)
 }
 
-/// Waits for signals on a thread of its own.
+/// Starts a thread that waits for signals.
 pub(super) fn watch_signals(events: Sender<Event>) -> Result<(), Exit> {
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| thread_exit("signals", &error))?;

@@ -1,4 +1,4 @@
-//! A node's part in a fleet: what must hold before it may take part, and the threads that do.
+//! A node's part in a fleet: the conditions for taking part, and the threads that do.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -30,14 +30,14 @@ use carom_telemetry::stats::NodeStats;
 /// Name of the file in a data directory that keeps the name of the node.
 const NAME_FILE: &str = "node.id";
 
-/// How long Redis may take at the start.
+/// Timeout of Redis at the start.
 const START_TIME: Duration = Duration::from_secs(2);
 
-/// Makes sure that this node may take part: its secret key must be the fleet's. A node that has no key yet makes one only
-/// if the fleet has none.
+/// Checks that this node may take part: its code secret must be the fleet's. A node without one may create it only if
+/// the fleet has none.
 ///
 /// # Errors
-/// [`Reason::SpaceKey`] otherwise.
+/// [`Reason::SpaceKey`] if the secrets differ, or this node has none and the fleet's is unknown.
 pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
     let Some(redis) = redis_settings(settings) else { return Ok(()) };
     let path = settings.data_dir.join(code_secret::FILE_NAME);
@@ -57,7 +57,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
                 format!("copy {} of another node to {} with mode 0600", code_secret::FILE_NAME, path.display());
             Err(Exit::new(Reason::SpaceKey, what).with_remedy(remedy))
         }
-        // A node that has a key goes on without Redis; the first heartbeat that is answered tells.
+        // A node that has a code secret starts without Redis. The first answered heartbeat checks it.
         (Err(_), Some(_)) => Ok(()),
         (Err(trouble), None) => {
             let what = format!(
@@ -73,7 +73,7 @@ pub(super) fn check_key(settings: &Settings) -> Result<(), Exit> {
     }
 }
 
-/// The end of a node whose key is not the fleet's.
+/// Returns the exit of a node whose code secret is not the fleet's.
 fn other_key(theirs: &str, ours: &str) -> Exit {
     let what = format!("the code secret of this node has the fingerprint {ours}, but the fleet uses {theirs}");
     let remedy = format!(
@@ -83,7 +83,7 @@ fn other_key(theirs: &str, ours: &str) -> Exit {
     Exit::new(Reason::SpaceKey, what).with_remedy(remedy)
 }
 
-/// How to reach Redis, if there is one.
+/// Returns the connection settings of Redis, if there is one.
 fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     let url = settings.fleet.redis.as_ref()?;
     let password = url.password.clone().or_else(|| settings.fleet.password.as_ref().map(|secret| secret.0.clone()));
@@ -99,7 +99,7 @@ fn redis_settings(settings: &Settings) -> Option<Arc<RedisSettings>> {
     }))
 }
 
-/// Who gives out the visits of limited links to all nodes; `None` where there is no Redis.
+/// Returns the handle that shares the visits of limited links among all nodes; `None` without Redis.
 ///
 /// # Errors
 /// If the certificates cannot be used.
@@ -108,7 +108,7 @@ pub(super) fn shared_visits(settings: &Settings) -> Result<Option<SharedVisits>,
     Ok(redis.map(|(redis, _)| SharedVisits { redis, answer_time: settings.fleet.answer_time }))
 }
 
-/// A way to Redis, and what it is called with its servers and what its keys begin with; `None` where there is none.
+/// Returns a Redis client, and a text that identifies its servers and key prefix; `None` without Redis.
 ///
 /// # Errors
 /// If the certificates cannot be used.
@@ -119,21 +119,20 @@ pub(super) fn redis(settings: &Settings) -> Result<Option<(Redis, String)>, Exit
     Ok(Some((redis, whole)))
 }
 
-/// What a node works with once it has joined its fleet, or found that there is none.
+/// The handles of a node that is in a fleet.
 pub(super) struct Joined {
-    /// The threads of the fleet.
     pub(super) fleet: Option<Fleet>,
-    /// Where cores send changes: the gateway of a fleet, or the writer itself.
+    /// Queue to which cores send changes.
     pub(super) gateway: WriterQueue,
-    /// Where cores send codes that they do not know.
+    /// Queue to which cores send codes that they do not know.
     pub(super) look_ups: Option<LookUpQueue>,
-    /// What asks the fleet for the end of links.
+    /// Handle by which the expiry thread asks Redis to remove links.
     pub(super) expiry: Option<FleetExpiry>,
-    /// Where the replenisher gets counter values from; the id table itself without a fleet.
+    /// The replenisher's source of counter values.
     pub(super) source: Option<FleetSource>,
 }
 
-/// The threads of a node that share the store, before they run.
+/// The parts of a node that share the store, before the fleet's threads run.
 pub(super) struct Parts<'a> {
     pub(super) links: &'a Links,
     pub(super) post: &'a Post,
@@ -143,10 +142,10 @@ pub(super) struct Parts<'a> {
     pub(super) deliveries: Receiver<Delivery>,
 }
 
-/// Starts a node's part in a fleet, if it has one.
+/// Starts a node's part in a fleet; `None` without Redis.
 ///
 /// # Errors
-/// When a thread cannot be started, or the node's name not be kept.
+/// If a thread cannot be started, or the node's name cannot be stored.
 pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Joined, Exit> {
     let Some(redis) = redis_settings(settings) else {
         if parts.links.is_of_fleet().map_err(|error| store_exit(&error))? {
@@ -182,7 +181,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Joined, Exit
         stop: Arc::new(AtomicBool::new(false)),
     };
     let lengths: Vec<CodeLength> = settings.code_length.and_longer().collect();
-    // Before the first heartbeat notes that this node is part of the fleet.
+    // Before the first heartbeat records that this node is part of the fleet.
     let counter = FleetCounter::new(&shared).map_err(|error| failed(&error))?;
     let started =
         replication::start(&shared, parts.writer.clone(), parts.deliveries, lengths).map_err(|error| failed(&error))?;
@@ -195,7 +194,7 @@ pub(super) fn join(settings: &Settings, parts: Parts<'_>) -> Result<Joined, Exit
     })
 }
 
-/// The name of this node: as set, or as drawn when it was first started.
+/// Returns the name of this node: as configured, or as generated at the first start.
 fn name(settings: &Settings) -> Result<String, Exit> {
     if let Some(name) = &settings.fleet.node {
         return Ok(name.clone());

@@ -1,4 +1,4 @@
-//! The listeners of a node: sockets that a service manager has handed over, and those that the node makes itself.
+//! The listeners of a node: sockets that a service manager has handed over, and those that the node opens itself.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use crate::core::listen::{self, Begins, Listener, Socket};
 use carom_settings::exit::{Exit, Reason};
 use carom_settings::{Api, Settings};
 
-/// Bound, and not open yet.
+/// The sockets of all listeners, bound and not yet listening.
 pub(super) struct Bound {
     /// The public addresses, as they were bound.
     pub(super) listening: Vec<SocketAddr>,
@@ -20,7 +20,7 @@ pub(super) struct Bound {
 /// Gives every address to each core.
 ///
 /// # Errors
-/// When an address cannot be had, or a socket was handed over that nobody wants.
+/// If an address cannot be bound, or a socket was handed over that no setting names.
 pub(super) fn bind(settings: &Settings, cores: usize) -> Result<Bound, Exit> {
     let mut handed = listen::handed_over().map_err(|error| {
         Exit::new(Reason::Address, format!("a socket from the service manager cannot be used: {error}"))
@@ -47,7 +47,7 @@ pub(super) fn bind(settings: &Settings, cores: usize) -> Result<Bound, Exit> {
     Ok(Bound { listening, public, admin_address, admin })
 }
 
-/// The sockets of an address, and whether they were handed over.
+/// Returns the sockets of an address, and true if they were handed over.
 fn bind_one(
     handed: &mut Vec<(SocketAddr, Socket)>,
     address: SocketAddr,
@@ -62,13 +62,13 @@ fn bind_one(
     Ok((address, sockets, false))
 }
 
-/// The names of the admin listener: those of the settings, and of the machine.
+/// Returns the host names of the admin listener: those of the settings, and of the machine.
 pub(super) fn names_of_admin(settings: &Settings) -> Vec<String> {
     let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
     settings.admin_hosts.iter().cloned().chain([machine, "localhost".to_owned()]).collect()
 }
 
-/// The programming interfaces that the public listeners serve.
+/// Returns the APIs that the public listeners serve.
 pub(super) fn interfaces(api: Api) -> Interfaces {
     let Api { shlink, bitly, yourls, yourls_jsonp } = api;
     Interfaces { shlink, bitly, yourls, yourls_jsonp }

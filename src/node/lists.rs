@@ -1,4 +1,4 @@
-//! The lists of hosts of a node, from its settings.
+//! The host lists of a node, from its settings.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use carom_settings::exit::Exit;
 use carom_settings::{Hosts, ListSource, Settings};
 use carom_telemetry::stats::NodeStats;
 
-/// Starts what keeps a list.
+/// Starts the thread that keeps a host list.
 ///
 /// # Errors
-/// Where its source cannot be used, or the operating system gives no thread.
+/// If its source cannot be used, or the operating system cannot start a thread.
 pub(super) fn start(
     kind: Kind,
     settings: &Settings,
@@ -33,13 +33,13 @@ pub(super) fn start(
     host_lists::start(setup).map_err(|error| thread_exit("a list of hosts", &error))
 }
 
-/// Where the dynamic part of a list is read.
+/// Opens the source of the dynamic part of a list.
 fn open(kind: Kind, settings: &Settings, source: &ListSource) -> Result<(Source, Named), Exit> {
     let shown = source.to_string();
     Ok(match source {
         ListSource::File(path) => (Source::File(path.clone()), Named::new(shown.clone(), &shown)),
         ListSource::Http(url) => {
-            // What stands behind the question mark may be a secret.
+            // The query string may have a secret.
             let place = url.split_once('?').map_or(&**url, |(place, _)| place);
             (Source::http(url), Named::new(place.to_owned(), url))
         }

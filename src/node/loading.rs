@@ -13,7 +13,7 @@ use carom_settings::exit::Exit;
 use carom_store::links::Links;
 use carom_telemetry::stats::NodeStats;
 
-/// Loads all links and starts what makes the next image of the map.
+/// Loads all links, and starts the thread that makes the next image of the map.
 pub(super) fn load(
     settings: &Settings,
     links: &Links,

@@ -1,4 +1,4 @@
-//! The pages of the service, from what the settings name.
+//! The pages of the service, with the logo and the templates that the settings name.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use crate::pages::{Brand, Logo, Pages};
 use carom_settings::Settings;
 use carom_settings::exit::{Exit, Reason};
 
-/// Longest file of a logo: each visitor loads it.
+/// Longest file of a logo in bytes. Each visitor loads it.
 const LOGO_LEN_MAX: u64 = 256 * 1024;
 
-/// Kinds of pictures, by the ends of their files' names.
+/// Image types, by the extensions of their files.
 const KINDS: [(&str, &str); 5] = [
     ("svg", "image/svg+xml"),
     ("png", "image/png"),
@@ -18,7 +18,7 @@ const KINDS: [(&str, &str); 5] = [
     ("jpeg", "image/jpeg"),
 ];
 
-/// The pages of a service.
+/// Returns the pages of a service.
 ///
 /// # Errors
 /// If a file that the settings name cannot be used.
@@ -34,10 +34,10 @@ fn pages_with(logo: Option<Logo>, settings: &Settings) -> Result<Pages, Exit> {
         .map_err(|error| Exit::new(Reason::Usage, format!("pages.templates: {error}")))
 }
 
-/// What is wrong with the files that the settings name for pages.
+/// Returns the errors in the files that the settings name for pages.
 pub(crate) fn mistakes(settings: &Settings) -> Vec<Exit> {
     let logo = settings.pages.logo.as_deref().map(logo).transpose().err();
-    // Templates are looked at whatever the logo is.
+    // Templates are checked whatever the logo is.
     logo.into_iter().chain(pages_with(None, settings).err()).collect()
 }
 

@@ -13,10 +13,10 @@ use super::{code_secret, logging};
 use crate::services::api_keys::file::{self, FILE_NAME, FileError};
 use crate::services::maintenance::index_builder;
 
-/// All API keys of a data directory.
+/// Reads all API keys of a data directory.
 ///
 /// # Errors
-/// If nobody can say who may do what.
+/// When the file of keys cannot be read or is malformed.
 pub fn api_keys(data_dir: &Path) -> Result<Registry, Exit> {
     file::read(data_dir).map_err(|error| keys_exit(data_dir, &error))
 }
@@ -31,10 +31,10 @@ pub fn keys_exit(data_dir: &Path, error: &FileError) -> Exit {
     }
 }
 
-/// Takes the data directory for this process.
+/// Locks the data directory for this process.
 ///
 /// # Errors
-/// When another process has it.
+/// When another process has locked it, or the lock file cannot be used.
 pub fn lock(data_dir: &Path) -> Result<DataLock, Exit> {
     DataLock::take(data_dir).map_err(|error| {
         let reason = match error {
@@ -61,7 +61,7 @@ pub fn store_exit(error: &StoreError) -> Exit {
 pub struct OpenStore {
     /// The store.
     pub links: Links,
-    /// The secret key of the code space.
+    /// The code secret: the key of the code space.
     pub key: SpaceKey,
     /// Damage in the journals of the store, as text for people.
     pub damage: Option<String>,
@@ -70,7 +70,7 @@ pub struct OpenStore {
 /// Opens the store and the code space of a data directory that this process has locked.
 ///
 /// # Errors
-/// When the key does not fit or the store cannot be read.
+/// When the code secret does not match the store, or the store cannot be read.
 pub fn open_store(settings: &Settings) -> Result<OpenStore, Exit> {
     let folder = settings.data_dir.join("links");
     let key = code_secret::obtain(&settings.space_key, &settings.data_dir, folder.exists())?;

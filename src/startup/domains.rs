@@ -1,4 +1,4 @@
-//! The domains of a node, from its settings and its first listener, and the addresses that lead to it.
+//! The domains of a node, from its settings and its first listener, and the addresses that reach it.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use carom_store::links::{Links, StoreError};
 use carom_telemetry::alarms::Alarm;
 use carom_telemetry::stats::NodeStats;
 
-/// The domains of a node whose first listener has that address. The default one is that of the base URL.
+/// Returns the domains of a node whose first listener has the address `first`. The default one is that of the base URL.
 pub fn domains_of(settings: &Settings, first: SocketAddr) -> Domains {
     let given = settings.base_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
     let is_secure = settings.tls.secure.first().is_some_and(|secure| *secure);
@@ -20,7 +20,7 @@ pub fn domains_of(settings: &Settings, first: SocketAddr) -> Domains {
     Domains::new(&base_url, serve, *fallback, *unknown_host)
 }
 
-/// The hosts and ports that lead to this service.
+/// Returns the hosts and ports that reach this service.
 pub fn own_authorities(domains: &Domains, listening: &[SocketAddr]) -> Vec<Authority> {
     let mut urls: Vec<String> = domains.all().iter().map(|domain| domain.base_url.clone()).collect();
     for address in listening {
@@ -32,7 +32,8 @@ pub fn own_authorities(domains: &Domains, listening: &[SocketAddr]) -> Vec<Autho
     urls.iter().filter_map(|url| Authority::of(url)).collect()
 }
 
-/// Tells of links that were made in what is the default domain now, while it was none: its host means others.
+/// Raises an alarm if links are hidden: those of a domain that has become the default one, whose host now means other
+/// links.
 ///
 /// # Errors
 /// If the store cannot be read.

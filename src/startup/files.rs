@@ -6,7 +6,7 @@ use carom_settings::exit::{Exit, Reason};
 use super::brand;
 use crate::services::certificates::{Certificates, Files};
 
-/// The certificates of a node that speaks TLS.
+/// Reads the certificates of a node that speaks TLS; `None` without TLS.
 ///
 /// # Errors
 /// When they cannot be used.
@@ -19,7 +19,7 @@ pub(crate) fn certificates(settings: &Settings) -> Result<Option<Certificates>, 
     Certificates::read(files).map(Some).map_err(|wrong| Exit::new(Reason::Certificate, wrong))
 }
 
-/// What is wrong with files that settings name, and that a node could not start with.
+/// Returns the errors in files that the settings name, each of which would keep a node from starting.
 pub fn mistakes(settings: &Settings) -> Vec<Exit> {
     brand::mistakes(settings).into_iter().chain(certificates(settings).err()).collect()
 }

@@ -1,4 +1,4 @@
-//! Answers in bytes: heads prebuilt for each status, with the date rendered once a second.
+//! Responses in bytes: heads prebuilt for each status, with the date rendered once a second.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,18 +10,18 @@ use super::forward;
 use super::head::Rejection;
 use crate::pages::{CONTENT_SECURITY_POLICY, Drawn, Notice, Pages};
 
-/// Where the date starts in every prebuilt head, behind its status line and `Date: `.
+/// Bytes of an HTTP date (RFC 9110, section 5.6.7), which follows the status line and `Date: ` in every prebuilt head.
 const DATE_LEN: usize = 29;
 
-/// The field by which browsers are told to come with TLS (RFC 6797).
+/// The field by which browsers are told to use TLS only (RFC 6797).
 const HSTS: &str = "Strict-Transport-Security";
 
-/// The value of that field: for so long.
+/// Returns the value of `Strict-Transport-Security` for `time`, in whole seconds.
 pub fn max_age(time: Duration) -> String {
     format!("max-age={}", time.as_secs())
 }
 
-/// A prebuilt head, and where its date stands.
+/// A prebuilt head, and the offset of its date.
 #[derive(Debug)]
 struct Prebuilt {
     bytes: Vec<u8>,
@@ -50,7 +50,7 @@ struct PageHeads {
 }
 
 impl PageHeads {
-    /// With more fields, which are lines with their ends.
+    /// Builds both heads. `more` has further fields as complete lines.
     fn new(pages: &Pages, notice: Notice, hsts: Option<&str>, more: &str) -> PageHeads {
         let page = pages.notice(notice).clone();
         let retry = notice.retry_after().map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
@@ -78,47 +78,48 @@ impl PageHeads {
     }
 }
 
-/// What was found for a code.
+/// The result of a look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found<'a> {
-    /// A link that can be followed now.
+    /// A link that can be visited now.
     Link {
-        /// How it redirects.
+        /// Status, caching and lifetime of the redirect.
         policy: Policy,
-        /// Where to.
+        /// The destination.
         target: &'a [u8],
     },
     /// No such link.
     Missing,
-    /// A link whose time has not come: for clients there is none.
+    /// A link before its start date. Clients get 404.
     Early,
-    /// A link whose time is over, or that was put away.
+    /// A link that has expired, was archived, or has had all its visits. Clients get 410.
     Gone,
     /// A link whose record cannot be read.
     Damaged,
-    /// Perhaps a link, but not in memory: it must be looked for, and who cannot do that says that it is unavailable.
+    /// Possibly a link that is not in memory. It must be looked up elsewhere; if that is impossible, clients get 503.
     Elsewhere,
-    /// Missing on this node, in a fleet that gave no answer: another node may have created the link a moment ago.
+    /// Missing on this node, in a fleet that gave no answer: another node may have just created the link. Clients get
+    /// 503.
     Unconfirmed,
 }
 
-/// What is told of it.
+/// The response to a request for a code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told<'a> {
-    /// All there is to tell.
+    /// The response that follows from the look-up.
     Found(Found<'a>),
-    /// That it leads to where nobody is to be led.
+    /// A page instead of a redirect, because the destination is on the block list.
     Blocked,
-    /// Nothing: whoever asks has asked for too much that is not there.
+    /// 429, because the client is over the rate limit for misses.
     TooMany,
-    /// That nothing is served for the host that was asked.
+    /// 421, because the service does not serve the requested host.
     Misdirected,
-    /// Where its domain leads who finds nothing.
+    /// A redirect (302) to this destination, which the domain configures for missing or expired links.
     Away(&'a str),
 }
 
 impl Told<'_> {
-    /// The status of the answer.
+    /// Returns the HTTP status of the response.
     pub fn status(&self) -> u16 {
         match self {
             Told::Found(Found::Link { policy, .. }) => policy.status.number(),
@@ -134,10 +135,10 @@ impl Told<'_> {
     }
 }
 
-/// After how many seconds an address that has missed too often may miss once more: it may once a second at least.
+/// Seconds after which an address over the rate limit for misses may miss once more. Any limit allows one per second.
 pub const MISS_WAIT_SECONDS: u64 = 1;
 
-/// The prebuilt answers of one core.
+/// The prebuilt responses of one core.
 #[derive(Debug)]
 pub struct Answers {
     redirects: [Prebuilt; RedirectStatus::ALL.len()],
@@ -152,8 +153,10 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// All answers of a service with these pages, dated with the given second since 1970 UTC, where an address may miss so often a second. `hsts`: for how
-    /// long clients are not to come without TLS, as [`max_age`] says it.
+    /// Builds all responses of a service with these pages, dated `unix_seconds` after 1970 UTC.
+    ///
+    /// `misses_per_second` is the rate limit of an address. `hsts` is the value of `Strict-Transport-Security`, as
+    /// [`max_age`] returns it; `None` leaves the field out.
     pub fn new(pages: &Pages, unix_seconds: u64, misses_per_second: u32, hsts: Option<&str>) -> Answers {
         let page = |notice| PageHeads::new(pages, notice, hsts, "");
         let limit = format!(
@@ -177,7 +180,7 @@ impl Answers {
         answers
     }
 
-    /// Renders the date anew; to be called when a second is over.
+    /// Renders the date again. The caller calls it at least once per second.
     pub fn tick(&mut self, unix_seconds: u64) {
         let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(unix_seconds));
         let date = date.as_bytes();
@@ -191,8 +194,10 @@ impl Answers {
         self.rejections.iter_mut().for_each(|(_, head)| head.set_date(date));
     }
 
-    /// Appends the answer to a question that came with that query. `now_ms` is the present instant in milliseconds since
-    /// 1970 UTC: no client may keep a redirect for longer than the link lives.
+    /// Appends the response to `ask`, a request with this query string.
+    ///
+    /// `now_ms` is the present instant in milliseconds since 1970 UTC, because no client may cache a redirect for
+    /// longer than the link lives.
     #[inline]
     pub fn write(&self, out: &mut Vec<u8>, ask: &Ask, query: &[u8], told: &Told<'_>, now_ms: u64) {
         let found = match told {
@@ -225,7 +230,7 @@ impl Answers {
         }
     }
 
-    /// Appends a redirect that no client keeps.
+    /// Appends a redirect that no client caches.
     fn write_away(&self, out: &mut Vec<u8>, ask: &Ask, target: &str) {
         out.extend_from_slice(&self.redirects[status_index(RedirectStatus::Found)].bytes);
         out.extend_from_slice(b"0\r\nLocation: ");
@@ -234,7 +239,7 @@ impl Answers {
         end_head(out, ask.close);
     }
 
-    /// Appends the answer to a request that is refused, after which the connection is closed.
+    /// Appends the response to a rejected request, after which the connection is closed.
     pub fn reject(&self, out: &mut Vec<u8>, rejection: Rejection) {
         if let Some((_, head)) = self.rejections.iter().find(|(of, _)| *of == rejection) {
             out.extend_from_slice(&head.bytes);
@@ -242,7 +247,7 @@ impl Answers {
     }
 }
 
-/// For how many seconds a client may keep the answer: never beyond the end of the link.
+/// Returns the seconds for which a client may cache the redirect: never beyond the end of the link.
 #[inline]
 pub fn cache_seconds(policy: &Policy, now_ms: u64) -> u32 {
     match (policy.cache_seconds, policy.valid_until_ms) {
@@ -276,7 +281,8 @@ fn status_index(status: RedirectStatus) -> usize {
     }
 }
 
-/// A whole answer: these are never followed by another. It is a problem (RFC 9457) as those of the API are.
+/// Builds the complete response to a rejected request, with a problem (RFC 9457) like those of the API. No response
+/// follows it.
 fn rejection_head(rejection: Rejection, hsts: Option<&str>) -> Prebuilt {
     let (_, phrase) = rejection.status().split_once(' ').expect("a status is a number and a phrase");
     let (kind, title) = match rejection {

@@ -1,10 +1,10 @@
-//! Where a chunked body ends (RFC 9112, section 7.1), read strictly: the bytes go on to hyper unchanged, and must mean
+//! The end of a chunked body (RFC 9112, section 7.1), parsed strictly. The bytes go to hyper unchanged, and must mean
 //! the same to both.
 
 use super::head::Rejection;
 use carom_limits::HEAD_LEN_MAX;
 
-/// Most digits of a chunk's size that are read: 16^8 is far above any body that is taken.
+/// Most digits of a chunk's size that are accepted: 16^8 is far above any body that is.
 const SIZE_DIGITS_MAX: u8 = 8;
 
 /// The state between two bytes of a chunked body.
@@ -13,9 +13,9 @@ pub struct Chunked {
     part: Part,
     /// Bytes of data so far.
     data: u64,
-    /// Bytes of sizes, extensions and trailers so far: a body must not consist of these.
+    /// Bytes of sizes, extensions and trailers so far. They are bounded too.
     overhead: u64,
-    /// Whether there may be any amount of data.
+    /// True if any amount of data is accepted.
     endless: bool,
 }
 
@@ -50,21 +50,22 @@ impl Default for Chunked {
 }
 
 impl Chunked {
-    /// A body with any amount of data.
+    /// Returns the state at the start of a body of unlimited length.
     pub fn endless() -> Chunked {
         Chunked { endless: true, ..Chunked::default() }
     }
 
-    /// How many bytes that are no data are taken beside what there is of it. In chunks of one byte there are five for each.
+    /// Returns the bytes of framing that are accepted for the data so far. Chunks of one byte need five for each.
     fn overhead_max(&self, data_max: u64) -> u64 {
         let base = HEAD_LEN_MAX as u64 + data_max;
         if self.endless { base.saturating_add(self.data.saturating_mul(8)) } else { base }
     }
 
-    /// Reads on, where `data_max` bytes of data are taken at most. Returns how many of the bytes belong to the body, and whether the body ends with them.
+    /// Continues with `bytes`, and accepts at most `data_max` bytes of data. Returns how many of the bytes belong to
+    /// the body, and true if the body ends with them.
     ///
     /// # Errors
-    /// [`Rejection`] for framing that is not exact, or a body or its framing that is too long.
+    /// [`Rejection`] if the framing is malformed, or the body or its framing is too long.
     pub fn advance(&mut self, bytes: &[u8], data_max: u64) -> Result<(usize, bool), Rejection> {
         let mut at = 0;
         while at < bytes.len() {
@@ -86,7 +87,8 @@ impl Chunked {
             match self.after(byte, data_max) {
                 Ok(part) => self.part = part,
                 Err(rejection) if at == 1 => return Err(rejection),
-                // What is good before it is passed first, as if it had come by itself; then this byte is refused again.
+                // The valid bytes before it are passed first, as if they had come alone. Then this byte is refused
+                // again.
                 Err(_) => return Ok((at - 1, false)),
             }
         }
@@ -137,7 +139,7 @@ mod tests {
             let stream = format!("{body}GET / HTTP/1.1");
             let whole = Chunked::default().advance(stream.as_bytes(), MAX);
             assert_eq!(whole, Ok((body.len(), true)), "{body:?}");
-            // One byte at a time comes to the same.
+            // Feeding one byte at a time gives the same result.
             let mut chunked = Chunked::default();
             for (at, byte) in body.bytes().enumerate() {
                 assert_eq!(chunked.advance(&[byte], MAX), Ok((1, at + 1 == body.len())), "{body:?} at {at}");
@@ -145,7 +147,7 @@ mod tests {
         }
     }
 
-    /// How a body is refused, if it is.
+    /// Returns the rejection of a body, if it is rejected.
     fn refused(mut body: &[u8]) -> Option<Rejection> {
         let mut chunked = Chunked::default();
         while !body.is_empty() {

@@ -1,10 +1,10 @@
-//! The connection machine: which bytes make a request that is answered on the spot, which are passed to hyper, and
-//! which end the connection.
+//! The state machine of a connection: which bytes make a request that is answered immediately, which are passed to
+//! hyper, and which end the connection.
 //!
-//! It owns no buffer. The driver shows it the bytes that are not consumed yet; it says how many of them it consumed and
-//! what to do. Feeding it byte by byte or all at once gives the same actions. A connection starts on the fast way and
-//! leaves it for good with the first request that is not exactly a `GET` or `HEAD` for a code; from then on the machine
-//! only checks heads and counts bodies, and the checked bytes go to hyper.
+//! The machine owns no buffer. The driver shows it the bytes that are not consumed yet; it returns how many of them it
+//! consumed and what to do. Feeding it byte by byte or all at once gives the same actions. A connection starts on the
+//! fast path. It leaves that for good with the first request that is not exactly a `GET` or `HEAD` for a code. From
+//! then on the machine only checks heads and counts bodies, and the checked bytes go to hyper.
 
 use std::net::IpAddr;
 
@@ -16,10 +16,10 @@ use super::proxy;
 use carom_limits::{BODY_LEN_MAX, HEAD_LEN_MAX};
 use carom_model::domains::Place;
 
-/// Where many links are made at once: the one path that takes a body of any length, for as long as it makes progress.
+/// Path of the bulk import: the one path that accepts a body of any length, for as long as it makes progress.
 pub const BULK_PATH: &str = "/rest/v3/short-urls/bulk";
 
-/// A place in the bytes of a request's head.
+/// A range of bytes in a request's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Span {
     at: u16,
@@ -27,106 +27,106 @@ pub struct Span {
 }
 
 impl Span {
-    /// What stands there.
+    /// Returns the bytes of this range.
     #[inline]
     pub fn of(self, head: &[u8]) -> &[u8] {
         &head[usize::from(self.at)..][..usize::from(self.len)]
     }
 }
 
-/// A question for a code, asked on the fast way.
+/// A request for a code on the fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
-    /// The code behind the slash; of which domain, says the driver.
+    /// The code in the path. The driver adds the domain.
     pub code: Code,
-    /// Where in the request its host stands.
+    /// The value of `Host`.
     pub host: Span,
-    /// The domain that it means, if it is one of the service; for the driver to say.
+    /// The domain that the host names, if the service has it. The driver sets it.
     pub place: Option<Place>,
-    /// Where in the request its query stands, without the question mark.
+    /// The query string, without the question mark.
     pub query: Span,
-    /// Where its `Forwarded` stands.
+    /// The value of `Forwarded`.
     pub forwarded: Span,
-    /// Where its `X-Forwarded-For` stands.
+    /// The value of `X-Forwarded-For`.
     pub x_forwarded_for: Span,
-    /// Whether one of these has several lines, of which this is the last.
+    /// True if either of those two fields has several lines. Its range is then that of the last line.
     pub is_split: bool,
-    /// Where its `User-Agent` stands.
+    /// The value of `User-Agent`.
     pub user_agent: Span,
-    /// Where its `Referer` stands.
+    /// The value of `Referer`.
     pub referer: Span,
-    /// Whether only the head of the answer may be sent (`HEAD`).
+    /// True for `HEAD`: the response has no body.
     pub head_only: bool,
-    /// Whether an error page may be HTML.
+    /// True if an error page may be HTML.
     pub accepts_html: bool,
-    /// Whether the connection ends after the answer.
+    /// True if the connection ends after the response.
     pub close: bool,
-    /// Whether it is the client that wants it to: then it sends nothing more.
+    /// True if the client asked for that. Then it sends nothing more.
     pub asked_to_close: bool,
 }
 
-/// What the driver is to do next.
+/// The driver's next action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Wait for more bytes.
     Read,
-    /// Look the code up and answer; do not step again before that.
+    /// Look the code up and answer. The driver must not step again before that.
     Lookup(Ask),
-    /// From now on hyper drives this connection. Nothing was consumed; step again.
+    /// Let hyper drive this connection from now on. Nothing was consumed; step again.
     HandOver,
-    /// The consumed bytes belong to hyper; step again.
+    /// Pass the consumed bytes to hyper, and step again.
     Pass,
-    /// The consumed bytes are a head that belongs to hyper, as one of HTTP/1.1: the digit at this place says a later minor
-    /// version, which hyper does not know. Step again.
+    /// Pass the consumed head to hyper as one of HTTP/1.1, and step again. The digit at this offset is a later minor
+    /// version, which hyper does not know.
     PassAsHttp11 {
-        /// The place of the digit in the consumed bytes.
+        /// The offset of the digit in the consumed bytes.
         minor: usize,
     },
-    /// The client is there; where the balancer in front names nobody, it is the one who asks. Step again.
+    /// Take this address for the client's, and step again. `None` if the balancer names no client.
     From(Option<IpAddr>),
-    /// Nobody may answer what came instead of a PROXY header. No further step.
+    /// Close without a response, because the bytes are no PROXY header. No further step.
     HangUp,
-    /// Say so after all answers before it, and close. No further step.
+    /// Send this rejection after all earlier responses, and close. No further step.
     Reject(Rejection),
 }
 
 /// The outcome of one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// Bytes at the front of the input that are done with.
+    /// Bytes at the front of the input that are consumed.
     pub consumed: usize,
-    /// What to do.
+    /// The driver's next action.
     pub action: Action,
 }
 
-/// What a connection waits for, so that the driver knows which time limit holds.
+/// The input that a connection waits for, which decides the timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expects {
-    /// The next request, or nothing at all.
+    /// The next request, of which nothing has come.
     Request,
     /// The rest of a head.
     Head,
     /// The rest of a body.
     Body,
-    /// The rest of a body that may be of any length.
+    /// The rest of a body of unlimited length.
     Stream,
 }
 
 impl Expects {
-    /// Whether a body is under way.
+    /// True if a body is under way.
     pub fn is_body(self) -> bool {
         matches!(self, Expects::Body | Expects::Stream)
     }
 }
 
-/// What a client may send at most.
+/// Upper bounds for a client's input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// Bytes of a head.
     pub head: u32,
     /// Bytes of a body.
     pub body: u32,
-    /// Requests; 0: any number.
+    /// Requests on a connection; 0 means no limit.
     pub requests: u32,
 }
 
@@ -136,30 +136,30 @@ impl Default for Bounds {
     }
 }
 
-/// The machine of one connection.
+/// The state machine of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection {
     bounds: Bounds,
     scan: HeadScan,
     mode: Mode,
     heads: u32,
-    /// The message under way, or else the next one, is the last.
+    /// True if the message under way, or else the next one, is the last.
     last: bool,
-    /// The body under way may be of any length.
+    /// True if the body under way may be of any length.
     endless: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
-    /// Answers are made here.
+    /// Requests are answered by the core.
     Fast,
-    /// hyper answers; the next byte belongs to this part of a message.
+    /// hyper answers requests. The next byte belongs to this part of a message.
     Slow(Part),
     /// A PROXY header comes before anything else.
     Proxy,
-    /// hyper reads everything, and says by itself what it does not take.
+    /// hyper reads all bytes, and enforces the limits itself.
     Frames,
-    /// Nothing more is read.
+    /// No more bytes are read.
     Ended { in_body: bool },
 }
 
@@ -171,7 +171,7 @@ enum Part {
 }
 
 impl Connection {
-    /// A connection that starts on the fast way.
+    /// Returns a connection that starts on the fast path.
     pub fn fast() -> Connection {
         Connection {
             bounds: Bounds::default(),
@@ -183,28 +183,28 @@ impl Connection {
         }
     }
 
-    /// The same with other bounds.
+    /// Replaces the bounds.
     #[must_use]
     pub fn within(self, bounds: Bounds) -> Connection {
         Connection { bounds, ..self }
     }
 
-    /// A connection that begins with a PROXY header, and goes on on the fast way.
+    /// Returns a connection that begins with a PROXY header, and continues on the fast path.
     pub fn proxied() -> Connection {
         Connection { mode: Mode::Proxy, ..Connection::fast() }
     }
 
-    /// A connection that hyper drives from its first byte.
+    /// Returns a connection that hyper drives from its first byte.
     pub fn slow() -> Connection {
         Connection { mode: Mode::Slow(Part::Head), ..Connection::fast() }
     }
 
-    /// From now on every byte is hyper's, which reads frames of HTTP/2 from them.
+    /// Passes every further byte to hyper, which reads HTTP/2 frames from them.
     pub fn pass_all(&mut self) {
         self.mode = Mode::Frames;
     }
 
-    /// Whether a PROXY header is still to come.
+    /// True if a PROXY header is still to come.
     pub fn awaits_proxy(&self) -> bool {
         self.mode == Mode::Proxy
     }
@@ -214,24 +214,26 @@ impl Connection {
         self.last = true;
     }
 
-    /// Whether it takes nothing any more. Bytes that come nevertheless are no request, and no fault either.
+    /// True if it accepts no further request. Bytes that still come are ignored and are no fault.
     pub fn is_ended(&self) -> bool {
         matches!(self.mode, Mode::Ended { .. })
     }
 
-    /// Takes no request any more: hyper's last answer ends the connection. Frames go on: they say more than requests.
+    /// Accepts no further request: hyper's last answer ends the connection. HTTP/2 frames continue, because they carry
+    /// more than requests.
     pub fn end(&mut self) {
         if self.mode != Mode::Frames {
             self.mode = Mode::Ended { in_body: false };
         }
     }
 
-    /// How many whole heads it has seen; wraps. A change says that another message has begun.
+    /// Returns the number of complete heads so far; wraps. A change means that another message has begun.
     pub fn heads(&self) -> u32 {
         self.heads
     }
 
-    /// What it waits for, given how many bytes are not consumed. After a rejection: what it waited for then.
+    /// Returns the input that it waits for, given the number of unconsumed bytes. After a rejection: the input that it
+    /// waited for then.
     pub fn expects(&self, unconsumed: usize) -> Expects {
         match self.mode {
             Mode::Slow(Part::Length { .. } | Part::Chunked(_)) if self.endless => Expects::Stream,
@@ -242,8 +244,8 @@ impl Connection {
         }
     }
 
-    /// Looks at all bytes that are not consumed yet. After [`Action::Read`] the same bytes must be shown again with
-    /// more behind them.
+    /// Advances the machine over all bytes that are not consumed yet. After [`Action::Read`] the driver must show the
+    /// same bytes again with more behind them.
     #[inline]
     pub fn step(&mut self, input: &[u8]) -> Step {
         match self.mode {
@@ -293,7 +295,7 @@ impl Connection {
             Ok(head) => head,
             Err(rejection) => return self.reject(rejection),
         };
-        // The heads of a connection that bounds them do not wrap.
+        // The number of heads does not wrap on a connection that limits it.
         self.last |= self.bounds.requests > 0 && self.heads + 1 >= self.bounds.requests;
         if self.mode == Mode::Fast {
             if let Some(mut ask) = fast_ask(&head, input) {
@@ -323,7 +325,7 @@ impl Connection {
         Step { consumed: end, action }
     }
 
-    /// Behind a message on the slow way.
+    /// Returns the mode behind a message on the slow path.
     fn between(&self) -> Mode {
         if self.last { Mode::Ended { in_body: false } } else { Mode::Slow(Part::Head) }
     }
@@ -335,13 +337,14 @@ impl Connection {
     }
 }
 
-/// Whether a request may make links without end.
+/// True if a request may create any number of links.
 fn is_bulk(head: &Head<'_>) -> bool {
     let behind = head.target.strip_prefix(BULK_PATH.as_bytes());
     head.method == Method::Other && behind.is_some_and(|rest| matches!(rest.first(), None | Some(b'?')))
 }
 
-/// The code that bytes seem to ask for, if they begin as most requests do. Only a guess: nothing is checked.
+/// Returns the code that bytes seem to ask for, if they begin as most requests do. It is only a guess for prefetching:
+/// nothing is checked.
 #[inline]
 pub fn peek(bytes: &[u8]) -> Option<Code> {
     let path = bytes.strip_prefix(b"GET /")?;
@@ -349,7 +352,8 @@ pub fn peek(bytes: &[u8]) -> Option<Code> {
     Code::parse(&path[..end]).ok()
 }
 
-/// The host that they seem to mean, where it stands in the first line behind the request's, as with most clients.
+/// Returns the host that the bytes seem to name, if `Host` is the first field, as with most clients. Only a guess, like
+/// [`peek`].
 pub fn peek_host(bytes: &[u8]) -> &[u8] {
     let field = memchr::memchr(b'\n', bytes).map_or(&[][..], |end| &bytes[end + 1..]);
     match field.split_at_checked("Host: ".len()) {
@@ -360,7 +364,7 @@ pub fn peek_host(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// The question of a head that the fast way answers; `None` for any other.
+/// Returns the request of a head on the fast path, or `None` for any other head.
 #[inline]
 fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
     if head.is_unusual || !head.is_http11 || head.method == Method::Other {
@@ -390,19 +394,19 @@ fn fast_ask(head: &Head<'_>, bytes: &[u8]) -> Option<Ask> {
     })
 }
 
-/// Where a part of a head stands in it.
+/// Returns the range of `part` in `head`.
 #[inline]
 fn span_in(head: &[u8], part: &[u8]) -> Span {
     let at = part.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
-    // What does not fit is not from this head, and nothing is.
+    // A part outside the head would be none of its bytes. That does not happen.
     match (u16::try_from(at), u16::try_from(part.len())) {
         (Ok(at), Ok(len)) if usize::from(at) + usize::from(len) <= head.len() => Span { at, len },
         _ => Span::default(),
     }
 }
 
-/// Where the query stands that begins at that byte of the target; `None` where something follows it, which no client
-/// sends.
+/// Returns the range of the query string that begins at byte `begin` of the target. `None` if a fragment follows it,
+/// which no client sends.
 fn query_span(head: &Head<'_>, begin: usize) -> Option<Span> {
     let query = &head.target[begin..];
     if memchr::memchr(b'#', query).is_some() {
@@ -417,10 +421,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a driver makes of a stream: the actions with the bytes they consumed.
+    /// A driver's view of a stream: the actions with the bytes they consumed.
     #[derive(PartialEq, Eq, Debug)]
     enum Seen {
-        /// With what it said about the query.
+        /// With the query string.
         Asked(Ask, String),
         HandedOver,
         Passed(Vec<u8>),
@@ -601,7 +605,7 @@ mod tests {
         };
         assert_eq!(asked(&mut Connection::fast(), ""), (false, false));
         assert_eq!(asked(&mut Connection::fast(), "Connection: close\r\n"), (true, true));
-        // In a drain it is us: the client may send on.
+        // In a drain the server closes: the client may send more.
         let mut draining = Connection::fast();
         draining.close_after_next();
         assert_eq!(asked(&mut draining, ""), (true, false));
@@ -645,14 +649,14 @@ mod tests {
         for line in ["POST /rest/v3/short-urls", "POST /rest/v3/short-urls/bulk/", "GET /rest/v3/short-urls/bulk"] {
             assert_eq!(begin(line, limit).0, Action::Reject(Rejection::BodyTooLarge), "{line}");
         }
-        // A body that consists of its framing is none.
+        // A body that consists of framing alone is rejected.
         let (_, mut connection) = begin(&format!("POST {BULK_PATH}"), "Transfer-Encoding: chunked");
         let extension = format!("1;{}", "x".repeat(2 * BODY_LEN_MAX));
         connection.step(extension.as_bytes());
         assert_eq!(connection.step(b"x").action, Action::Reject(Rejection::BodyTooLarge));
     }
 
-    /// Requests of every kind, whole and broken.
+    /// Requests of every kind, complete and broken.
     fn request() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
             4 => "GET /[0-9A-Za-z_-]{1,12} HTTP/1.1\r\nHost: a\r\n\r\n".prop_map(String::into_bytes),

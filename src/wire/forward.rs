@@ -1,14 +1,14 @@
-//! The query of a request, merged into the target of a link that wants it.
+//! Merges the query string of a request into the destination of a link that forwards it.
 //!
-//! Both are taken as they are: nothing is decoded or encoded, so whatever the two sides agreed upon arrives. As in
-//! Shlink, a parameter of the request takes the place of those of the same name in the target.
+//! Both are taken as they are, without decoding or encoding, so that both sides' own conventions survive. As in Shlink,
+//! a parameter of the request replaces the parameters of that name in the destination.
 
 use memchr::memchr;
 
-/// Parameters of a request that take the place of others. Those behind them are only added, which bounds the work.
+/// Parameters of a request that replace others. Those behind them are only added, which bounds the work.
 const NAMES_MAX: usize = 16;
 
-/// Appends the target with the query: `https://a/?x=1&y=2#top` and `y=3` are `https://a/?x=1&y=3#top`.
+/// Appends the destination with the query: `https://a/?x=1&y=2#top` and `y=3` are `https://a/?x=1&y=3#top`.
 pub fn push(out: &mut Vec<u8>, target: &[u8], query: &[u8]) {
     if query.is_empty() {
         return out.extend_from_slice(target);
@@ -28,7 +28,7 @@ pub fn push(out: &mut Vec<u8>, target: &[u8], query: &[u8]) {
     out.extend_from_slice(fragment);
 }
 
-/// Appends what the request does not say itself.
+/// Appends the parameters of the destination that the request does not set itself.
 fn push_others(out: &mut Vec<u8>, own: &[u8], query: &[u8]) {
     let mut names: [&[u8]; NAMES_MAX] = [&[]; NAMES_MAX];
     let mut count = 0;

@@ -1,39 +1,40 @@
-//! Request heads: where one ends, whether it is sound, and what the connection machine must know of it.
+//! Request heads: the end of a head, its validity, and the fields that the connection's state machine needs.
 //!
-//! This is the one gate: hyper sees no head that was not passed here first. Leniency is where request smuggling lives,
-//! so whatever two programs could read in two ways is refused (RFC 9112, sections 2.2, 3.2, 5.1, 5.2, 6.1, 6.3).
+//! This is the only gate: hyper sees no head that was not checked here first. Lenient parsing allows request smuggling,
+//! so everything that two programs could read in two ways is rejected (RFC 9112, sections 2.2, 3.2, 5.1, 5.2, 6.1,
+//! 6.3).
 
 use std::mem::MaybeUninit;
 
 use carom_limits::HEADERS_MAX;
 
-/// Why a request is refused before anybody looks at what it asks for. The connection is closed after the answer.
+/// A reason to reject a request before its path is looked at. The connection is closed after the response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rejection {
     /// 400: not HTTP/1.x, or shaped so that two programs could read it in two ways.
     BadRequest,
-    /// 400: not encrypted where TLS is spoken.
+    /// 400: plain HTTP on a TLS port.
     NotEncrypted,
     /// 408: the head or the body was not complete in time.
     Timeout,
-    /// 413: the body is longer than is taken.
+    /// 413: the body is longer than the limit.
     BodyTooLarge,
     /// 417: an expectation other than `100-continue`.
     ExpectationFailed,
-    /// 431: the head is longer, or has more fields, than is taken.
+    /// 431: the head is longer, or has more fields, than the limit.
     HeadTooLarge,
     /// 501: a transfer coding other than `chunked`.
     NotImplemented,
     /// 501: `CONNECT`, which asks for a tunnel.
     Tunnel,
-    /// 503: the node is going down or has no room.
+    /// 503: the node is stopping or has no room.
     Unavailable,
     /// 505: not HTTP/1.0 or HTTP/1.1.
     VersionNotSupported,
 }
 
 impl Rejection {
-    /// All of them.
+    /// All rejections.
     pub const ALL: [Rejection; 10] = [
         Rejection::BadRequest,
         Rejection::NotEncrypted,
@@ -47,12 +48,12 @@ impl Rejection {
         Rejection::VersionNotSupported,
     ];
 
-    /// Its number alone.
+    /// Returns the status as a number.
     pub fn number(self) -> u16 {
         self.status()[..3].parse().expect("a status begins with its number")
     }
 
-    /// The status line's number and phrase.
+    /// Returns the number and the phrase of the status line.
     pub fn status(self) -> &'static str {
         match self {
             Rejection::BadRequest | Rejection::NotEncrypted => "400 Bad Request",
@@ -66,7 +67,7 @@ impl Rejection {
         }
     }
 
-    /// What was wrong and what would be right, for the person behind the client.
+    /// Returns a sentence for the person behind the client: the mistake, and what would be right.
     pub fn explanation(self) -> &'static str {
         match self {
             Rejection::BadRequest => "The request is not well-formed HTTP/1.1.",
@@ -86,10 +87,10 @@ impl Rejection {
 /// The explanation of [`Rejection::Tunnel`], which HTTP/2 gives as well.
 pub const TUNNEL: &str = "CONNECT is not supported.";
 
-/// How the body of a message is delimited.
+/// The delimiting of a message's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Body {
-    /// There is none.
+    /// No body.
     None,
     /// This many bytes.
     Length(u64),
@@ -97,7 +98,7 @@ pub enum Body {
     Chunked,
 }
 
-/// The methods that matter here; anything else is for a handler to refuse.
+/// The methods that the fast path distinguishes. Handlers refuse the others where they must.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
     /// `GET`
@@ -108,57 +109,57 @@ pub enum Method {
     Other,
 }
 
-/// A sound head.
+/// A valid head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head<'a> {
-    /// Its method.
+    /// The request method.
     pub method: Method,
     /// The request target as it was sent: visible ASCII.
     pub target: &'a [u8],
-    /// Whether it is HTTP/1.1 rather than HTTP/1.0.
+    /// True for HTTP/1.1, false for HTTP/1.0.
     pub is_http11: bool,
-    /// How its body is delimited.
+    /// The delimiting of its body.
     pub body: Body,
-    /// Whether the client asked for the connection to end after the answer.
+    /// True if the client asked for the connection to end after the response.
     pub close: bool,
-    /// Whether the client accepts HTML by name.
+    /// True if the client names HTML in `Accept`.
     pub accepts_html: bool,
-    /// The host that it is meant for, and perhaps a port; empty where it does not say.
+    /// The value of `Host`, with a port if it has one; empty if the field is missing.
     pub host: &'a [u8],
-    /// What the client calls itself; empty where it does not say.
+    /// The value of `User-Agent`; empty if the field is missing.
     pub user_agent: &'a [u8],
-    /// Who proxies say that the client is, in the last line of that field; empty where none does.
+    /// The last line of `Forwarded`; empty if the field is missing.
     pub forwarded: &'a [u8],
-    /// The same in the other one.
+    /// The last line of `X-Forwarded-For`; empty if the field is missing.
     pub x_forwarded_for: &'a [u8],
-    /// Whether one of the two has several lines: see [`all_of`].
+    /// True if either of those two fields has several lines: see [`all_of`].
     pub is_split: bool,
-    /// Where the client says that it came from; empty where it does not.
+    /// The value of `Referer`; empty if the field is missing.
     pub referer: &'a [u8],
-    /// Whether a field asks for more than a plain answer: a body's length (even 0), `Expect`, `Upgrade`.
+    /// True if a field asks for more than a plain response: a body's length (even 0), `Expect`, `Upgrade`.
     pub is_unusual: bool,
 }
 
-/// Looks for the end of a head, remembering how far it has looked, so that a head that drips in is not read again and
-/// again.
+/// A search for the end of a head. It remembers how far it has looked, so that a head that drips in is not read again
+/// and again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HeadScan {
     /// Bytes that hold no end of a head.
     scanned: usize,
-    /// Where the line that is being scanned began.
+    /// Offset of the line that is being scanned.
     line_start: usize,
 }
 
 impl HeadScan {
-    /// The length of the head at the start of `bytes`, or `None` if its end is not there yet; `max` bytes are taken at most. Each call must be given
-    /// the bytes of the one before, and possibly more.
+    /// Returns the length of the head at the start of `bytes`, or `None` if its end has not come. A head has at most
+    /// `max` bytes. Each call must get the bytes of the one before, and possibly more.
     ///
     /// # Errors
-    /// As soon as it is certain that these bytes do not begin a head that would be taken.
+    /// As soon as the bytes cannot begin a head that is accepted.
     #[inline]
     pub fn find_end(&mut self, bytes: &[u8], max: usize) -> Result<Option<usize>, Rejection> {
         if bytes.first().is_some_and(|first| !first.is_ascii_uppercase()) {
-            // Every method that anybody sends begins with a capital letter; a TLS hello and an empty line do not.
+            // Every method in use begins with a capital letter. A TLS hello and an empty line do not.
             return Err(Rejection::BadRequest);
         }
         for place in memchr::memchr_iter(b'\n', &bytes[self.scanned..]) {
@@ -176,17 +177,17 @@ impl HeadScan {
     }
 }
 
-/// Reads a whole head: `bytes` ends with its empty line.
+/// Parses a complete head: `bytes` ends with its empty line.
 ///
 /// # Errors
-/// [`Rejection`] when it is not sound.
+/// [`Rejection`] if it is not valid.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
     let mut fields = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(bytes, &mut fields) {
         Ok(httparse::Status::Complete(len)) if len == bytes.len() => {}
-        // The scan found the end elsewhere: the two disagree about where the head ends, so others may too.
+        // The scan and the parser disagree about the end of the head, so other programs may too.
         Ok(_) => return Err(Rejection::BadRequest),
         Err(httparse::Error::TooManyHeaders) => return Err(Rejection::HeadTooLarge),
         Err(httparse::Error::Version) => return parse_later_minor(bytes),
@@ -231,8 +232,8 @@ pub fn parse(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
     })
 }
 
-/// Whether a target that does not begin with a slash has one of the other forms (RFC 9112, section 3.2): the absolute form with a
-/// scheme of HTTP, or the asterisk, which belongs to `OPTIONS` alone.
+/// True if a target that does not begin with a slash has one of the other forms (RFC 9112, section 3.2): the absolute
+/// form with an HTTP scheme, or the asterisk, which belongs to `OPTIONS` alone.
 #[cold]
 fn is_other_form(method: Option<&str>, target: &[u8]) -> bool {
     let begins_with = |scheme: &[u8]| {
@@ -244,22 +245,22 @@ fn is_other_form(method: Option<&str>, target: &[u8]) -> bool {
     }
 }
 
-/// The place of the minor version in a head of HTTP/1.2 to HTTP/1.9. Such a head is read as one of HTTP/1.1, the highest
-/// version of that major version that this server implements (RFC 9110, section 6.2).
+/// Returns the offset of the minor version in a head of HTTP/1.2 to HTTP/1.9. Such a head is read as one of HTTP/1.1,
+/// the highest version of that major version that this server implements (RFC 9110, section 6.2).
 pub fn later_minor(head: &[u8]) -> Option<usize> {
     let end = memchr::memchr(b'\r', head)?;
     let minor = end.checked_sub(1)?;
     (head[..minor].ends_with(b" HTTP/1.") && matches!(head[minor], b'2'..=b'9')).then_some(minor)
 }
 
-/// Reads a head whose version httparse does not know.
+/// Parses a head whose version httparse does not know.
 #[cold]
 fn parse_later_minor(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
     let Some(minor) = later_minor(bytes) else { return Err(version_rejection(bytes)) };
     let mut as_http11 = bytes.to_vec();
     as_http11[minor] = b'1';
     let head = parse(&as_http11)?;
-    // Each part stands at the same place of the original; the empty ones may stand nowhere.
+    // Each part has the same offset in the original. Empty parts may have none.
     let original = |part: &[u8]| {
         let at = part.as_ptr().addr().wrapping_sub(as_http11.as_ptr().addr());
         if part.is_empty() { &[] } else { &bytes[at..at + part.len()] }
@@ -281,7 +282,7 @@ fn parse_later_minor(bytes: &[u8]) -> Result<Head<'_>, Rejection> {
     })
 }
 
-/// The values of all lines of a field, as one list (RFC 9110, section 5.3). The head is one that [`parse`] has taken.
+/// Returns the values of all lines of a field as one list (RFC 9110, section 5.3). [`parse`] has accepted the head.
 pub fn all_of(head: &[u8], name: &str) -> Vec<u8> {
     let value = |line: &'_ [u8]| -> Option<Vec<u8>> {
         let (of_line, value) = line.split_at_checked(name.len())?;
@@ -291,7 +292,7 @@ pub fn all_of(head: &[u8], name: &str) -> Vec<u8> {
     lines.filter_map(value).collect::<Vec<_>>().join(&b',')
 }
 
-/// HTTP/2 and later are refused as versions; what is no version at all is malformed.
+/// Returns the rejection of a version: unsupported for HTTP/2 and later, malformed for anything that is no version.
 fn version_rejection(bytes: &[u8]) -> Rejection {
     let line = bytes.split(|&b| b == b'\r').next().unwrap_or_default();
     let version = line.rsplit(|&b| b == b' ').next().unwrap_or_default();
@@ -304,7 +305,7 @@ fn version_rejection(bytes: &[u8]) -> Rejection {
     if named { Rejection::VersionNotSupported } else { Rejection::BadRequest }
 }
 
-/// What the fields of one head say, gathered one by one.
+/// The fields of one head, collected one by one.
 #[derive(Default)]
 struct Fields<'a> {
     hosts: u32,
@@ -325,7 +326,7 @@ struct Fields<'a> {
 impl<'a> Fields<'a> {
     #[inline]
     fn take(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), Rejection> {
-        // The length tells most names apart, so that most fields cost one comparison of a number.
+        // The length distinguishes most names, so that most fields cost one comparison of a number.
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
                 self.hosts += 1;
@@ -394,7 +395,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// One or more digits and nothing else: no sign, no list, no `0x`.
+/// Parses one or more digits and nothing else: no sign, no list, no `0x`.
 fn content_length(value: &[u8]) -> Result<u64, Rejection> {
     if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
         return Err(Rejection::BadRequest);
@@ -402,8 +403,8 @@ fn content_length(value: &[u8]) -> Result<u64, Rejection> {
     Ok(value.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
 }
 
-/// Exactly `chunked`. Another well-formed list that ends in `chunked` is a coding we do not have; the rest is an attempt
-/// to be read in two ways.
+/// Accepts exactly `chunked`. Another well-formed list that ends in `chunked` is an unsupported coding; the rest is an
+/// attempt to be read in two ways.
 fn transfer_encoding(value: &[u8]) -> Result<(), Rejection> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());
@@ -420,14 +421,14 @@ fn transfer_encoding(value: &[u8]) -> Result<(), Rejection> {
     }
 }
 
-/// A host and perhaps a port: no user, no path, no space, no list.
+/// True for a host with an optional port: no user, no path, no space, no list.
 fn is_host(value: &[u8]) -> bool {
     !value.is_empty()
         && value.len() <= 255 + 6
         && value.iter().all(|&b| b.is_ascii_alphanumeric() || b".-_~:[]%!$&'()*+;=".contains(&b) || b >= 0x80)
 }
 
-/// Whether `text/html` or `application/xhtml+xml` is in the list: browsers name them, programs mostly do not.
+/// True if `text/html` or `application/xhtml+xml` is in the list. Browsers name them; programs mostly do not.
 #[inline]
 pub fn accepts_html(value: &[u8]) -> bool {
     value.split(|&b| b == b',').any(|range| {
@@ -566,7 +567,7 @@ mod tests {
         assert_eq!(parse(new.as_bytes()), parse(old.as_bytes()));
         let place = later_minor(new.as_bytes()).unwrap();
         assert_eq!((&new[place - 7..=place], later_minor(old.as_bytes())), ("HTTP/1.7", None));
-        // The parts are places of what was sent.
+        // The parts are ranges of the original bytes.
         assert!(new.as_bytes().as_ptr_range().contains(&parse(new.as_bytes()).unwrap().host.as_ptr()));
     }
 

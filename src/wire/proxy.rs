@@ -1,44 +1,44 @@
-//! The PROXY protocol, versions 1 and 2: the few bytes in which a balancer says, before anything else, who the client is
+//! The PROXY protocol, versions 1 and 2: the bytes by which a balancer names the client before anything else
 //! (haproxy.org/download/3.0/doc/proxy-protocol.txt).
 //!
-//! Total, without memory and without I/O: it is shown all bytes that have come so far. Whether whoever sends them may be
-//! believed is not known here.
+//! The parser is total, keeps no state and does no I/O: the caller shows it all bytes that have come so far. Whether
+//! their sender is trusted is decided elsewhere.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Longest line of version 1, with its end (section 2.1).
+/// Longest line of version 1 in bytes, including its end (section 2.1).
 const LINE_LEN_MAX: usize = 107;
 
-/// What version 2 begins with (section 2.2): no method of HTTP, no TLS record, and not version 1.
+/// The first bytes of version 2 (section 2.2): no HTTP method, no TLS record, and not version 1.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Bytes of a header of version 2 before its addresses.
 const FIXED_LEN: usize = 16;
 
-/// Longest rest of a header of version 2 that is taken. Addresses have 12 to 36 bytes, and what balancers add to them,
-/// certificates of clients included, some hundreds.
+/// Longest rest of a header of version 2 that is accepted, in bytes. Addresses take 12 to 36 bytes, and the extensions
+/// of balancers, client certificates included, some hundreds.
 const REST_LEN_MAX: usize = 4_096;
 
 /// The type of an extension with a checksum over the whole header (section 2.2.4).
 const CRC32C: u8 = 0x03;
 
-/// What the bytes so far are.
+/// The result of parsing the bytes so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Seen {
     /// The beginning of a header.
     Part,
-    /// A header of so many bytes. The client, where it names one: a balancer that asks by itself names none.
+    /// A complete header, with the client if it names one. A balancer names none for requests of its own.
     Header {
-        /// Its length, in bytes.
+        /// Length of the header in bytes.
         len: usize,
         /// The address of the client.
         client: Option<IpAddr>,
     },
-    /// No header.
+    /// Not a header.
     Other,
 }
 
-/// Looks at all bytes that a connection has sent.
+/// Parses all bytes that a connection has sent.
 pub(super) fn parse(bytes: &[u8]) -> Seen {
     let is_beginning_of = |whole: &[u8]| bytes.len() < whole.len() && whole.starts_with(bytes);
     if bytes.starts_with(SIGNATURE) {
@@ -61,7 +61,7 @@ fn parse_v1(bytes: &[u8]) -> Seen {
         Err(_) => return Seen::Other,
     };
     match words[..] {
-        // What follows is to be passed over.
+        // The rest of the line is ignored.
         ["PROXY", "UNKNOWN", ..] => Seen::Header { len, client: None },
         ["PROXY", family @ ("TCP4" | "TCP6"), from, to, from_port, to_port] => {
             let address = |text: &str| -> Option<IpAddr> {
@@ -80,13 +80,13 @@ fn parse_v1(bytes: &[u8]) -> Seen {
     }
 }
 
-/// A number up to 65,535, without a sign and without zeros in front.
+/// True for a number up to 65,535, without a sign and without leading zeros.
 fn is_port(text: &str) -> bool {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     is_plain && text.parse::<u16>().is_ok()
 }
 
-/// `None`: no header.
+/// Parses a header of version 2. `None` means that it is malformed.
 fn parse_v2(bytes: &[u8]) -> Option<Seen> {
     let Some(fixed) = bytes.first_chunk::<FIXED_LEN>() else { return Some(Seen::Part) };
     let rest_len = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
@@ -96,12 +96,12 @@ fn parse_v2(bytes: &[u8]) -> Option<Seen> {
     let Some(header) = bytes.get(..FIXED_LEN + rest_len) else { return Some(Seen::Part) };
     let rest = &header[FIXED_LEN..];
     let (client, addresses_len) = match (fixed[12] & 0xf, fixed[13]) {
-        // The balancer asks by itself, whatever it says.
+        // LOCAL: the balancer's own connection, whatever the rest of the header says.
         (0, _) => (None, rest_len),
-        // Over IPv4 and IPv6: of TCP, or of what was no stream before the balancer.
+        // PROXY over IPv4 or IPv6, for a stream or a datagram before the balancer.
         (1, 0x11 | 0x12) => (Some(IpAddr::from(*rest.first_chunk::<4>()?)), 12),
         (1, 0x21 | 0x22) => (Some(IpAddr::from(*rest.first_chunk::<16>()?)), 36),
-        // Over anything else: there is nobody to be named.
+        // PROXY over another family, which names no client.
         (1, 0x00) => (None, rest_len),
         (1, 0x31 | 0x32) => (None, 216),
         _ => return None,
@@ -109,7 +109,7 @@ fn parse_v2(bytes: &[u8]) -> Option<Seen> {
     checks(header, rest.get(addresses_len..)?).then_some(Seen::Header { len: header.len(), client })
 }
 
-/// Whether the extensions of a header are sound, and its checksum is right if it has one.
+/// True if the extensions of a header are well-formed, and its checksum is right if it has one.
 fn checks(header: &[u8], mut extensions: &[u8]) -> bool {
     while let Some((&[kind, high, low], behind)) = extensions.split_first_chunk::<3>() {
         let Some((value, rest)) = behind.split_at_checked(usize::from(u16::from_be_bytes([high, low]))) else {
@@ -118,7 +118,7 @@ fn checks(header: &[u8], mut extensions: &[u8]) -> bool {
         if kind == CRC32C {
             let at = value.as_ptr().addr() - header.as_ptr().addr();
             let zeroed = header.iter().enumerate().map(|(place, &byte)| {
-                // The checksum is made with zeros in its own place.
+                // The checksum is computed with zeros in its own place.
                 if (at..at + value.len()).contains(&place) { 0 } else { byte }
             });
             if value != crc32c(zeroed).to_be_bytes() {
@@ -130,7 +130,7 @@ fn checks(header: &[u8], mut extensions: &[u8]) -> bool {
     extensions.is_empty()
 }
 
-/// The checksum of RFC 3720, appendix B.4. A header is short, so a bit at a time will do.
+/// Returns the checksum of RFC 3720, appendix B.4. A header is short, so one bit at a time is fast enough.
 fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
     let step = |sum: u32, byte: u8| {
         (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 })
@@ -143,7 +143,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A header of version 2 that names a client, and extensions.
+    /// Returns a header of version 2 that names a client, with extensions.
     pub(crate) fn v2(client: IpAddr, extensions: &[u8]) -> Vec<u8> {
         let (family, addresses) = match client {
             IpAddr::V4(address) => (0x11, [&address.octets()[..], &[10, 0, 0, 1], &[1, 2, 3, 4]].concat()),
@@ -157,7 +157,7 @@ pub(crate) mod tests {
         match parse(bytes) {
             Seen::Header { len, client } => {
                 assert_eq!(len, bytes.len());
-                // Nothing before the end is enough, and nothing behind it counts.
+                // No prefix is a header, and no byte behind the header counts.
                 (0..len).for_each(|end| assert_eq!(parse(&bytes[..end]), Seen::Part, "{end}"));
                 let more = [bytes, b"GET / HTTP/1.1\r\n"].concat();
                 assert_eq!(parse(&more), Seen::Header { len, client });
@@ -213,7 +213,7 @@ pub(crate) mod tests {
         let of = |command: u8, family: u8, rest: &[u8]| {
             [&SIGNATURE[..], &[command, family], &(rest.len() as u16).to_be_bytes(), rest].concat()
         };
-        // A balancer that asks by itself, and sockets without addresses.
+        // A balancer's own connection, and sockets without addresses.
         for nobody in [
             of(0x20, 0x00, b""),
             of(0x20, 0x11, &[9; 12]),
@@ -248,7 +248,7 @@ pub(crate) mod tests {
         let sum = crc32c(header.iter().copied());
         header[at..].copy_from_slice(&sum.to_be_bytes());
         assert_eq!(client(&header), Some(Some(IpAddr::from([203, 0, 113, 7]))));
-        // Only that it is a checksum it cannot say of itself.
+        // The type byte of the checksum extension protects itself in no way.
         for place in (16..header.len()).filter(|&place| place != at - 3) {
             header[place] ^= 1;
             assert!(!matches!(parse(&header), Seen::Header { client: Some(_), .. }), "{place}");

@@ -1,5 +1,5 @@
-//! TLS as a layer of bytes: what a client sent goes in, what it meant comes out, and the other way round. Where the bytes come
-//! from and go to is nothing of its concern.
+//! TLS as a layer of bytes: ciphertext of a client goes in and plaintext comes out, and the other way round. This
+//! module does no I/O.
 
 use std::io::{BufRead, Write};
 
@@ -8,70 +8,70 @@ use rustls::server::ServerConnection;
 
 use carom_tls::identity::{HTTP2, Identity};
 
-/// The TLS of one connection.
+/// The TLS session of one connection.
 #[derive(Debug)]
 pub struct Session {
     connection: ServerConnection,
-    /// Something was received.
+    /// True once bytes were received.
     has_begun: bool,
-    /// Where the received bytes end in their records.
+    /// The position of the received bytes within their records.
     place: RecordPlace,
-    /// We have said that nothing more comes from us.
+    /// True once our closing alert was sent.
     is_closed: bool,
 }
 
-/// What a client has said, besides what it has sent.
+/// The state of the client's side after its bytes were processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
-    /// It may go on.
+    /// The client may send more.
     Open,
-    /// It sends nothing more.
+    /// The client has closed its side.
     Closed,
-    /// What it sent is not TLS, or not to be trusted. It is told why; nothing else may be.
+    /// The bytes are not TLS or fail authentication. The client gets an alert, and no other data may be sent.
     Broken,
 }
 
 impl Session {
-    /// The beginning of a connection; `None` where there is no memory for it.
+    /// Returns the session of a new connection, or `None` if there is no memory for it.
     pub fn new(identity: &Identity) -> Option<Session> {
         let mut connection = ServerConnection::new(identity.config()).ok()?;
-        // What waits to be sent is bounded by who gives it to us.
+        // The caller bounds the bytes that wait to be sent.
         connection.set_buffer_limit(None);
         Some(Session { connection, has_begun: false, place: RecordPlace::default(), is_closed: false })
     }
 
-    /// Whether anything has been received.
+    /// True if bytes were received.
     pub fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// Whether a part of a record has come whose rest has not.
+    /// True if an incomplete record has been received.
     pub fn has_part(&self) -> bool {
         self.place.is_inside()
     }
 
-    /// Whether it has not been agreed yet how to speak.
+    /// True until the handshake is complete.
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
-    /// Whether it was agreed to speak HTTP/2.
+    /// True if HTTP/2 was negotiated.
     pub fn is_http2(&self) -> bool {
         self.connection.alpn_protocol() == Some(HTTP2)
     }
 
-    /// Whether it goes on with a session of before, without a certificate.
+    /// True if the handshake resumed an earlier session, without a certificate.
     pub fn is_resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// Takes what was received, and appends what it holds for the layer above.
+    /// Decrypts received bytes, and appends the plaintext to `plain`.
     pub fn receive(&mut self, mut sealed: &[u8], plain: &mut Vec<u8>) -> Heard {
         self.has_begun |= !sealed.is_empty();
         self.place.pass(sealed);
         while !sealed.is_empty() {
             match self.connection.read_tls(&mut sealed) {
-                // Behind its last word a client says nothing that counts.
+                // Bytes behind a client's closing alert do not count.
                 Ok(0) => return Heard::Closed,
                 Ok(_) => {}
                 Err(_) => return Heard::Broken,
@@ -86,7 +86,7 @@ impl Session {
         Heard::Open
     }
 
-    /// Appends what has been understood, so many bytes.
+    /// Appends `left` bytes of plaintext.
     fn take(&mut self, mut left: usize, plain: &mut Vec<u8>) {
         plain.reserve(left);
         let mut reader = self.connection.reader();
@@ -101,20 +101,19 @@ impl Session {
         }
     }
 
-    /// Whether it has something to say of its own: its part of the handshake, tickets, or why it ends.
+    /// True if it has bytes of its own to send: handshake messages, tickets or an alert.
     pub fn has_to_say(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Whether it has said that nothing more comes.
+    /// True once our closing alert was sent.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Appends what it has to say, and what the layer above has, to what is to be sent; where that is the last, it says so
-    /// behind it.
+    /// Appends its own messages and the encrypted `plain` to `sealed`. With `is_last` the closing alert follows.
     pub fn seal(&mut self, plain: &[u8], is_last: bool, sealed: &mut Vec<u8>) {
-        // Neither buffer ever refuses anything; keys that have sealed too much do, and that ends the connection.
+        // Neither buffer refuses anything. Keys that have encrypted too much do, and that ends the connection.
         let _ = self.connection.writer().write_all(plain);
         if is_last && !std::mem::replace(&mut self.is_closed, true) {
             self.connection.send_close_notify();
@@ -123,12 +122,13 @@ impl Session {
     }
 }
 
-/// A place in a stream of records (RFC 8446, section 5.1): five bytes, of which the last two are the length of what follows.
+/// A position in a stream of records (RFC 8446, section 5.1). A record has a header of five bytes, and the last two are
+/// the length of the rest.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecordPlace {
     /// Bytes of the header that have passed.
     header: u8,
-    /// The length, as far as it has passed; then what is left of it.
+    /// The length, as far as it has passed; then the bytes that are left of it.
     left: u16,
 }
 
@@ -157,7 +157,7 @@ impl RecordPlace {
     }
 }
 
-/// Whether these are the first bytes of a request that is not encrypted, rather than of a handshake.
+/// True if these are the first bytes of a plain HTTP request rather than of a handshake.
 pub fn is_plain_request(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(u8::is_ascii_uppercase)
 }

@@ -1,16 +1,18 @@
-//! What nodes that share one code space agree on, without I/O, clocks or threads.
+//! The rules that nodes with a common code space agree on, without I/O, clocks or threads.
 //!
-//! Redis (or a Redis Cluster) is the one thing that nodes share. It holds the present [`State`] of every code and, for
+//! Redis (or a Redis Cluster) is the only state that nodes share. It holds the present [`State`] of every code and, for
 //! each [`Partition`] of the codes, a stream of changes in the order in which they were accepted. A node
 //!
-//! * asks Redis before it takes a change ([`rules`] says what Redis answers; the scripts in `store/redis` do the same),
-//! * follows the streams and adopts what others did ([`follow`]),
-//! * keeps a durable list of what Redis may not have, until it has seen it come back through the stream ([`outbox`]),
-//! * takes runs of counter values that nobody else may have ([`lease`]), and watches who else is there ([`members`]).
+//! * asks Redis before it accepts a change ([`rules`] defines the answers of Redis; the scripts in `store/redis`
+//!   implement them),
+//! * follows the streams and adopts the changes of other nodes ([`follow`]),
+//! * keeps a durable list of the changes that Redis may not have, until it has seen them in the stream ([`outbox`]),
+//! * leases runs of counter values that no other node gets ([`lease`]), and watches the other nodes ([`members`]).
 //!
-//! Redis may forget what it acknowledged: a failover loses the newest writes, a server comes back empty or from an old
-//! dump. So nothing is believed to be there until it was seen in the stream, and a node whose place in a stream is gone
-//! compares everything. Threads drive this in production (`control::fleet`), a simulator in tests.
+//! Redis may forget writes that it acknowledged: a failover loses the newest ones, and a server may come back empty or
+//! from an old dump. So a node relies on a change only once it has seen it in the stream. A node whose position in a
+//! stream is lost compares everything. Threads drive these rules in production (`control::fleet`), a simulator in
+//! tests.
 
 pub mod follow;
 pub mod lease;
@@ -28,33 +30,33 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use state::State;
 
-/// Partitions of the codes. Each has its links and its stream in one slot of a Redis Cluster, so that both change
-/// together; 64 of them spread over the masters, and are few enough to be read all at once. Never changes: it decides
-/// under which key a link is found.
+/// Number of partitions of the codes. Each has its links and its stream in one slot of a Redis Cluster, so that both
+/// change together. 64 of them spread over the masters, and are few enough to be read all at once. The number never
+/// changes: it decides the key of a link in Redis.
 pub const PARTITIONS: u8 = 64;
 
-/// A part of all codes.
+/// A part of all codes, from 0 to [`PARTITIONS`] - 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Partition(pub u8);
 
 impl Partition {
-    /// The one that a code belongs to.
+    /// Returns the partition of a code.
     pub fn of(code: &Code) -> Partition {
         Partition((xxh3_64(code.key(&mut [0; CODE_KEY_LEN_MAX])) % u64::from(PARTITIONS)) as u8)
     }
 
-    /// All of them, in order.
+    /// Returns all partitions, in order.
     pub fn all() -> impl Iterator<Item = Partition> {
         (0..PARTITIONS).map(Partition)
     }
 
-    /// Its place in a list of all.
+    /// Returns the partition's index in a list of all.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// The name of an entry of a stream, as Redis gives it: milliseconds and a number among those of the same millisecond.
+/// The ID of an entry of a stream, as Redis assigns it: milliseconds, and a number within the millisecond.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct EntryId {
     /// Milliseconds since 1970, by the clock of the server.
@@ -78,13 +80,13 @@ impl FromStr for EntryId {
     }
 }
 
-/// Where a change will come by in the streams: proof that Redis had it, and that others will see it.
+/// The entry of a stream in which a change appears: proof that Redis had the change, and that other nodes will see it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Echo {
-    /// Which stream.
+    /// The partition of the stream.
     pub partition: Partition,
-    /// Which entry.
+    /// The ID of the entry.
     pub id: EntryId,
-    /// A hash of what it says, as in [`follow::Position`]: after a loss another entry may get the same name.
+    /// A hash of the entry's content, as in [`follow::Position`]. After a loss another entry may get the same ID.
     pub check: u64,
 }

@@ -1,11 +1,11 @@
 //! The io_uring of one thread, as a safe interface: accepts, connects, receives into a ring of shared buffers, sends,
 //! timers and doorbells. The server's cores and the load generator's threads each drive one.
 //!
-//! Few files of the workspace have `unsafe`; for sockets this is the only one. What makes it safe as a whole:
+//! This is the only file of the workspace that has `unsafe`. These rules make it safe as a whole:
 //!
 //! * the kernel is only ever given memory that this type owns: the buffer ring, the timer's interval, the addresses to
 //!   connect to, the counter of the bell, and the buffers of sends, which move in with [`Ring::send`] and out with
-//!   [`Completion::Sent`]; what the kernel may still use when the ring is dropped is leaked rather than freed;
+//!   [`Completion::Sent`]; memory that the kernel may still use when the ring is dropped is leaked rather than freed;
 //! * a received [`Chunk`] cannot be copied, so the kernel gets each buffer back once;
 //! * descriptors stay open while an operation names them: callers hold the connection's [`OwnedFd`] until its last
 //!   completion, and each completion carries the generation of the slot it belongs to.
@@ -47,7 +47,7 @@ const BUFFER_GROUP: u16 = 0;
 /// `IORING_ENTER_GETEVENTS`: run deferred work and post its completions.
 const ENTER_GETEVENTS: u32 = 1;
 
-/// Which slot an operation belongs to, and which use of the slot.
+/// The slot that an operation belongs to, and which use of the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
     /// The slot.
@@ -66,7 +66,7 @@ impl Tag {
     }
 }
 
-/// What kind of operation a completion belongs to.
+/// The kind of operation that a completion belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Kind {
@@ -98,7 +98,7 @@ impl Kind {
     }
 }
 
-/// Received bytes in a buffer of the ring. To be given back.
+/// Received bytes in a buffer of the ring, which must be given back with [`Ring::give_back`].
 #[derive(Debug)]
 #[must_use = "the buffer is lost to the ring unless it is given back"]
 pub struct Chunk {
@@ -106,46 +106,46 @@ pub struct Chunk {
     len: u32,
 }
 
-/// Something that happened.
+/// The outcome of an operation, or an event.
 #[derive(Debug)]
 pub enum Completion {
-    /// A connection, or why there was none. Without `more` the accept has ended and must be armed again.
+    /// A connection, or the reason for none. Without `more` the accept has ended and must be armed again.
     Accepted {
         /// The number given to [`Ring::accept`].
         listener: u32,
         /// The connection, or the error number.
         result: Result<OwnedFd, i32>,
-        /// Whether the accept goes on.
+        /// True if the accept continues.
         more: bool,
     },
-    /// A connection was made, or the error number.
+    /// A connection attempt has ended.
     Connected {
-        /// Whose.
+        /// The tag that was given to [`Ring::connect`].
         tag: Tag,
-        /// Whether it was.
+        /// Success, or the error number.
         result: Result<(), i32>,
     },
     /// Bytes, or the end (`Ok(None)`), or the error number. Without `more` the receive has ended.
     Received {
-        /// Whose.
+        /// The tag that was given to [`Ring::receive`].
         tag: Tag,
-        /// What came.
+        /// Bytes, or `None` at the end of the stream, or the error number.
         result: Result<Option<Chunk>, i32>,
-        /// Whether the receive goes on.
+        /// True if the receive continues.
         more: bool,
     },
-    /// How much of the buffer was sent, or the error number, and the buffer.
+    /// A send has ended. The buffer comes back.
     Sent {
-        /// Whose.
+        /// The tag that was given to [`Ring::send`].
         tag: Tag,
-        /// Bytes sent, from the place that was given.
+        /// Number of bytes sent, from the given position on, or the error number.
         result: Result<usize, i32>,
-        /// The buffer, back.
+        /// The buffer of the send.
         buffer: Vec<u8>,
     },
-    /// The interval of the timer is over; it goes on by itself.
+    /// The interval of the timer is over. The timer continues by itself.
     Tick,
-    /// Somebody has rung: another ring, or a thread that wrote to the bell.
+    /// The doorbell was rung: by another ring, or by a thread that wrote to the bell.
     Bell,
 }
 
@@ -153,7 +153,7 @@ pub enum Completion {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address(usize);
 
-/// The ring of a thread. Made and used on it.
+/// The ring of a thread. It is created and used on that thread.
 #[derive(Debug)]
 pub struct Ring {
     // Dropped before the buffers: the kernel lets go of them with the ring.
@@ -185,11 +185,11 @@ impl std::fmt::Debug for IoUringDebug {
 }
 
 impl Ring {
-    /// Makes the ring. `bell` is an eventfd to which other threads write 8 bytes when they want a [`Completion::Bell`];
-    /// nobody else may read it.
+    /// Creates the ring on the calling thread. `bell` is an eventfd to which other threads write 8 bytes when they want
+    /// a [`Completion::Bell`]; nothing else may read it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// When the kernel refuses the ring or its buffers: it is too old, forbids io_uring, or has no memory.
     pub fn new(bell: Option<File>) -> io::Result<Ring> {
         let uring = IoUring::builder()
             .setup_single_issuer()
@@ -200,7 +200,8 @@ impl Ring {
             .setup_cqsize(COMPLETIONS)
             .build(SUBMISSIONS)?;
         let mut buffers = BufferRing::new();
-        // SAFETY: the entries are page-aligned, zeroed, and stay allocated until after the ring is dropped (field order).
+        // SAFETY: the entries are page-aligned, zeroed, and stay allocated until after the ring is dropped (field
+        // order).
         unsafe {
             uring.submitter().register_buf_ring_with_flags(
                 buffers.entries.as_ptr() as u64,
@@ -221,7 +222,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// The descriptor by which other rings ring this one.
+    /// Returns the descriptor by which other rings ring this one.
     pub fn descriptor(&self) -> RawFd {
         self.uring.0.as_raw_fd()
     }
@@ -239,13 +240,13 @@ impl Ring {
         self.cancel(Tag { slot: index, generation: 0 }.user_data(Kind::Accept));
     }
 
-    /// Keeps an address for [`Ring::connect`].
+    /// Stores an address for [`Ring::connect`].
     pub fn add_address(&mut self, address: SocketAddr) -> Address {
         self.addresses.push(Box::new(address.into()));
         Address(self.addresses.len() - 1)
     }
 
-    /// Connects a socket.
+    /// Connects a socket. The outcome is a [`Completion::Connected`].
     pub fn connect(&mut self, socket: &OwnedFd, tag: Tag, to: Address) {
         let address = &self.addresses[to.0];
         let entry = opcode::Connect::new(Fd(socket.as_raw_fd()), address.as_ptr().cast(), address.len()).build();
@@ -266,7 +267,7 @@ impl Ring {
     /// Sends `buffer` from byte `from` on. At most one send of a slot is in flight.
     ///
     /// # Panics
-    /// When one is: a contradiction in the caller.
+    /// When a send of this slot is in flight already: an error in the caller.
     pub fn send(&mut self, socket: &OwnedFd, tag: Tag, buffer: Vec<u8>, from: usize) {
         let bytes = &buffer[from..];
         let (start, len) = (bytes.as_ptr(), u32::try_from(bytes.len()).unwrap_or(u32::MAX));
@@ -280,18 +281,18 @@ impl Ring {
         self.push(entry.user_data(tag.user_data(Kind::Send)));
     }
 
-    /// Tells the peer that nothing more will be sent, and goes on receiving.
+    /// Tells the peer that nothing more will be sent, and continues to receive.
     ///
-    /// This and [`Ring::shut_down`] are system calls: as entries they would go to a worker thread of the kernel, which
-    /// looks the descriptor up when its turn comes, and by then the number may be that of another connection.
+    /// This and [`Ring::shut_down`] are system calls. As ring entries they would go to a worker thread of the kernel,
+    /// which looks the descriptor up when its turn comes. By then the number may be that of another connection.
     pub fn shut_down_sending(socket: &OwnedFd) {
-        // A connection that is broken needs no goodbye.
+        // A broken connection needs no such message.
         let _ = shutdown(socket, Shutdown::Write);
     }
 
-    /// Ends both directions: whatever is in flight on the socket completes.
+    /// Shuts down both directions. Every operation in flight on the socket completes.
     pub fn shut_down(socket: &OwnedFd) {
-        // A connection that is broken completes by itself.
+        // A broken connection completes by itself.
         let _ = shutdown(socket, Shutdown::Both);
     }
 
@@ -302,7 +303,7 @@ impl Ring {
     }
 
     fn arm_timer(&mut self) {
-        // Multishot: it goes on by itself, and ends (to be armed again) only when completions overflow.
+        // Multishot: it continues by itself, and ends (to be armed again) only when completions overflow.
         let entry = opcode::Timeout::new(&raw const *self.interval)
             .count(0)
             .flags(io_uring::types::TimeoutFlags::MULTISHOT)
@@ -332,7 +333,8 @@ impl Ring {
     fn push(&mut self, entry: squeue::Entry) {
         loop {
             // SAFETY: every entry is built above from memory that this type owns until the operation completes (buffer
-            // ring, `sends`, `interval`, `bell`, `addresses`, which only grow) and from descriptors that the caller keeps open until then.
+            // ring, `sends`, `interval`, `bell`, `addresses`, which only grow) and from descriptors that the caller
+            // keeps open until then.
             if unsafe { self.uring.0.submission().push(&entry) }.is_ok() {
                 return;
             }
@@ -349,7 +351,7 @@ impl Ring {
     /// there is neither.
     ///
     /// # Errors
-    /// What the kernel says, apart from passing conditions; the ring is not usable then.
+    /// When the kernel reports anything but a transient condition. The ring is unusable then.
     pub fn enter(&mut self) -> io::Result<()> {
         self.buffers.publish();
         let submission = self.uring.0.submission();
@@ -369,7 +371,7 @@ impl Ring {
     /// Submits what was pushed and waits for a completion, for as long as it takes.
     ///
     /// # Errors
-    /// What the kernel says, apart from passing conditions; the ring is not usable then.
+    /// When the kernel reports anything but a transient condition. The ring is unusable then.
     pub fn sleep(&mut self) -> io::Result<()> {
         self.buffers.publish();
         match self.uring.0.submit_and_wait(1) {
@@ -378,10 +380,10 @@ impl Ring {
         }
     }
 
-    /// Submits what was pushed and waits for a completion, at most for that long.
+    /// Submits what was pushed and waits for a completion, for at most `at_most`.
     ///
     /// # Errors
-    /// What the kernel says, apart from passing conditions; the ring is not usable then.
+    /// When the kernel reports anything but a transient condition. The ring is unusable then.
     pub fn wait(&mut self, at_most: Duration) -> io::Result<()> {
         if at_most.is_zero() || self.has_work() {
             return self.enter();
@@ -394,12 +396,12 @@ impl Ring {
         }
     }
 
-    /// Whether a completion waits, or the kernel has deferred work for us.
+    /// True if a completion waits, or the kernel has deferred work for us.
     fn has_work(&mut self) -> bool {
         !self.uring.0.completion().is_empty() || self.uring.0.submission().taskrun()
     }
 
-    /// Moves what has completed into `into`, at most [`TURN_COMPLETIONS`].
+    /// Moves completions into `into`, at most [`TURN_COMPLETIONS`] of them.
     pub fn take_completions(&mut self, into: &mut Vec<Completion>) {
         let (mut timer_ended, mut bell_ended) = (false, false);
         for entry in self.uring.0.completion().take(TURN_COMPLETIONS) {
@@ -408,7 +410,7 @@ impl Ring {
             let more = cqueue::more(entry.flags());
             match Kind::from_user_data(data) {
                 Kind::Accept => {
-                    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+                    // SAFETY: the kernel has just created this descriptor for us, and nothing else knows of it.
                     let accepted = |number| unsafe { OwnedFd::from_raw_fd(number) };
                     let result = result(entry.result()).map(accepted);
                     into.push(Completion::Accepted { listener: tag.slot, result, more });
@@ -446,7 +448,7 @@ impl Ring {
         }
     }
 
-    /// The bytes of a chunk.
+    /// Returns the bytes of a chunk.
     pub fn bytes(&self, chunk: &Chunk) -> &[u8] {
         self.buffers.bytes(chunk)
     }
@@ -458,8 +460,10 @@ impl Ring {
     }
 }
 
-/// Bytes that the kernel keeps of a connection because the peer has not acknowledged them, sent or not; after a shutdown
-/// one more. 0 where the connection is closed, for example by a reset of the peer: the kernel has dropped its queue then,
+/// Returns how many bytes the kernel keeps of a connection because the peer has not acknowledged them, sent or not.
+/// After a shutdown it is one more.
+///
+/// Returns 0 if the connection is closed, for example by a reset of the peer: the kernel has dropped its queue then,
 /// while the counters behind `TIOCOUTQ` stay (`tcp_reset` in Linux).
 pub fn unacknowledged_len(socket: &OwnedFd) -> usize {
     let mut len: libc::c_int = 0;
@@ -471,14 +475,15 @@ pub fn unacknowledged_len(socket: &OwnedFd) -> usize {
     }
 }
 
-/// Whether the connection is closed on both sides: the kernel knows no peer of it any more.
+/// True if the connection is closed on both sides: the kernel knows no peer of it.
 fn is_closed(socket: &OwnedFd) -> bool {
     rustix::net::getpeername(socket) == Err(rustix::io::Errno::NOTCONN)
 }
 
-/// Makes the close of a connection a reset: the kernel drops what it still keeps for the peer instead of sending it.
+/// Makes the close of a connection a reset: the kernel drops the data that it still keeps for the peer instead of
+/// sending it.
 pub fn reset_on_close(socket: &OwnedFd) {
-    // A connection that is broken keeps nothing.
+    // A broken connection keeps nothing.
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
@@ -490,7 +495,7 @@ impl Drop for Ring {
     }
 }
 
-/// Errors of an enter that pass by themselves: the time is over, a signal came, the kernel is short of memory for a moment.
+/// Accepts errors of an enter that are transient: a timeout, a signal, or a short lack of memory in the kernel.
 fn passing(error: io::Error) -> io::Result<()> {
     match error.raw_os_error() {
         Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
@@ -507,7 +512,7 @@ fn result(number: i32) -> Result<i32, i32> {
 struct BufferRing {
     entries: NonNull<BufRingEntry>,
     data: NonNull<u8>,
-    /// Where the next buffer goes; wraps.
+    /// The position of the next buffer; wraps.
     tail: u16,
 }
 
@@ -538,7 +543,7 @@ impl BufferRing {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Lets the kernel see what was provided.
+    /// Makes the provided buffers visible to the kernel.
     fn publish(&mut self) {
         // SAFETY: `entries` is the address of the first entry; the tail lies in it and is shared with the kernel, which
         // only reads it. An AtomicU16 has the layout of a u16.
@@ -575,8 +580,10 @@ const fn layout(size: usize) -> Layout {
     }
 }
 
-/// Gives free memory of the heap back to the kernel, that of all threads. Takes milliseconds for each 100 MiB of heap, and
-/// other threads may wait for their heap meanwhile: not for a core. Does nothing without glibc.
+/// Returns free heap memory of all threads to the kernel.
+///
+/// Takes milliseconds for each 100 MiB of heap, while other threads may wait for their heap. So a core must not call
+/// it. Does nothing without glibc.
 pub fn return_free_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function takes a number, touches free memory alone, and may be called by any thread at any time.

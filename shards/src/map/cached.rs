@@ -1,22 +1,23 @@
 //! A link map under a limit in bytes: it keeps the links in use and evicts others, by S3-FIFO (Yang, Zhang, Qiu, Yue,
 //! Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023).
 //!
-//! New entries go to a small queue, a tenth of all. At its end those that were asked for more than once move to the main
-//! queue and the others are evicted, which keeps what is asked for only once from filling the cache; their hashes stay in
-//! a ghost queue (`ghosts`) for a while, and a code that comes back from there goes to the main queue at once. At the end
-//! of the main queue an entry that was used since gets another round. Before the cache is full, the oldest entries of the
-//! small queue pass to the main one as they are. Use is counted in two bits of the record's header, whose cache line a
-//! look-up has read anyway, so a hit stores one byte, and for what is hot nothing.
+//! New entries go to a small queue, a tenth of all. At its end those that were requested more than once move to the
+//! main queue and the others are evicted, which keeps entries that are requested only once from filling the cache.
+//! Their hashes stay in a ghost queue (`ghosts`) for a while, and a code that comes back from there goes to the main
+//! queue at once. At the end of the main queue an entry that was used since gets another round. Before the cache is
+//! full, the oldest entries of the small queue pass to the main one as they are. Use is counted in two bits of the
+//! record's header, whose cache line a look-up has read anyway. So a hit stores one byte, and nothing if the link is
+//! hot.
 //!
-//! There are no queues of hashes or references beside the records: a queue is a log of pages (`queues`), and the place of
-//! a record in it is where it lies. That takes no memory for each link, a removed entry leaves nothing behind but a hole
-//! that is passed over, and evicting a page's worth of records frees exactly that page, so there is no compaction and
-//! the limit counts what the kernel has given. Caches of this kind: Rumble, Kejriwal, Ousterhout, "Log-structured memory
-//! for DRAM-based storage" (FAST 2014), and Yang, Yue, Rashmi, "Segcache" (NSDI 2021).
+//! There are no queues of hashes or references beside the records: a queue is a log of pages (`queues`), and the place
+//! of a record in it is where it lies. That takes no memory for each link, a removed entry leaves nothing behind but a
+//! hole that is passed over, and evicting a page's worth of records frees exactly that page. So there is no compaction,
+//! and the limit counts the memory that the kernel has given. Caches of this kind: Rumble, Kejriwal, Ousterhout,
+//! "Log-structured memory for DRAM-based storage" (FAST 2014), and Yang, Yue, Rashmi, "Segcache" (NSDI 2021).
 //!
-//! The oldest page is swept ahead of need, some of it with each put, so that no put waits for a whole page. What S3-FIFO
-//! would grant to an entry in use is bounded for the same reason: where sweeps in a row gave no room, since everything
-//! in the cache is in use, the next ones keep only what was used more often.
+//! The oldest page is swept ahead of need, some of it with each put, so that no put waits for a whole page. The rounds
+//! that S3-FIFO would grant to an entry in use are bounded for the same reason: if sweeps in a row gave no room, since
+//! everything in the cache is in use, the next ones keep only entries that were used more often.
 //!
 //! The limit is on everything: pages, index, ghosts and tables.
 
@@ -29,7 +30,8 @@ use super::{MapFull, Put};
 use crate::code::{Code, CodeHash, CodeHasher};
 use crate::link::Entry;
 
-/// A cache has at least so many pages, unless its limit is small: what is kept free and what is being swept are pages.
+/// Minimum number of pages of a cache, unless its limit is small: the room kept free and the room being swept are
+/// pages.
 const PAGES_MIN: u64 = 256;
 
 /// Units of the smallest page, as a power of two: 8 KiB.
@@ -39,17 +41,18 @@ const UNIT_BITS_MIN: u32 = 10;
 /// these as of those.
 const GHOST_SHARE: u64 = 64;
 
-/// Pages that are kept free: one for what a sweep keeps, one for each queue, and one for a chunk of the index.
+/// Pages that are kept free: one for the entries that a sweep keeps, one for each queue, and one for a chunk of the
+/// index.
 const ROOM_PAGES: u64 = 4;
 
 /// Entries in the small queue stay when they were used more often than this.
 const PROMOTE_ABOVE: u32 = 1;
 
-/// Units that are swept for each unit that is put, where one page is missing; twice as many for each other one. So
-/// there are 24 sweeps before a third is missing, and the 13th in a row that would give none evicts everything.
+/// Units that are swept for each unit that is put, when one page is missing; twice as many for each other one. So there
+/// are 24 sweeps before a third is missing, and the 13th in a row that would give none evicts everything.
 const SWEEP_FACTOR: u32 = 8;
 
-/// Units that a limit is lowered by with each unit that is put: half of what is swept meanwhile.
+/// Units by which a limit is lowered with each unit that is put: half of the units swept meanwhile.
 const LOWER_FACTOR: u32 = SWEEP_FACTOR / 2;
 
 /// Sweeps in a row that gave no page, after which the next ones keep less.
@@ -60,9 +63,9 @@ const SWEEPS_PER_LEVEL: u32 = 4;
 struct Sweep {
     queue: Queue,
     walk: Walk,
-    /// It keeps entries that were used more often than this.
+    /// The sweep keeps entries that were used more often than this.
     keep_above: u32,
-    /// What it kept has taken a page already, so it gives none.
+    /// True if the kept entries have taken a page already, so that the sweep gives none.
     fruitless: bool,
 }
 
@@ -77,7 +80,7 @@ pub struct CachedLinks {
     /// Sweeps since the last one that gave a page.
     fruitless: u32,
     limit_bytes: u64,
-    /// What the limit is being lowered to.
+    /// The target to which the limit is being lowered.
     limit_ahead: u64,
     /// Characters of codes and bytes of targets of all entries.
     link_bytes: u64,
@@ -87,8 +90,8 @@ impl CachedLinks {
     /// The smallest limit: 256 KiB.
     pub const LIMIT_BYTES_MIN: u64 = 256 << 10;
 
-    /// An empty cache for codes that are hashed by `hasher`. A limit below [`CachedLinks::LIMIT_BYTES_MIN`] is taken for
-    /// that; of one above 32 GiB the rest stays unused.
+    /// Returns an empty cache for codes that are hashed by `hasher`. A limit below [`CachedLinks::LIMIT_BYTES_MIN`] is
+    /// raised to that; of one above 32 GiB the rest stays unused.
     ///
     /// # Panics
     /// When the kernel does not give the memory of an empty index and of the ghosts: a 64th of the limit.
@@ -114,7 +117,7 @@ impl CachedLinks {
         }
     }
 
-    /// The entry of a code, which is counted as a use of it. Allocates nothing.
+    /// Returns the entry of a code, and counts a use of it. Allocates nothing.
     #[inline]
     pub fn get(&mut self, code: &Code, hash: CodeHash) -> Option<Entry<'_>> {
         let (_, reference, record) = self.find(code, hash)?;
@@ -125,20 +128,19 @@ impl CachedLinks {
         Some(self.queues.table.record(reference).entry())
     }
 
-    /// The entry of a code, without counting it.
+    /// Returns the entry of a code, without counting a use.
     #[inline]
     pub fn peek(&self, code: &Code, hash: CodeHash) -> Option<Entry<'_>> {
         Some(self.find(code, hash)?.2.entry())
     }
 
-    /// Brings the line of the index that a look-up of this hash reads into the cache of the processor; see
-    /// [`super::LinkMap::touch_index`].
+    /// Prefetches the line of the index that a look-up of this hash reads; see [`super::LinkMap::touch_index`].
     #[inline]
     pub fn touch_index(&self, hash: CodeHash) {
         self.index.touch(hash);
     }
 
-    /// Brings the record that a look-up of this hash reads into the cache of the processor.
+    /// Prefetches the record that a look-up of this hash reads.
     #[inline]
     pub fn touch_record(&self, hash: CodeHash) {
         self.index.find(hash, |_, reference| {
@@ -162,11 +164,11 @@ impl CachedLinks {
 
     /// Sets the entry of a code, and evicts others as the limit demands.
     ///
-    /// A changed entry keeps its count of uses. Where its size changes too, it goes to the end of the small queue.
+    /// A changed entry keeps its count of uses. If its size changes too, it goes to the end of the small queue.
     ///
     /// # Errors
-    /// [`MapFull`] when the kernel gives not even the memory of a few entries; the code has none then, not the one from
-    /// before either. Where it gives less than the limit, what it gave becomes the limit.
+    /// [`MapFull`] when the kernel gives not even the memory of a few entries. The code then has no entry, not even its
+    /// previous one. If the kernel gives less than the limit, that becomes the limit.
     ///
     /// # Panics
     /// When a target has no or more than [`super::TARGET_BYTES_MAX`] bytes, or an instant is beyond
@@ -189,7 +191,7 @@ impl CachedLinks {
         Ok(Put::Replaced)
     }
 
-    /// Removes the entry of a code; `false` where there was none.
+    /// Removes the entry of a code. Returns false if it had none.
     pub fn remove(&mut self, code: &Code, hash: CodeHash) -> bool {
         let Some((slot, reference, _)) = self.find(code, hash) else { return false };
         self.drop_entry(hash, slot, reference);
@@ -197,8 +199,8 @@ impl CachedLinks {
         true
     }
 
-    /// Removes whatever has this hash: the entry of the code that it is of and, once in very many hashes, that of another
-    /// code. `false` where there was none.
+    /// Removes every entry with this hash: that of its code and, once in very many hashes, that of another code.
+    /// Returns false if there was none.
     pub fn forget(&mut self, hash: CodeHash) -> bool {
         let mut found = false;
         while let Some((slot, reference)) = self.find_hash(hash) {
@@ -209,22 +211,22 @@ impl CachedLinks {
         found
     }
 
-    /// How many codes have an entry.
+    /// Returns the number of codes with an entry.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether there is no entry.
+    /// True if the cache has no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Characters of codes and bytes of targets of all entries.
+    /// Returns the characters of codes and bytes of targets of all entries.
     pub fn link_bytes(&self) -> u64 {
         self.link_bytes
     }
 
-    /// Bytes that the cache has taken from the kernel and the allocator; those that were never touched count too.
+    /// Returns the bytes that the cache has taken from the kernel and the allocator, including untouched ones.
     pub fn memory_bytes(&self) -> u64 {
         self.index.memory_bytes()
             + self.queues.memory_bytes()
@@ -232,13 +234,13 @@ impl CachedLinks {
             + size_of::<CachedLinks>() as u64
     }
 
-    /// What [`CachedLinks::memory_bytes`] never exceeds.
+    /// Returns the limit of [`CachedLinks::memory_bytes`].
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
 
-    /// Lowers the limit, a little with each put to come, so that none of them waits for many evictions. A limit that is
-    /// higher than the present one, or lower than [`CachedLinks::LIMIT_BYTES_MIN`], changes nothing beyond that.
+    /// Lowers the limit, a little with each later put, so that none of them waits for many evictions. A limit above the
+    /// present one keeps the present one, and one below [`CachedLinks::LIMIT_BYTES_MIN`] counts as that minimum.
     pub fn lower_limit(&mut self, bytes: u64) {
         self.limit_ahead = bytes.clamp(CachedLinks::LIMIT_BYTES_MIN.min(self.limit_bytes), self.limit_bytes);
     }
@@ -253,7 +255,7 @@ impl CachedLinks {
         }
     }
 
-    /// Whether more can be put without evicting anything.
+    /// True if more can be put without evicting anything.
     pub fn has_room(&self) -> bool {
         self.room() > ROOM_PAGES
     }
@@ -266,7 +268,7 @@ impl CachedLinks {
         self.queues.kill(reference);
     }
 
-    /// Pages that could be added within the limit.
+    /// Returns the pages that could be added within the limit.
     fn room(&self) -> u64 {
         let table = &self.queues.table;
         (self.limit_bytes + table.spare_bytes()).saturating_sub(self.memory_bytes())
@@ -310,7 +312,7 @@ impl CachedLinks {
             if room > ROOM_PAGES {
                 self.queues.grow_main(room);
             }
-            // The last page is for what a sweep keeps.
+            // The last page is for the entries that a sweep keeps.
             if room > 1 {
                 if self.queues.add_page(queue).is_err() {
                     self.make_do()?;
@@ -324,7 +326,7 @@ impl CachedLinks {
 
 /// Sweeping.
 impl CachedLinks {
-    /// Sweeps where pages are short, the more the shorter they are, within the bounds for one put.
+    /// Sweeps when pages are short, the more the shorter they are, within the bounds for one put.
     fn sweep_ahead(&mut self, units: u32) {
         let missing = ROOM_PAGES.saturating_sub(self.room()) as u32;
         if missing == 0 {
@@ -343,13 +345,13 @@ impl CachedLinks {
         self.limit_bytes = self.limit_bytes.min(self.limit_ahead.max(self.limit_bytes.saturating_sub(step)));
     }
 
-    /// The kernel gives no more: what there is becomes the limit, and a page of it is swept.
+    /// Adapts to a kernel that gives no more memory: the present size becomes the limit, and a page of it is swept.
     fn make_do(&mut self) -> Result<(), MapFull> {
         self.limit_bytes = self.memory_bytes().min(self.limit_bytes);
         self.sweep(u32::MAX).map(drop).ok_or(MapFull)
     }
 
-    /// Gives back what is above the limit: the index may just have taken a chunk more than there was room for.
+    /// Releases memory above the limit: the index may just have taken a chunk more than there was room for.
     fn keep_limit(&mut self) {
         while self.memory_bytes() > self.limit_bytes {
             if !self.queues.table.drop_spare() && self.sweep(u32::MAX).is_none() {
@@ -358,7 +360,7 @@ impl CachedLinks {
         }
     }
 
-    /// Sweeps up to so many units of the oldest page of a queue. Returns how many it has passed; `None` where there is no
+    /// Sweeps up to `units` units of the oldest page of a queue. Returns how many it has passed; `None` if there is no
     /// page.
     fn sweep(&mut self, units: u32) -> Option<u32> {
         let mut sweep = match self.sweep.take() {
@@ -388,7 +390,7 @@ impl CachedLinks {
         Some(Sweep { queue, walk, keep_above: least + self.fruitless / SWEEPS_PER_LEVEL, fruitless: false })
     }
 
-    /// Moves a record that is swept to the end of the main queue, or evicts it.
+    /// Moves a swept record to the end of the main queue, or evicts it.
     fn keep_or_evict(&mut self, sweep: &mut Sweep, old: Reference) {
         let record = self.queues.table.record(old);
         let (units, frequency) = (record.units(), record.frequency());
@@ -398,7 +400,7 @@ impl CachedLinks {
         if frequency > sweep.keep_above
             && let Some(new) = self.append_to_main(sweep, units)
         {
-            // Who comes from the small queue starts anew.
+            // An entry from the small queue starts with a frequency of zero.
             let left = if sweep.queue == Queue::Main { frequency - 1 } else { 0 };
             self.queues.table.copy(old, new);
             record::set_frequency(self.queues.table.bytes_mut(new), left);
@@ -412,7 +414,7 @@ impl CachedLinks {
         }
     }
 
-    /// Room at the end of the main queue for a record that a sweep keeps.
+    /// Returns room at the end of the main queue for a record that a sweep keeps.
     fn append_to_main(&mut self, sweep: &mut Sweep, units: u32) -> Option<Reference> {
         if let Some(reference) = self.queues.append(Queue::Main, units) {
             return Some(reference);
@@ -425,7 +427,7 @@ impl CachedLinks {
     }
 }
 
-/// How the index asks for the hash of a record that it holds a reference to.
+/// Returns the function by which the index gets the hash of a record that it has a reference to.
 fn hash_of(table: &PageTable, hasher: CodeHasher) -> impl Fn(Reference) -> CodeHash {
     move |reference| hasher.hash(&table.record(reference).code())
 }

@@ -1,9 +1,10 @@
-//! The ghost queue: which codes a cache has evicted lately, without their links.
+//! The ghost queue: the codes that a cache has evicted lately, without their links.
 //!
-//! It is a set-associative queue. A hash has a line of 64 bytes and in it, as one of 32 fingerprints of 16 bits, the newest
-//! first; a new one pushes the oldest out of the line. So a ghost takes two bytes and one cache miss, and there is nothing
-//! to expire. How many evictions a ghost outlives varies by a fifth from line to line (32 arrivals of a Poisson process),
-//! and one code in 2,000 is taken for a ghost that is none: it gets into the main queue at once, which is harmless.
+//! It is a set-associative queue. A hash has a line of 64 bytes and in it, as one of 32 fingerprints of 16 bits, the
+//! newest first; a new one pushes the oldest out of the line. So a ghost takes two bytes and one cache miss, and there
+//! is nothing to expire. How many evictions a ghost outlives varies by a fifth from line to line (32 arrivals of a
+//! Poisson process). One code in 2,000 is taken for a ghost by mistake: it gets into the main queue at once, which is
+//! harmless.
 
 use super::MapFull;
 use super::memory::{Chunk, LINE_BYTES};
@@ -19,13 +20,13 @@ pub(super) struct Ghosts {
     line_count: u32,
 }
 
-/// Never zero, which stands for no ghost.
+/// Returns the fingerprint of a hash. It is never zero, which stands for no ghost.
 fn fingerprint(mixed: u64) -> [u8; FINGERPRINT_BYTES] {
     (mixed as u16).max(1).to_le_bytes()
 }
 
 impl Ghosts {
-    /// An empty queue of so many bytes, rounded down to lines.
+    /// Returns an empty queue of `bytes` bytes, rounded down to lines.
     pub(super) fn new(bytes: usize) -> Result<Ghosts, MapFull> {
         let line_count = u32::try_from(bytes / LINE_BYTES).unwrap_or(u32::MAX);
         Ok(Ghosts { lines: Chunk::new(line_count as usize * LINE_BYTES)?, line_count })
@@ -43,7 +44,7 @@ impl Ghosts {
         line[..FINGERPRINT_BYTES].copy_from_slice(&fingerprint(mixed));
     }
 
-    /// Whether a code was evicted lately; it is forgotten by this.
+    /// True if a code was evicted lately. The call forgets it.
     pub(super) fn take(&mut self, hash: CodeHash) -> bool {
         let mixed = mix(hash);
         let line = self.line_mut(mixed);

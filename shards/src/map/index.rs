@@ -2,7 +2,7 @@
 //!
 //! A bucket is one line of 64 bytes: ten tags of 16 bits, ten references of 32, and the number of an overflow line. The
 //! entries of a chain are packed: every line but the last is full. There are six entries to a bucket after an insertion
-//! and at least four after a removal; one bucket is split or merged at a time, so nothing is ever rehashed as a whole.
+//! and at least four after a removal. One bucket is split or merged at a time, so nothing is ever rehashed as a whole.
 //! Overflow lines are packed too: the last one takes the place of one that is freed, so they need no list of free ones
 //! and shrink with the map.
 
@@ -22,7 +22,7 @@ const SPLIT_ABOVE: usize = 6;
 /// Two buckets are merged when there are fewer entries than this per bucket.
 const MERGE_BELOW: usize = 4;
 
-/// Where a record is; never zero.
+/// The location of a record; never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Reference(u32);
 
@@ -62,16 +62,16 @@ pub(super) struct Index {
     moving: Vec<(u16, Reference)>,
 }
 
-/// Bits 32 to 47 of the hash. The bucket comes from bits 0 to 31. The owner comes from the range that bits 32 to 63 are
-/// in as a number, and each of at most 65,535 ranges is wider than 2^16, so within it the lower 16 of these bits still
-/// take every value equally often.
+/// Returns the tag of a hash: its bits 32 to 47. The bucket comes from bits 0 to 31. The owner comes from the range
+/// that bits 32 to 63 are in as a number, and each of at most 65,535 ranges is wider than 2^16, so within it the lower
+/// 16 of these bits still take every value equally often.
 #[inline]
 pub(super) fn tag(hash: CodeHash) -> u16 {
     (hash.0 >> 32) as u16
 }
 
 impl Index {
-    /// An index whose memory comes in chunks of at most so many bytes, a power of two.
+    /// Returns an index whose memory comes in chunks of at most `chunk_bytes_max` bytes, a power of two.
     pub(super) fn new(chunk_bytes_max: usize) -> Result<Index, MapFull> {
         let mut buckets = Lines::new(chunk_bytes_max);
         buckets.reserve(1)?;
@@ -83,7 +83,7 @@ impl Index {
         self.entries
     }
 
-    /// Gives an index without entries as many buckets as so many entries will want, or as there is memory for.
+    /// Gives an index without entries as many buckets as `entries` entries need, or as there is memory for.
     pub(super) fn grow_for(&mut self, entries: usize) {
         assert_eq!(self.entries, 0, "buckets of an index with entries come from splits");
         let wanted = buckets_for(entries);
@@ -92,8 +92,8 @@ impl Index {
         }
     }
 
-    /// The bucket of a hash: its lower bits, as many as the bucket numbers have, or one less where that bucket is yet to
-    /// be split off.
+    /// Returns the bucket of a hash: its lower bits, as many as the bucket numbers have, or one less if that bucket is
+    /// yet to be split off.
     #[inline]
     pub(super) fn bucket_of(&self, hash: CodeHash) -> u32 {
         let buckets = self.buckets.len();
@@ -124,7 +124,7 @@ impl Index {
         std::hint::black_box(self.buckets.get(self.bucket_of(hash))[0]);
     }
 
-    /// The first result that `look` gives for an entry with the tag of this hash.
+    /// Returns the first result that `look` gives for an entry with the tag of this hash.
     #[inline]
     pub(super) fn find<T>(&self, hash: CodeHash, look: impl Fn(Slot, Reference) -> Option<T>) -> Option<T> {
         let tag = tag(hash);
@@ -164,7 +164,7 @@ impl Index {
         self.entries += 1;
     }
 
-    /// The last line of a bucket's chain and the one before it.
+    /// Returns the last line of a bucket's chain and the one before it.
     fn chain_end(&self, bucket: u32) -> (Option<LineId>, LineId) {
         let (mut before, mut last) = (None, LineId::Bucket(bucket));
         while let Some(next) = next(self.line(last)) {
@@ -184,7 +184,8 @@ impl Index {
         write(self.line_mut(last), slot, Some((tag, reference)));
     }
 
-    /// Removes an entry of this hash; the last one of the chain takes its place. `hash_of` tells the hash of any record.
+    /// Removes an entry of this hash; the last one of the chain takes its place. `hash_of` returns the hash of any
+    /// record.
     pub(super) fn remove(&mut self, hash: CodeHash, at: Slot, hash_of: &impl Fn(Reference) -> CodeHash) {
         let (before, last) = self.chain_end(self.bucket_of(hash));
         let line = self.line_mut(last);
@@ -203,7 +204,7 @@ impl Index {
     }
 
     /// Frees the overflow line behind `before`, the last of its chain. The last overflow line of all takes its number:
-    /// who links to that one is found through the hash of one of its entries.
+    /// the line that links to that one is found through the hash of one of its entries.
     fn free_line(&mut self, before: LineId, hash_of: &impl Fn(Reference) -> CodeHash) {
         let Some(LineId::Overflow(freed)) = next(self.line(before)) else {
             panic!("only overflow lines stand behind others");
@@ -260,8 +261,8 @@ impl Index {
         self.moving = moving;
     }
 
-    /// Merges the last bucket into the one that it was split from when there are too few entries for the buckets, and
-    /// tells whether it has.
+    /// Merges the last bucket into the one that it was split from when there are too few entries for the buckets.
+    /// Returns true if it has.
     pub(super) fn merge_if_sparse(&mut self, hash_of: &impl Fn(Reference) -> CodeHash) -> bool {
         let buckets = self.buckets.len();
         // Entries that filled up two buckets can need an overflow line when they are in one.
@@ -290,8 +291,8 @@ impl Index {
         let (mut references, mut overflow_lines) = (Vec::new(), 0);
         for bucket in 0..self.buckets.len() {
             let mut id = LineId::Bucket(bucket);
-            // A split or merge touches one or two chains as a whole: that they are short bounds its time. Twelve entries
-            // is the mean of the buckets that are split last, and chance does not make five lines of them.
+            // A split or merge touches one or two chains as a whole: short chains bound its time. Twelve entries is the
+            // mean of the buckets that are split last, and chance does not make five lines of them.
             for lines in 1.. {
                 assert!(lines <= 5, "bucket {bucket} has a chain of {lines} lines");
                 let line = self.line(id);
@@ -314,17 +315,17 @@ impl Index {
     }
 }
 
-/// How many buckets so many entries want.
+/// Returns the number of buckets for `entries` entries.
 pub(super) fn buckets_for(entries: usize) -> u32 {
     u32::try_from(entries.div_ceil(SPLIT_ABOVE)).unwrap_or(u32::MAX >> 1).clamp(1, u32::MAX >> 1)
 }
 
-/// The bucket that a bucket is split from: the same number without its top bit.
+/// Returns the bucket that a bucket is split from: the same number without its top bit.
 fn parent(bucket: u32) -> u32 {
     bucket ^ 1 << bucket.ilog2()
 }
 
-/// One bit for each slot that has this tag.
+/// Returns one bit for each slot that has this tag.
 #[inline]
 fn slots_with_tag(line: &Line, tag: u16) -> u32 {
     (0..SLOTS).fold(0, |hits, slot| hits | u32::from(tag_at(line, slot) == tag) << slot)
@@ -356,12 +357,12 @@ fn write(line: &mut Line, slot: usize, entry: Option<(u16, Reference)>) {
     line[REFERENCES_AT + 4 * slot..][..4].copy_from_slice(&number.to_le_bytes());
 }
 
-/// How many slots of a line are taken: they are the first ones.
+/// Returns how many slots of a line are taken: they are the first ones.
 fn filled(line: &Line) -> usize {
     (0..SLOTS).take_while(|&slot| reference(line, slot).is_some()).count()
 }
 
-/// The overflow line behind a line. Zero stands for none, so numbers are stored with one added.
+/// Returns the overflow line behind a line. Zero stands for none, so numbers are stored with one added.
 #[inline]
 fn next(line: &Line) -> Option<LineId> {
     word(line, NEXT_AT).checked_sub(1).map(LineId::Overflow)

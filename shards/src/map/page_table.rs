@@ -1,7 +1,7 @@
-//! The pages that records lie in: which there are, and what is written in each.
+//! The pages that records lie in, and the records that are written in each.
 //!
-//! Records are written one after the other into a page, and a removed one stays as a hole until its whole page goes. Which
-//! page is written to and which one goes is decided outside: by [`super::pages`] for a map of all links, by
+//! Records are written one after the other into a page, and a removed one stays as a hole until its whole page goes.
+//! Which page is written to and which one goes is decided outside: by [`super::pages`] for a map of all links, by
 //! [`super::queues`] for a cache.
 
 use super::MapFull;
@@ -10,19 +10,19 @@ use super::memory::Chunk;
 use super::record::{self, Record, UNIT_BYTES, UNITS_MAX};
 use super::sealed::SealedPage;
 
-/// How large pages are and how many there can be.
+/// The size of pages and their maximum number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     /// A page has two to the power of this many units of eight bytes; references have these bits for the unit.
     pub(super) unit_bits: u32,
-    /// How many pages there can be at once.
+    /// Maximum number of pages at once.
     pub(super) pages_max: u32,
 }
 
 impl Geometry {
     /// Pages of 512 KiB, 65,536 of them: 32 GiB, all that 32 bits can name in units of eight bytes. Giving a page back
-    /// takes the kernel 50 to 100 microseconds, which speaks for small ones. Linux grants a process 65,530 mappings, but
-    /// counts neighbours as one; so tens of GiB may be full of gaps before it refuses, which speaks for large ones.
+    /// takes the kernel 50 to 100 microseconds, which argues for small ones. Linux grants a process 65,530 mappings,
+    /// but counts neighbours as one. So tens of GiB may be full of gaps before it refuses, which argues for large ones.
     pub(super) const STANDARD: Geometry = Geometry { unit_bits: 16, pages_max: 1 << 16 };
 
     pub(super) const fn page_bytes(self) -> usize {
@@ -41,9 +41,9 @@ pub(super) const FIRST_UNIT: u32 = 1;
 struct Page {
     /// `None` while the page's number is free.
     chunk: Option<Chunk>,
-    /// Units that were given out, and the place of the next one.
+    /// Units that were allocated, which is also the position of the next one.
     used: u32,
-    /// Units of those that are holes.
+    /// Number of those units that are holes.
     holes: u32,
 }
 
@@ -56,12 +56,12 @@ pub(super) struct PageTable {
     free: Vec<u32>,
     /// Chunks in reserve, so that steady change does not map and unmap one for each page that is filled.
     spares: Vec<Chunk>,
-    /// Units that were given out in all pages, and how many of them are holes.
+    /// Units that were allocated in all pages, and how many of them are holes.
     used: u64,
     holes: u64,
 }
 
-/// How far a walk over the records of a page has come.
+/// A walk over the records of a page, with its position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walk {
     page: u32,
@@ -69,7 +69,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// At the first record of a page.
+    /// Returns a walk at the first record of a page.
     pub(super) fn over(page: u32) -> Walk {
         Walk { page, unit: FIRST_UNIT }
     }
@@ -78,17 +78,17 @@ impl Walk {
         self.page
     }
 
-    /// The unit that it is at.
+    /// Returns the unit that it is at.
     pub(super) fn unit(self) -> u32 {
         self.unit
     }
 
-    /// Bytes of the page that are behind it.
+    /// Returns the offset of the walk in its page, in bytes.
     pub(super) fn position(self) -> usize {
         self.unit as usize * UNIT_BYTES
     }
 
-    /// Passes a record of so many units.
+    /// Passes a record of `units` units.
     pub(super) fn pass(&mut self, units: u32) {
         self.unit += units;
     }
@@ -115,12 +115,12 @@ impl PageTable {
         Reference::new(page << self.geometry.unit_bits | unit)
     }
 
-    /// The page that a record lies in.
+    /// Returns the page that a record lies in.
     pub(super) fn page_of(&self, reference: Reference) -> u32 {
         self.place(reference).0 as u32
     }
 
-    /// The record of a reference.
+    /// Returns the record of a reference.
     #[inline]
     pub(super) fn record(&self, reference: Reference) -> Record<'_> {
         let (page, at) = self.place(reference);
@@ -136,7 +136,7 @@ impl PageTable {
         std::hint::black_box((bytes[at], bytes.get(at + LINE_BYTES).copied()));
     }
 
-    /// From the first byte of a record to the end of its page, to be written.
+    /// Returns the bytes from the start of a record to the end of its page, to be written.
     #[inline]
     pub(super) fn bytes_mut(&mut self, reference: Reference) -> &mut [u8] {
         let (page, at) = self.place(reference);
@@ -146,7 +146,7 @@ impl PageTable {
     /// Adds an empty page and returns its number.
     ///
     /// # Errors
-    /// [`MapFull`] when there are as many as there can be, or the kernel gives no chunk.
+    /// [`MapFull`] when the table has its maximum of pages, or the kernel gives no chunk.
     pub(super) fn add(&mut self) -> Result<u32, MapFull> {
         if self.mapped() >= self.geometry.pages_max {
             return Err(MapFull);
@@ -158,7 +158,7 @@ impl PageTable {
     /// Adds a page of sound records and returns its number.
     ///
     /// # Errors
-    /// The page, when there are as many as there can be.
+    /// The page, when the table has its maximum of pages.
     ///
     /// # Panics
     /// When this table has pages of another size.
@@ -185,8 +185,8 @@ impl PageTable {
         }
     }
 
-    /// Room for a record of so many units behind the last one of a page, which the caller writes at once; `None` where
-    /// there is none.
+    /// Returns room for a record of `units` units behind the last one of a page, which the caller writes at once.
+    /// `None` if the page has none.
     pub(super) fn append(&mut self, number: u32, units: u32) -> Option<Reference> {
         let page = &mut self.pages[number as usize];
         let unit = page.used;
@@ -198,7 +198,7 @@ impl PageTable {
         Some(self.reference(number, unit))
     }
 
-    /// Makes a hole of a record.
+    /// Turns a record into a hole.
     pub(super) fn kill(&mut self, reference: Reference) {
         let units = self.record(reference).units();
         record::kill(self.bytes_mut(reference));
@@ -216,18 +216,18 @@ impl PageTable {
         to.bytes_mut()[new_at..][..len].copy_from_slice(&from.bytes()[old_at..][..len]);
     }
 
-    /// Whether a page has no record.
+    /// True if a page has no record.
     pub(super) fn is_empty(&self, number: u32) -> bool {
         let page = &self.pages[number as usize];
         page.used == page.holes + FIRST_UNIT
     }
 
-    /// Units of a page that are holes; zero for a number without a page.
+    /// Returns the units of a page that are holes; zero for a number without a page.
     pub(super) fn holes_of(&self, number: u32) -> u32 {
         self.pages[number as usize].holes
     }
 
-    /// Starts a page anew that has no record.
+    /// Resets a page that has no record.
     pub(super) fn restart(&mut self, number: u32) {
         debug_assert!(self.is_empty(number), "records are not lost");
         let page = &mut self.pages[number as usize];
@@ -236,7 +236,7 @@ impl PageTable {
         (page.used, page.holes) = (FIRST_UNIT, 0);
     }
 
-    /// Gives back a page that has no record; its memory stays in reserve unless there are so many chunks in it.
+    /// Releases a page that has no record. The table keeps its memory in reserve, up to `spares_max` chunks.
     pub(super) fn remove(&mut self, number: u32, spares_max: usize) {
         self.restart(number);
         let chunk = self.pages[number as usize].chunk.take();
@@ -247,32 +247,32 @@ impl PageTable {
         }
     }
 
-    /// Gives back a chunk of the reserve; `false` where there is none.
+    /// Releases a chunk of the reserve. Returns false if it has none.
     pub(super) fn drop_spare(&mut self) -> bool {
         self.spares.pop().is_some()
     }
 
-    /// Bytes of the chunks in reserve.
+    /// Returns the bytes of the chunks in reserve.
     pub(super) fn spare_bytes(&self) -> u64 {
         (self.spares.len() * self.geometry.page_bytes()) as u64
     }
 
-    /// Pages that have a chunk.
+    /// Returns the number of pages that have a chunk.
     pub(super) fn mapped(&self) -> u32 {
         (self.pages.len() - self.free.len()) as u32
     }
 
-    /// Page numbers that were ever given out; some may have no page now.
+    /// Returns how many page numbers were ever assigned; some may have no page now.
     pub(super) fn numbers(&self) -> usize {
         self.pages.len()
     }
 
-    /// Units that were given out in all pages, and how many of them are holes.
+    /// Returns the units that were allocated in all pages, and how many of them are holes.
     pub(super) fn used_and_holes(&self) -> (u64, u64) {
         (self.used, self.holes)
     }
 
-    /// The next record of the walk, which has passed all holes before it; `None` at the end of the page.
+    /// Returns the next record of the walk, which has passed all holes before it; `None` at the end of the page.
     pub(super) fn next_record(&self, walk: &mut Walk) -> Option<(Reference, Record<'_>)> {
         let page = &self.pages[walk.page as usize];
         while walk.unit < page.used {
@@ -285,7 +285,7 @@ impl PageTable {
         None
     }
 
-    /// Every record that is no hole.
+    /// Returns every record that is not a hole.
     pub(super) fn live_records(&self) -> impl Iterator<Item = (Reference, Record<'_>)> {
         let mapped = (0u32..).zip(&self.pages).filter(|(_, page)| page.chunk.is_some());
         mapped.flat_map(move |(number, _)| {
@@ -305,7 +305,7 @@ impl PageTable {
         (self.mapped() as usize * self.geometry.page_bytes() + tables) as u64 + self.spare_bytes()
     }
 
-    /// Counts everything anew and compares.
+    /// Counts everything again and compares.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let (mut used, mut holes) = (0, 0);

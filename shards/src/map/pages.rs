@@ -1,4 +1,4 @@
-//! Where the records of a map of all links lie: the page that is written to, and which page to empty next.
+//! The pages of a map of all links: the page that is written to, and the choice of the next page to empty.
 //!
 //! Records are written one after the other into the open page. A removed record stays as a hole until its page is
 //! emptied: its live records are copied to the open page and it goes back to the kernel. Which records those are is
@@ -29,9 +29,9 @@ pub(super) struct Pages {
     table: PageTable,
     /// The page that is written to.
     open: Option<u32>,
-    /// The page that is being emptied, and how far.
+    /// The page that is being emptied, and the position of the walk.
     evacuation: Option<Walk>,
-    /// Where to look for the next page to empty.
+    /// The page number at which the search for the next page to empty begins.
     candidate: usize,
 }
 
@@ -40,7 +40,7 @@ impl Pages {
         Pages { table: PageTable::new(geometry), open: None, evacuation: None, candidate: 0 }
     }
 
-    /// The record of a reference.
+    /// Returns the record of a reference.
     #[inline]
     pub(super) fn record(&self, reference: Reference) -> Record<'_> {
         self.table.record(reference)
@@ -52,12 +52,12 @@ impl Pages {
         self.table.touch(reference);
     }
 
-    /// From the first byte of a record to the end of its page, to be written.
+    /// Returns the bytes from the start of a record to the end of its page, to be written.
     pub(super) fn bytes_mut(&mut self, reference: Reference) -> &mut [u8] {
         self.table.bytes_mut(reference)
     }
 
-    /// Room for a record of so many units, which the caller writes at once.
+    /// Returns room for a record of `units` units, which the caller writes at once.
     ///
     /// # Errors
     /// [`MapFull`] when all pages but one, which is kept for moves, are in use, or the kernel gives no chunk.
@@ -98,14 +98,14 @@ impl Pages {
         self.table.adopt(page).map(Walk::over)
     }
 
-    /// Makes a hole of a record.
+    /// Turns a record into a hole.
     pub(super) fn kill(&mut self, reference: Reference) {
         self.table.kill(reference);
         self.release_if_empty(self.table.page_of(reference));
     }
 
-    /// Gives a page back that consists of holes. The open page starts anew instead, and one that is being walked goes at
-    /// the end of the walk.
+    /// Releases a page that consists of holes. The open page is reset instead, and one that is being walked goes at the
+    /// end of the walk.
     fn release_if_empty(&mut self, number: u32) {
         if !self.table.is_empty(number) || self.evacuation.is_some_and(|walk| walk.page() == number) {
             return;
@@ -118,7 +118,7 @@ impl Pages {
         }
     }
 
-    /// The walk over the page that is to be emptied, if there are too many holes.
+    /// Returns the walk over the page that is to be emptied, if there are too many holes.
     pub(super) fn evacuation(&mut self) -> Option<Walk> {
         let (used, holes) = self.table.used_and_holes();
         if self.evacuation.is_none() && holes * HOLES_SHARE > used && holes > self.page_worth() {
@@ -127,12 +127,12 @@ impl Pages {
         self.evacuation
     }
 
-    /// Holes up to one page are not worth any work.
+    /// Returns the units of one page. Fewer holes than that are not worth any work.
     fn page_worth(&self) -> u64 {
         u64::from(self.table.geometry().page_units())
     }
 
-    /// The page with the most holes among the next few, if any has enough.
+    /// Returns the page with the most holes among the next few, if any has enough.
     fn pick_victim(&mut self) -> Option<u32> {
         let numbers = self.table.numbers();
         let looked_at = VICTIM_CANDIDATES.min(numbers);
@@ -145,12 +145,12 @@ impl Pages {
         victim
     }
 
-    /// The next live record of the walk, which has passed all holes before it; `None` at the end of the page.
+    /// Returns the next live record of the walk, which has passed all holes before it; `None` at the end of the page.
     pub(super) fn next_record(&self, walk: &mut Walk) -> Option<(Reference, Record<'_>)> {
         self.table.next_record(walk)
     }
 
-    /// Copies a record to the open page and makes a hole of the old one.
+    /// Copies a record to the open page and turns the old one into a hole.
     pub(super) fn move_record(&mut self, old: Reference) -> Result<Reference, MapFull> {
         let units = self.record(old).units();
         let new = self.allocate_within(units, self.table.geometry().pages_max)?;
@@ -164,13 +164,13 @@ impl Pages {
         self.evacuation = Some(walk);
     }
 
-    /// Gives back the page whose walk is at its end.
+    /// Releases the page whose walk is at its end.
     pub(super) fn end_evacuation(&mut self, walk: Walk) {
         self.evacuation = None;
         self.release_if_empty(walk.page());
     }
 
-    /// Every record that is no hole.
+    /// Returns every record that is not a hole.
     pub(super) fn live_records(&self) -> impl Iterator<Item = (Reference, Record<'_>)> {
         self.table.live_records()
     }
@@ -179,7 +179,7 @@ impl Pages {
         self.table.memory_bytes()
     }
 
-    /// Counts everything anew and compares.
+    /// Counts everything again and compares.
     #[cfg(test)]
     pub(super) fn check(&self) {
         self.table.check();

@@ -6,15 +6,15 @@ use super::MapFull;
 use super::index::Reference;
 use super::page_table::{Geometry, PageTable, Walk};
 
-/// The small queue is swept while it has at least one in so many pages, else the main one.
+/// The small queue is swept while it has at least one page in this many; otherwise the main one is.
 const SMALL_SHARE: u64 = 10;
 
-/// Which queue.
+/// A queue of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Queue {
-    /// New entries, most of which nobody asks for again.
+    /// New entries, most of which are never requested again.
     Small,
-    /// Entries that were asked for more than once.
+    /// Entries that were requested more than once.
     Main,
 }
 
@@ -25,13 +25,13 @@ pub(super) struct Queues {
     /// Pages from the oldest to the open one, to which records are appended.
     small: VecDeque<u32>,
     main: VecDeque<u32>,
-    /// The page that is being swept. It is in no queue any more.
+    /// The page that is being swept. It is in neither queue.
     swept: Option<u32>,
     spares_max: usize,
 }
 
 impl Queues {
-    /// Empty queues, which keep so many chunks of pages that went for others that come.
+    /// Returns empty queues. They keep up to `spares_max` chunks of released pages for new ones.
     pub(super) fn new(geometry: Geometry, spares_max: usize) -> Queues {
         let table = PageTable::new(geometry);
         Queues { table, small: VecDeque::new(), main: VecDeque::new(), swept: None, spares_max }
@@ -44,8 +44,8 @@ impl Queues {
         }
     }
 
-    /// Room at the end of a queue for a record of so many units, which the caller writes at once; `None` where another
-    /// page must be added first.
+    /// Returns room at the end of a queue for a record of `units` units, which the caller writes at once. `None` if
+    /// another page must be added first.
     pub(super) fn append(&mut self, queue: Queue, units: u32) -> Option<Reference> {
         let open = *self.pages_mut(queue).back()?;
         self.table.append(open, units)
@@ -58,8 +58,8 @@ impl Queues {
         Ok(())
     }
 
-    /// While there is room for so many pages more: gives the oldest page of a small queue that is above its share to the
-    /// main one. It goes before the page that is open there.
+    /// Moves the oldest page of a small queue that is above its share to the main one, while there is room for `room`
+    /// more pages. It goes before the page that is open there.
     pub(super) fn grow_main(&mut self, room: u64) {
         let pages = (self.small.len() + self.main.len()) as u64 + room;
         if self.small.len() as u64 * SMALL_SHARE > pages
@@ -69,8 +69,8 @@ impl Queues {
         }
     }
 
-    /// Makes a hole of a record. A page without records goes back at once, but for the open ones and the one that is being
-    /// swept.
+    /// Turns a record into a hole. A page without records is released at once, except the open ones and the one that is
+    /// being swept.
     pub(super) fn kill(&mut self, reference: Reference) {
         self.table.kill(reference);
         let page = self.table.page_of(reference);
@@ -87,7 +87,7 @@ impl Queues {
         self.table.remove(page, self.spares_max);
     }
 
-    /// Takes the oldest page from the queue whose turn it is; `None` where there is no page.
+    /// Takes the oldest page from the queue whose turn it is; `None` if there is no page.
     pub(super) fn begin_sweep(&mut self) -> Option<(Queue, Walk)> {
         let pages = (self.small.len() + self.main.len()) as u64;
         let small = self.main.is_empty() || self.small.len() as u64 * SMALL_SHARE >= pages;
@@ -97,7 +97,7 @@ impl Queues {
         Some((queue, Walk::over(page)))
     }
 
-    /// Gives back the page that was swept, which has no records any more.
+    /// Releases the page that was swept, which has no records left.
     pub(super) fn end_sweep(&mut self) {
         let page = self.swept.take().expect("a sweep has begun");
         self.table.remove(page, self.spares_max);

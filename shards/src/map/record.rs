@@ -47,10 +47,10 @@ const FORWARD_QUERY: u32 = 1 << 28;
 const ARCHIVED: u32 = 1 << 29;
 const IN_DOMAIN: u32 = 1 << 30;
 
-/// What of a header is of the code.
+/// The bits of a header that describe the code.
 const CODE_BITS: u32 = 0x3f << CODE_SHIFT | IN_DOMAIN;
 
-/// The most that a frequency counts to.
+/// The highest frequency that is counted.
 pub(super) const FREQUENCY_MAX: u32 = 3;
 
 /// A record in its page.
@@ -62,7 +62,7 @@ pub(super) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record that begins where `bytes` do.
+    /// Returns the record that begins where `bytes` do.
     #[inline]
     pub(super) fn at(bytes: &'a [u8]) -> Record<'a> {
         let header = bytes.first_chunk().expect("a record has a header");
@@ -79,7 +79,7 @@ impl<'a> Record<'a> {
         (self.header & 0xfff) as usize
     }
 
-    /// Where the packed code begins.
+    /// Returns the offset of the packed code.
     #[inline]
     fn code_at(self) -> usize {
         code_at(self.header)
@@ -90,7 +90,7 @@ impl<'a> Record<'a> {
         &self.bytes[self.code_at()..][..packed_len(self.code_len())]
     }
 
-    /// Whether it is the record of this code.
+    /// True if it is the record of this code.
     #[inline]
     pub(super) fn is_of(self, code: &Code) -> bool {
         self.header & CODE_BITS == code_bits(code) && self.packed() == code.packed() && self.domain() == code.domain()
@@ -110,7 +110,7 @@ impl<'a> Record<'a> {
         code.within(self.domain())
     }
 
-    /// Whether its entry is [`Entry::Damaged`].
+    /// True if its entry is [`Entry::Damaged`].
     #[inline]
     pub(super) fn is_damaged(self) -> bool {
         self.header & DAMAGED != 0
@@ -151,7 +151,7 @@ impl<'a> Record<'a> {
         &self.bytes[at..][..self.target_len()]
     }
 
-    /// Units that it takes.
+    /// Returns the units that it takes.
     #[inline]
     pub(super) fn units(self) -> u32 {
         units_of(self.header)
@@ -175,7 +175,7 @@ impl<'a> Record<'a> {
         if self.header & IN_DOMAIN == 0 { Some(code) } else { self.domain().map(|id| code.within(Some(id))) }
     }
 
-    /// Whether it is a record that [`write`] could have written: for bytes from elsewhere.
+    /// True if [`write`] could have written this record: for bytes from elsewhere.
     pub(super) fn is_sound(self) -> bool {
         let has_target = (1..=TARGET_BYTES_MAX).contains(&self.target_len());
         let status = (self.header >> STATUS_SHIFT & 7) as usize;
@@ -185,19 +185,19 @@ impl<'a> Record<'a> {
         is_free && is_entry && self.checked_code().is_some()
     }
 
-    /// How often it was used lately, as far as a cache has counted.
+    /// Returns how often it was used lately, as far as a cache has counted.
     #[inline]
     pub(super) fn frequency(self) -> u32 {
         self.header >> FREQUENCY_SHIFT & FREQUENCY_MAX
     }
 
-    /// Characters of the code and bytes of the target.
+    /// Returns the characters of the code and bytes of the target.
     pub(super) fn link_bytes(self) -> u64 {
         (self.code_len() + self.target_len()) as u64
     }
 }
 
-/// Units that the record of an entry takes.
+/// Returns the units that the record of an entry takes.
 ///
 /// # Panics
 /// When the target or the instant is out of bounds.
@@ -205,7 +205,7 @@ pub(super) fn units(code: &Code, entry: &Entry<'_>) -> u32 {
     units_of(header(code, entry))
 }
 
-/// Characters of the code and bytes of the target.
+/// Returns the characters of the code and bytes of the target.
 pub(super) fn link_bytes(code: &Code, entry: &Entry<'_>) -> u64 {
     let target_len = match entry {
         Entry::Link { target, .. } => target.len(),
@@ -259,13 +259,13 @@ pub(super) fn kill(bytes: &mut [u8]) {
     bytes[..4].copy_from_slice(&header.to_le_bytes());
 }
 
-/// What a header says of a code.
+/// Returns the bits of a header that describe a code.
 #[inline]
 fn code_bits(code: &Code) -> u32 {
     (code.len() as u32 - 1) << CODE_SHIFT | if code.domain().is_some() { IN_DOMAIN } else { 0 }
 }
 
-/// The first word of the record of an entry.
+/// Returns the first word of the record of an entry.
 fn header(code: &Code, entry: &Entry<'_>) -> u32 {
     let code_bits = code_bits(code);
     match entry {
@@ -295,7 +295,7 @@ fn code_at(header: u32) -> usize {
     HEADER_BYTES + bytes(HAS_CACHE, CACHE_BYTES) + bytes(HAS_UNTIL, INSTANT_BYTES) + bytes(HAS_SINCE, INSTANT_BYTES)
 }
 
-/// Bytes that the domain takes.
+/// Returns the bytes that the domain takes.
 #[inline]
 fn domain_len(header: u32) -> usize {
     if header & IN_DOMAIN != 0 { DOMAIN_ID_LEN } else { 0 }
@@ -308,7 +308,7 @@ fn units_of(header: u32) -> u32 {
     bytes.div_ceil(UNIT_BYTES) as u32
 }
 
-/// The little-endian number in the first `len` bytes, at most eight.
+/// Returns the little-endian number in the first `len` bytes, at most eight.
 #[inline]
 fn number(bytes: &[u8], len: usize) -> u64 {
     let mut padded = [0; 8];

@@ -26,12 +26,12 @@ pub const RECORD_BYTES_MAX: usize = UNITS_MAX * UNIT_BYTES;
 pub struct Sealed<'a>(&'a [u8]);
 
 impl<'a> Sealed<'a> {
-    /// The bytes of the record.
+    /// Returns the bytes of the record.
     pub fn bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// The code that the record is of; `None` for a record without a valid one.
+    /// Returns the code of the record; `None` if it has no valid one.
     pub fn code(&self) -> Option<Code> {
         Record::at(self.0).checked_code()
     }
@@ -47,7 +47,7 @@ pub fn append(records: &mut Vec<u8>, code: &Code, entry: &Entry<'_>) {
     record::write(&mut records[at..], code, entry);
 }
 
-/// The sealed records in bytes that [`append`] has made. Ends where no whole record follows.
+/// Returns the sealed records in bytes that [`append`] has made. Ends where no whole record follows.
 pub fn records_in(bytes: &[u8]) -> impl Iterator<Item = Sealed<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -58,13 +58,13 @@ pub fn records_in(bytes: &[u8]) -> impl Iterator<Item = Sealed<'_>> {
     })
 }
 
-/// Sorts codes as the index of a map with about so many entries does: adopting records in this order writes the index
-/// from its start to its end.
+/// Returns the sort key that orders codes as the index of a map with about `entries` entries does. Adopting records in
+/// this order writes the index from its start to its end.
 pub fn index_order(hash: CodeHash, entries: usize) -> u32 {
     hash.0 as u32 & index_order_max(entries)
 }
 
-/// The last place in the order of [`index_order`], one less than a power of two.
+/// Returns the last place in the order of [`index_order`], one less than a power of two.
 pub fn index_order_max(entries: usize) -> u32 {
     super::index::buckets_for(entries).next_power_of_two() - 1
 }
@@ -83,7 +83,7 @@ impl Default for PageWriter {
 }
 
 impl PageWriter {
-    /// Adds a record; `false` when the page has no room for it.
+    /// Adds a record. Returns false if the page has no room for it.
     #[must_use]
     pub fn push(&mut self, record: Sealed<'_>) -> bool {
         let end = self.used + record.0.len();
@@ -95,12 +95,12 @@ impl PageWriter {
         has_room
     }
 
-    /// Whether the page has no record.
+    /// True if the page has no record.
     pub fn is_empty(&self) -> bool {
         self.used == PAGE_HEAD_BYTES
     }
 
-    /// The bytes of the page. The caller owns its first [`PAGE_HEAD_BYTES`].
+    /// Returns the bytes of the page. The caller owns its first [`PAGE_HEAD_BYTES`].
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -117,7 +117,7 @@ impl PageWriter {
 pub struct PageBuffer(Chunk);
 
 impl PageBuffer {
-    /// A page of zeros that the kernel has already given memory for.
+    /// Returns a page of zeros that the kernel has already given memory for.
     ///
     /// # Errors
     /// [`MapFull`] when the kernel gives none.
@@ -127,12 +127,12 @@ impl PageBuffer {
         Ok(PageBuffer(chunk))
     }
 
-    /// All [`PAGE_BYTES`], to be written.
+    /// Returns all [`PAGE_BYTES`], to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.0.bytes_mut()
     }
 
-    /// Checks the records of the page; `None` when some bytes are not a record that a map could have.
+    /// Checks the records of the page. `None` when some bytes are not a record that a map could have.
     pub fn seal(self) -> Option<SealedPage> {
         let bytes = self.0.bytes();
         let (mut at, mut len, mut damaged) = (PAGE_HEAD_BYTES, 0, 0);
@@ -159,9 +159,9 @@ pub struct SealedPage {
     chunk: Chunk,
     /// Units up to the end of the last record.
     used: u32,
-    /// How many records it has.
+    /// Number of records.
     len: u32,
-    /// How many entries are [`Entry::Damaged`].
+    /// Number of entries that are [`Entry::Damaged`].
     damaged: u32,
 }
 
@@ -174,7 +174,7 @@ impl SealedPage {
         })
     }
 
-    /// How many records it has.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.len as usize
     }
@@ -184,7 +184,7 @@ impl SealedPage {
         self.len == 0
     }
 
-    /// How many of its entries are [`Entry::Damaged`].
+    /// Returns the number of entries that are [`Entry::Damaged`].
     pub fn damaged(&self) -> usize {
         self.damaged as usize
     }
@@ -289,8 +289,8 @@ mod tests {
             bytes[at] ^= change;
             read(&bytes).is_none()
         };
-        // In the header of a record: a dead one, one that was used, a bit without meaning, an unknown status, and a damaged one
-        // with a target.
+        // In the header of a record: a dead one, one that was used, a bit without meaning, an unknown status, and a
+        // damaged one with a target.
         let header = PAGE_HEAD_BYTES;
         for (at, change) in [(3, 1), (3, 2), (3, 0x80), (2, 0x1c), (2, 0x80)] {
             assert!(is_refused(header + at, change), "byte {at}, bits {change:#x}");

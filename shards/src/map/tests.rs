@@ -1,4 +1,4 @@
-//! Tests of the map as a whole: against a model, and what it gives back.
+//! Tests of the map as a whole: against a model, and for the memory that it gives back.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ impl Fixture {
     }
 }
 
-/// The code of a number, seven characters.
+/// Returns the code of a number, seven characters.
 fn code(number: u32) -> Code {
     Code::parse(format!("{number:07}").as_bytes()).unwrap()
 }
@@ -301,8 +301,8 @@ fn a_full_map_says_so_and_goes_on() {
     map.map.check();
 }
 
-/// Tags must tell apart the codes of one bucket on one core, however many cores share the hash: each tag bit is set in
-/// half of the codes of an owner, and of all tags about as many occur as 65,536 bins take of so many balls.
+/// Tags must distinguish the codes of one bucket on one core, however many cores share the hash. Each tag bit is set in
+/// half of the codes of an owner, and about as many tags occur as 65,536 bins get when so many balls are thrown.
 #[test]
 fn tags_are_spread_for_the_codes_of_one_owner() {
     let hasher = CodeHasher::new(3);

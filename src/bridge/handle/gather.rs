@@ -1,6 +1,6 @@
-//! Many requests to the store that one task waits for together: one waiter, one wake-up.
+//! Batches of store requests that one task waits for together: one waiter, one wake-up.
 //!
-//! Whoever stops waiting leaves nothing behind: answers that come later are still looked at, for codes that are free again.
+//! A task that stops waiting leaves nothing behind. Later answers are still examined for codes that have become free.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,15 +13,15 @@ use super::{Desk, fresh_code_of, late};
 use crate::bridge::{Ground, Order, StoreAnswer, StoreRequest, Ticket};
 use carom_limits::{ANSWER_TIME_MAX, BULK_CHUNK_LINES, REMOVED_WHILE_LOADING_MAX};
 
-/// Set in tokens of requests that are one of many. Those of look-ups have the bit above.
+/// Bit that marks the token of a request of a batch. The bit above marks look-ups.
 const GATHER_TOKEN: u64 = 1 << 62;
 
-/// The lowest bits of such a token: which of the many.
+/// Number of lowest bits in such a token: the index of the request.
 const PLACE_BITS: u32 = 16;
 
 const _: () = assert!(BULK_CHUNK_LINES < 1 << PLACE_BITS);
 
-/// All gathers of a desk.
+/// All batches of a desk.
 #[derive(Debug, Default)]
 pub(super) struct Gathers {
     by_number: HashMap<u64, Gather>,
@@ -31,11 +31,11 @@ pub(super) struct Gathers {
 #[derive(Debug)]
 struct Gather {
     places: Vec<Place>,
-    /// Places without an answer.
+    /// Requests without an answer.
     left: usize,
     waker: Option<Waker>,
     deadline: Instant,
-    /// Nobody waits any more.
+    /// True if the task has stopped waiting.
     abandoned: bool,
 }
 
@@ -43,12 +43,12 @@ struct Gather {
 struct Place {
     answer: Option<StoreAnswer>,
     is_read: bool,
-    /// The code that the request has brought, if it can go to another link should this one not need it.
+    /// The code that the request brings, if it can go to another link should this one not need it.
     code: Option<Code>,
 }
 
 impl Place {
-    /// Takes the code that nobody needs after this answer. An answer that names an existing link then no longer calls it spare.
+    /// Takes the code that is free after this answer. An answer with an existing link then no longer calls it spare.
     fn take_spare(&mut self) -> Option<Code> {
         match &mut self.answer {
             Some(StoreAnswer::Existing { spare, .. }) if *spare => {
@@ -62,12 +62,12 @@ impl Place {
 }
 
 impl Gathers {
-    /// Whether a token is one of a gather.
+    /// True if a token is one of a batch.
     pub(super) fn is_of(token: u64) -> bool {
         token & GATHER_TOKEN != 0
     }
 
-    /// Takes an answer. Returns the code that is free with it, where nobody waits to hear of that.
+    /// Takes an answer. Returns the code that becomes free with it, if the task has stopped waiting.
     pub(super) fn bring(&mut self, token: u64, answer: StoreAnswer) -> Option<Code> {
         let number = (token & !GATHER_TOKEN) >> PLACE_BITS;
         let gather = self.by_number.get_mut(&number)?;
@@ -85,7 +85,7 @@ impl Gathers {
         spare
     }
 
-    /// Lets nobody wait any longer.
+    /// Ends all waits.
     pub(super) fn close(&mut self) {
         let now = Instant::now();
         for gather in self.by_number.values_mut() {
@@ -94,7 +94,7 @@ impl Gathers {
         self.expire(now);
     }
 
-    /// Wakes those whose time is over.
+    /// Wakes the tasks whose deadline has passed.
     pub(super) fn expire(&mut self, now: Instant) {
         for gather in self.by_number.values_mut().filter(|gather| gather.deadline <= now) {
             gather.waker.take().into_iter().for_each(Waker::wake);
@@ -102,7 +102,7 @@ impl Gathers {
     }
 }
 
-/// Answers to many requests, to be waited for.
+/// The answers to a batch of requests, to be awaited.
 #[derive(Debug)]
 pub struct Gathered {
     desk: Rc<Desk>,
@@ -110,8 +110,8 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// All answers, in the order of the requests. What has none when the time is over is refused. Codes that are not needed are
-    /// given back.
+    /// Returns all answers, in the order of the requests. A write without an answer at the deadline is unconfirmed, and
+    /// a read is refused. Codes that are not needed are taken back.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<StoreAnswer>> {
         let mut gathers = self.desk.gathers.borrow_mut();
         let Some(gather) = gathers.by_number.get_mut(&self.number) else { return Poll::Ready(Vec::new()) };
@@ -120,7 +120,7 @@ impl Gathered {
             return Poll::Pending;
         }
         self.desk.spare_codes.borrow_mut().extend(gather.places.iter_mut().filter_map(Place::take_spare));
-        // What comes later still counts, so the places of those answers stay.
+        // Later answers still count, so their places stay.
         let answers = gather.places.iter().map(|place| place.answer.clone().unwrap_or_else(|| late(place.is_read)));
         Poll::Ready(answers.collect())
     }
@@ -140,7 +140,8 @@ impl Drop for Gathered {
 }
 
 impl Desk {
-    /// Sends many requests of one kind to the store, at most [`BULK_CHUNK_LINES`]; `make` gives the one of each place.
+    /// Sends `count` requests of one kind to the store, at most [`BULK_CHUNK_LINES`]. `make` returns the request of
+    /// each index.
     pub fn store_all(self: &Rc<Desk>, count: usize, mut make: impl FnMut(usize, Ticket) -> StoreRequest) -> Gathered {
         let mut gathers = self.gathers.borrow_mut();
         gathers.last += 1;
@@ -173,7 +174,7 @@ impl Desk {
         Gathered { desk: Rc::clone(self), number }
     }
 
-    /// Puts a request into the queue of who serves it.
+    /// Puts a request into the queue of the writer or of the readers.
     pub(super) fn send(&self, request: StoreRequest) -> Result<(), &'static str> {
         if request.is_read() {
             return self.counters.reader.try_send(request).map_err(|error| super::refusal(&error));
@@ -185,7 +186,7 @@ impl Desk {
         self.counters.writer.try_send(order).map_err(|error| super::refusal(&error))
     }
 
-    /// Codes that all cores remember until all links are loaded.
+    /// Returns the number of deleted codes that all cores remember until all links are loaded.
     fn removed_while_loading(&self) -> u64 {
         self.counters.cores.iter().map(|core| core.removed_while_loading.get()).sum()
     }
@@ -217,12 +218,12 @@ pub(super) mod tests {
         }
     }
 
-    /// A desk whose writer is the test, with a queue of that length.
+    /// Returns a desk whose writer is the test, with a queue of `len` requests.
     pub(in crate::bridge::handle) fn desk(len: usize) -> (Rc<Desk>, Receiver<Order>) {
         desk_of(CoreId(0), Box::new(NoCodes), Post::new(Vec::new()), len)
     }
 
-    /// The same, of that core (0, or 1 for the admin listener), with these codes and mailboxes.
+    /// Returns a desk like [`desk`], of a core (0, or 1 for the admin listener), with these codes and mailboxes.
     pub(in crate::bridge::handle) fn desk_of(
         core: CoreId,
         codes: Box<dyn Codes>,
@@ -296,7 +297,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_nobody_waits_for_any_more_leaves_nothing_behind() {
-        // Answers before and after the end of who has asked.
+        // Answers before and after the task has stopped waiting.
         for before in 0..=4 {
             let (desk, orders) = desk(9);
             let gathered = ask(&desk, 4);

@@ -1,14 +1,14 @@
-//! Work that tasks hand to threads because it would keep the core from its redirects for too long.
+//! Jobs that tasks hand to threads, because they would block the core's redirects for too long.
 
 use super::{Desk, Reply, refusal};
 use crate::bridge::{Job, JobKind, Made, Ticket};
 use carom_limits::ANSWER_TIME_MAX;
 
 impl Desk {
-    /// Lets a thread do this, and waits for the result.
+    /// Runs a job on a thread, and waits for its result.
     ///
     /// # Errors
-    /// Why there is none, fit for the client's eyes: too many such jobs wait, or the thread did not get to it in time.
+    /// The reason, in words for the client: too many such jobs wait, or no thread finished it in time.
     pub async fn hand_off<T: Send + 'static>(
         &self,
         kind: JobKind,
@@ -33,7 +33,7 @@ impl Desk {
         }
     }
 
-    /// Brings the result of a job.
+    /// Delivers the result of a job.
     pub fn bring_made(&self, token: u64, made: Made) {
         self.bring(token, Reply::Made(made));
     }

@@ -1,4 +1,4 @@
-//! Codes for the admin listener: nobody fills a segment for it, so it borrows from the cores, some at a time.
+//! Codes for the admin listener, which has no segment of its own: it borrows some from the cores at a time.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::bridge::{Ticket, ToCore};
 use carom_limits::{CODE_LOAN_REST, CODES_LENT};
 
 impl Desk {
-    /// Asks a core for some of its codes. Rests when it has none to lend: the next core is asked then, or this one again.
+    /// Asks a core for some of its codes. Rests if it has none to lend; then the next core is asked, or this one again.
     pub(super) async fn borrow_codes(&self, deadline: Instant) {
         let cores = self.counters.cores.len() - 1;
         let lender = self.next_lender.get() % cores;
@@ -23,14 +23,14 @@ impl Desk {
         }
     }
 
-    /// Codes for another core, as long as enough are left.
+    /// Returns codes for another core, as long as enough are left.
     pub fn lend_codes(&self) -> Vec<Code> {
         let spare = self.codes_remaining().saturating_sub(CODES_LENT).min(CODES_LENT);
         let mut codes = self.codes.borrow_mut();
         (0..spare).map_while(|_| codes.take()).collect()
     }
 
-    /// Brings codes of another core.
+    /// Delivers codes of another core.
     pub fn bring_lent(&self, token: u64, codes: Vec<Code>) {
         self.bring(token, Reply::Lent(codes));
     }
@@ -48,7 +48,7 @@ mod tests {
     use crate::bridge::handle::gather::tests::desk_of;
     use crate::bridge::{Mailbox, Post};
 
-    /// A segment of that many codes.
+    /// A segment with this many codes.
     struct Few(usize);
 
     impl Codes for Few {
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(lender(10 * CODES_LENT), CODES_LENT);
     }
 
-    /// A core may be short of codes for as long as its next segment takes to come; who waits has one as soon as it has.
+    /// A core may be short of codes until its next segment comes. The borrower gets one as soon as the core has it.
     #[test]
     fn a_core_that_has_none_to_lend_is_asked_again() {
         let bell = tempfile::tempfile().unwrap();

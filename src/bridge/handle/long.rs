@@ -1,4 +1,4 @@
-//! Exports and bulk requests: how many a core serves at once, and how many of them may belong to one app.
+//! Limits for exports and bulk requests: how many a core serves at once, for one app and in all.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use carom_model::access::AppName;
 pub enum LongKind {
     /// Many links read in one answer.
     Export,
-    /// Many links made in one request.
+    /// Many links created in one request.
     Bulk,
 }
 
@@ -27,12 +27,12 @@ pub enum TooMany {
     OfAll,
 }
 
-/// The long requests of a core that are under way: their kinds and their apps.
+/// The long requests of a core that are in flight: their kinds and their apps.
 #[derive(Debug, Default)]
 pub(super) struct LongRequests(Vec<(LongKind, Option<AppName>)>);
 
 impl LongRequests {
-    /// Takes a slot. Without API keys there are no apps, and anyone may take any slot.
+    /// Takes a slot. Without API keys there are no apps, and any client may take any slot.
     fn begin(&mut self, kind: LongKind, app: Option<&AppName>) -> Result<(), TooMany> {
         let of_kind = self.0.iter().filter(|(other, _)| *other == kind);
         if of_kind.clone().count() >= LONG_REQUESTS_MAX {
@@ -45,25 +45,25 @@ impl LongRequests {
         Ok(())
     }
 
-    /// Gives a slot back.
+    /// Returns a slot.
     fn end(&mut self, kind: LongKind, app: Option<&AppName>) {
         let at = self.0.iter().position(|(other, of)| *other == kind && of.as_ref() == app);
         self.0.swap_remove(at.expect("a request that ends has begun"));
     }
 }
 
-/// A long request under way. It ends when it is dropped.
+/// A long request in flight. It ends when it is dropped.
 #[derive(Debug)]
 pub struct LongRequest {
     desk: Rc<Desk>,
     kind: LongKind,
     app: Option<AppName>,
-    /// The token of a waiter whose time is over, so that it is woken every second.
+    /// The token of a waiter whose deadline has passed, so that it is woken every second.
     token: u64,
 }
 
 impl LongRequest {
-    /// Whether it must end because the node does. If not, the task is woken within a second or so to ask again.
+    /// True if it must end because the node does. Otherwise the task is woken within about a second to ask again.
     pub fn must_end(&self, context: &mut Context<'_>) -> bool {
         if let Some(waiter) = self.desk.waiters.borrow_mut().get_mut(&self.token) {
             waiter.waker = Some(context.waker().clone());
@@ -83,7 +83,7 @@ impl Desk {
     /// Begins a long request of an app.
     ///
     /// # Errors
-    /// [`TooMany`] where the app, or all apps together, have as many as there may be.
+    /// [`TooMany`] if the app, or all apps together, have as many as the limit allows.
     pub fn begin_long(self: &Rc<Desk>, kind: LongKind, app: Option<&AppName>) -> Result<LongRequest, TooMany> {
         self.long_requests.borrow_mut().begin(kind, app)?;
         let token = self.expect_reply_within(Duration::ZERO).keep();

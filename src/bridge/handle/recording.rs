@@ -1,4 +1,4 @@
-//! What a core tells of its requests: visits to who counts them, and lines to who writes the access log.
+//! Recording of a core's requests: visits for the visit counter, and entries for the access log.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use crate::bridge::access_log::{AccessSender, Entry, Noted, Outcome, Request};
 use carom_model::visits::{Told, Visit, VisitSender, Visitor};
 use carom_telemetry::clock::unix_ms;
 
-/// To whom a core tells of its requests.
+/// The recorders of a core's requests.
 #[derive(Debug, Default)]
 pub struct Tellers {
-    /// Who counts visits; nobody for the core of the admin listener.
+    /// Ring to the visit counter; `None` for the core of the admin listener.
     pub visits: Option<VisitSender>,
-    /// Who writes the access log, where there is one.
+    /// Ring to the writer of the access log, if there is one.
     pub access: Option<AccessSender>,
 }
 
 impl Desk {
-    /// Who sent a request, by two fields of its head.
+    /// Returns the visitor that two fields of a request's head describe; `None` if this core records no visits.
     #[inline]
     pub fn visitor(&self, user_agent: &[u8], referer: &[u8]) -> Option<Visitor> {
         Some(self.told.borrow_mut().visits.as_mut()?.visitor(user_agent, referer))
     }
 
-    /// Tells of a visit: of the link of that code, or of no link.
+    /// Records a visit of the link of `code`, or of no link.
     #[inline]
     pub fn tell_visit(&self, code: Option<Code>, visitor: Option<Visitor>) {
         if let (Some(visits), Some(visitor)) = (&mut self.told.borrow_mut().visits, visitor) {
@@ -37,25 +37,25 @@ impl Desk {
         }
     }
 
-    /// Whether the next request is one that the access log is to have.
+    /// True if the access log wants the next request.
     #[inline]
     pub fn picks(&self) -> bool {
         self.told.borrow_mut().access.as_mut().is_some_and(AccessSender::picks)
     }
 
-    /// Whether the access log says anything of addresses, which take a question to the kernel.
+    /// True if the access log has addresses, for which the kernel must be asked.
     pub fn wants_addresses(&self) -> bool {
         self.told.borrow().access.as_ref().is_some_and(|access| access.wants_addresses)
     }
 
-    /// Tells of a request that was picked, and answered now after so long.
+    /// Logs a picked request that was answered now, `took` after its beginning.
     pub fn tell_request(&self, request: Request<'_>, status: u16, took: Duration) {
         let entry = Entry { request, outcome: outcome(status, took) };
         let is_told = |access: &mut AccessSender| access.tell(&entry);
         self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_told));
     }
 
-    /// The same of one that was noted when it came.
+    /// Logs a request whose entry was kept when it came.
     pub fn tell_noted(&self, noted: Noted, status: u16, took: Duration) {
         let is_told = |access: &mut AccessSender| access.tell_noted(noted, outcome(status, took));
         self.count_told(self.told.borrow_mut().access.as_mut().is_none_or(is_told));

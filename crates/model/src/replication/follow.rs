@@ -1,8 +1,8 @@
-//! Where a node stands in the stream of a partition, and whether that place still exists.
+//! The position of a node in the stream of a partition, and the check that this position still exists.
 //!
-//! A node reads from its own place on, that entry included. When the entry is not what it was, the stream has lost what
-//! the node has seen (a failover, an old dump, an empty server), or what it has not seen was trimmed away; both are a
-//! **gap**, and both are mended alike: the node takes its place at the end and compares everything, in both directions.
+//! A node reads from its own position on, including that entry. If the entry has changed, the stream has lost entries
+//! that the node has seen (a failover, an old dump, an empty server), or entries that it has not seen were trimmed.
+//! Both are a **gap** with one remedy: the node moves to the end and compares everything, in both directions.
 
 use carom_shards::Code;
 use xxhash_rust::xxh3::xxh3_64;
@@ -13,44 +13,45 @@ use crate::link::Version;
 /// An entry of a stream as it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its name.
+    /// The ID of the entry.
     pub id: EntryId,
     /// The code that changed; `None` in an entry that only marks a place.
     pub code: Option<Code>,
-    /// Its state from then on, in the form of [`super::State::to_text`]. May be anything: it comes from outside.
+    /// The state of the code from this entry on, in the form of [`super::State::to_text`]. It comes from outside, so it
+    /// may be anything.
     pub text: Vec<u8>,
-    /// The link that lost the code to it: see [`super::rules::displaced`].
+    /// The link that lost the code to this state: see [`super::rules::displaced`].
     pub displaced: Option<Version>,
 }
 
-/// A place in a stream: the last entry that was taken.
+/// A position in a stream: the last entry that the node has taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Position {
-    /// Its name.
+    /// The ID of the entry.
     pub id: EntryId,
-    /// A hash of what it says: after a loss another entry may get the same name.
+    /// A hash of the entry's content. After a loss another entry may get the same ID.
     pub check: u64,
 }
 
 impl Position {
-    /// The place of this entry.
+    /// Returns the position of this entry.
     pub fn of(entry: &Entry) -> Position {
         Position { id: entry.id, check: xxh3_64(&entry.text) }
     }
 }
 
-/// What reading from a place on has shown.
+/// The result of reading from a position on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {
-    /// These entries are new; after them the node stands there.
+    /// These entries are new, and this is the position after them.
     Next(Vec<Entry>, Position),
-    /// Nothing is new.
+    /// No entry is new.
     Quiet,
-    /// The place is gone.
+    /// The position is lost.
     Gap,
 }
 
-/// Judges the entries that were read from a place on, the first of which should be the place itself.
+/// Checks entries that were read from a position on. The first of them should be the position itself.
 pub fn judge(position: Option<Position>, mut entries: Vec<Entry>) -> Read {
     let Some(position) = position else { return Read::Gap };
     if entries.first().map(Position::of) != Some(position) {

@@ -1,53 +1,55 @@
-//! Runs of counter values that nobody else gets, from a counter that may be set back.
+//! Leases of counter values that no other node gets, from a counter that may be set back.
 //!
-//! The counter is one number in Redis for each length of code. Redis can lose the newest increments in a failover, come
-//! back empty or from an old dump, or somebody sets it back by hand. What keeps a run from being given out twice:
+//! The counter is one number in Redis for each length of code. Redis can lose the newest increments in a failover, or
+//! come back empty or from an old dump. An operator can also set the counter back by hand. These rules keep a run from
+//! being issued twice:
 //!
-//! * Beside the counter lies the highest value that any node has told of, the floor. Every node tells its own with each
-//!   heartbeat and with each lease, and keeps the floor that it hears of on its disk: a counter below the floor is raised.
-//! * The server's own name (its `run_id`) is kept there, too. When another server answers than at the last lease, one
-//!   was restarted or took over, and some last leases may be unknown to everybody who asks: the counter is raised by a
-//!   [`margin`] that is far beyond them.
-//! * A lease counts only when a replica has it, where there are replicas (`WAIT`).
-//! * And what is never relied on: a code is inserted only if nobody has it.
+//! * Beside the counter is the floor: the highest value that any node has reported. Every node reports its own with
+//!   each heartbeat and each lease, and stores the floor that it reads on its disk. A counter below the floor is
+//!   raised.
+//! * The server's own name (its `run_id`) is stored there too. If another server answers than at the last lease, one
+//!   was restarted or took over. Then some of the last leases may be unknown to all nodes that ask, so the counter is
+//!   raised by a [`margin`] that is far beyond them.
+//! * A lease counts only when a replica has it, if there are replicas (`WAIT`).
+//! * As the last defence, which the others never rely on: a code is inserted only if it is free.
 
 use carom_shards::CodeLength;
 
-/// What is in Redis for one length of codes.
+/// The values in Redis for one length of codes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counter {
     /// The next value.
     pub next: u64,
-    /// The highest value that anybody has told of.
+    /// The highest value that any node has reported.
     pub floor: u64,
     /// The server that gave the last lease; empty before the first.
     pub server: String,
 }
 
-/// What Redis has given.
+/// A lease that Redis has granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Granted {
     /// The first value.
     pub start: u64,
-    /// By how much the counter was below what somebody has seen: it was set back, and was raised again.
+    /// The difference by which the counter was below a reported value: it was set back, and was raised again.
     pub mended: u64,
-    /// Whether another server answered than at the last lease, so that the margin was left out.
+    /// True if another server answered than at the last lease, so that the margin was skipped.
     pub moved: bool,
 }
 
-/// What the counter is raised by when another server answers: far more than could be leased between two heartbeats, and
-/// so little that tens of thousands of restarts do not use up a length.
+/// Returns the number of values that are skipped when another server answers. It is far more than could be leased
+/// between two heartbeats, and so small that tens of thousands of restarts do not use up a length.
 pub fn margin(length: CodeLength) -> u64 {
     (length.codes() >> 16).clamp(1, 1 << 26)
 }
 
-/// Takes `want` values for a node that has seen values up to `seen`. What the script in Redis does.
+/// Leases `want` values for a node that has seen values up to `seen`. The script in Redis does the same.
 pub fn lease(counter: &mut Counter, seen: u64, want: u64, margin: u64, server: &str) -> Granted {
     let known = counter.floor.max(seen);
     let mended = known.saturating_sub(counter.next);
     let mut next = counter.next.max(known);
     let moved = !counter.server.is_empty() && counter.server != server;
-    // An empty server that comes back knows no name, but whoever has seen anything tells of it.
+    // An empty server that comes back has no name, but any node that has seen a value reports it.
     if moved || (counter.server.is_empty() && known > 0) {
         next += margin;
     }
@@ -55,7 +57,7 @@ pub fn lease(counter: &mut Counter, seen: u64, want: u64, margin: u64, server: &
     Granted { start: next, mended, moved }
 }
 
-/// Whether a lease may be used: where the server has replicas, one of them has confirmed it.
+/// True if a lease may be used: if the server has replicas, one of them has confirmed it.
 pub fn is_replicated(confirmed: u64, replicas: u64) -> bool {
     replicas == 0 || confirmed > 0
 }

@@ -1,11 +1,11 @@
-//! Who else is there, and what may be taken from whom has gone.
+//! Watches the other nodes of a fleet, and decides which of them are gone, so that their leases may be taken over.
 //!
-//! A node counts as gone when its heartbeat has not changed for a time that the observer itself has measured: no clock is
-//! compared with another, and a clock that jumps proves nothing. The observer's own time must go on while the machine
-//! sleeps, and may begin anywhere.
+//! A node counts as gone when its heartbeat has not changed for a time that the observer itself has measured. No clock
+//! is compared with another, and a clock that jumps proves nothing. The observer's own clock must include the time that
+//! the machine sleeps, and may start anywhere.
 //!
-//! The other side of it: a node that was cut off stops using what others may have taken from it by now, well before they
-//! may ([`Lease`]).
+//! The other side of the rule: a node that was cut off stops using its leases well before other nodes may take them
+//! over ([`Lease`]).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,18 +13,19 @@ use std::time::Duration;
 /// The name of a node, unique in its fleet.
 pub type NodeId = String;
 
-/// Which heartbeat was seen last of whom, and since when.
+/// For each node, the heartbeat that was seen last, and since when.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     seen: HashMap<NodeId, (u64, Duration)>,
-    /// When heartbeats were last taken.
+    /// The time at which heartbeats were last read.
     heard: Option<Duration>,
 }
 
 impl Members {
-    /// Takes the heartbeats that are in Redis now. `after` is how long a node is silent before it counts as gone: where
-    /// nothing was heard for a quarter of that, because Redis was away or this process was suspended, nobody's silence
-    /// of that time can be told from the own, and all are watched anew.
+    /// Records the heartbeats that are in Redis now. `after` is the time after which a silent node counts as gone.
+    ///
+    /// If no heartbeats were read for a quarter of that time, because Redis was away or this process was suspended, the
+    /// observer cannot tell other nodes' silence from its own. Then it starts to watch all nodes again from now.
     pub fn observe(&mut self, beats: &[(NodeId, u64)], now: Duration, after: Duration) {
         if self.heard.is_some_and(|heard| now.saturating_sub(heard) >= after / 4) {
             self.seen.clear();
@@ -39,15 +40,15 @@ impl Members {
         }
     }
 
-    /// Nodes whose heartbeat has not changed for so long, with that heartbeat: whoever acts on it makes sure that it is
-    /// still the same.
+    /// Returns the nodes whose heartbeat has not changed for `after`, with that heartbeat. The caller must check that
+    /// it is still the same before it acts.
     pub fn gone(&self, now: Duration, after: Duration) -> Vec<(NodeId, u64)> {
         let silent = |since: &Duration| now.saturating_sub(*since) >= after;
         let gone = self.seen.iter().filter(|(_, (_, since))| silent(since));
         gone.map(|(node, (beat, _))| (node.clone(), *beat)).collect()
     }
 
-    /// All nodes, and how long each has been silent.
+    /// Returns all nodes, and how long each has been silent.
     pub fn list(&self, now: Duration) -> Vec<(NodeId, Duration)> {
         let mut list: Vec<_> =
             self.seen.iter().map(|(node, (_, since))| (node.clone(), now.saturating_sub(*since))).collect();
@@ -56,56 +57,61 @@ impl Members {
     }
 }
 
-/// Whether a node may still use counter values that it has leased: others take them when it has been silent for `after`.
+/// The right of a node to use counter values that it has leased. Other nodes take them over once it has been silent for
+/// `after`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
-    /// When the last heartbeat that Redis confirmed was sent; `None` before the first of this boot.
+    /// The time at which the last confirmed heartbeat was sent; `None` before the first of this boot.
     confirmed: Option<Duration>,
-    /// After how long others may take them.
+    /// Silence after which other nodes may take the values over.
     after: Duration,
-    /// How often it was silent for too long: what it had leased before is not its own any more.
+    /// Number of times that the node was silent for too long, so that it lost its earlier leases.
     losses: u32,
 }
 
 impl Lease {
-    /// Before the first heartbeat, unless one of an earlier process of the same boot is known.
+    /// Returns a lease before its first heartbeat, or with a confirmed one of an earlier process of the same boot.
     pub fn new(confirmed: Option<Duration>, after: Duration) -> Lease {
         Lease { confirmed, after, losses: 0 }
     }
 
-    /// At the start of a process, from when an earlier one of the same boot is known to have heard from Redis. What that
-    /// one had leased is still this node's own only if the lease [has begun](Lease::has_begun); else it must be gone
-    /// before the first heartbeat.
+    /// Returns the lease of a process at its start. `heard` is the time of an earlier process's last heartbeat in the
+    /// same boot, if known.
+    ///
+    /// The values that the earlier process had leased still belong to this node only if the lease [has
+    /// begun](Lease::has_begun). Otherwise the caller must drop them before the first heartbeat.
     pub fn resume(heard: Option<Duration>, now: Duration, after: Duration) -> Lease {
         let earlier = Lease::new(heard.filter(|heard| *heard <= now), after);
         if earlier.holds(now) { earlier } else { Lease::new(None, after) }
     }
 
-    /// Whether a heartbeat was confirmed. Before that, what is leased may be taken at once by who has watched an earlier
-    /// process for long.
+    /// True once a heartbeat was confirmed. Before that, a node that has watched an earlier process for long may take
+    /// the values over at once.
     pub fn has_begun(&self) -> bool {
         self.confirmed.is_some()
     }
 
-    /// Redis has confirmed a heartbeat that was sent then, and the answer was heard now. When Redis took it nobody knows:
-    /// a process may be suspended before it sends what it has begun. So the silence before it may have been as long as
-    /// until now, while the new one began when it was sent at the earliest.
+    /// Records that Redis has confirmed a heartbeat which was sent at `sent`, and that the answer came at `now`.
+    ///
+    /// The time at which Redis took it is unknown: a process may be suspended before it really sends. So the silence
+    /// before it may have lasted until `now`, while the new one began at `sent` at the earliest.
     pub fn confirm(&mut self, sent: Duration, now: Duration) {
         self.losses += u32::from(self.confirmed.is_some() && !self.is_fresh(now));
         self.confirmed = self.confirmed.max(Some(sent));
     }
 
-    /// Whether this node was silent for so long that others may have taken what it had leased before.
+    /// True if this node was silent for so long that other nodes may have taken over its earlier leases.
     pub fn is_lost(&self) -> bool {
         self.losses > 0
     }
 
-    /// How often that was so. After the first time nothing is used alone any more, but with each more of it is lost.
+    /// Returns the number of such losses. After the first, the node no longer relies on a lease while Redis is away.
+    /// Each further loss also costs the leases since.
     pub fn losses(&self) -> u32 {
         self.losses
     }
 
-    /// Whether what was leased may be used. A tenth of the time is left for clocks that do not run alike.
+    /// True if the leased values may be used. A tenth of the time is left for clocks that run at different speeds.
     pub fn holds(&self, now: Duration) -> bool {
         !self.is_lost() && self.is_fresh(now)
     }
@@ -129,7 +135,7 @@ mod tests {
     fn a_node_is_gone_when_its_heartbeat_stays_the_same() {
         let mut members = Members::default();
         let beats = |a: u64, b: u64| [("a".to_owned(), a), ("b".to_owned(), b)];
-        // Whatever the heartbeats say: only that they change matters.
+        // The numbers in the heartbeats do not matter, only that they change.
         [0, 20, 40].iter().for_each(|&now| members.observe(&beats(9_000_000, 1), at(now), AFTER));
         [60, 80].iter().for_each(|&now| members.observe(&beats(5, 1), at(now), AFTER));
         assert_eq!(members.gone(at(99), AFTER), []);

@@ -1,10 +1,10 @@
-//! What Redis may not have: codes whose state must still be brought to it, and changes that it has accepted but that have
-//! not come back through the stream.
+//! The changes that Redis may not have: codes whose state must still be sent to it, and changes that it has accepted
+//! but that have not appeared in the stream.
 //!
-//! An entry is made in the same commit as the change and removed only when the change was seen in the stream of its
-//! partition: from then on its loss would be a gap for every node that follows (see [`super::follow`]). A change that the
-//! stream has passed without showing it was lost, and is brought again. What is kept on disk is only which codes; what to
-//! bring is their present state in the store. So several changes of one code are brought as one.
+//! An entry is written in the commit of its change. It is removed only when the change was seen in the stream of its
+//! partition: from then on its loss would be a gap for every node that follows (see [`super::follow`]). A change that
+//! the stream has passed without showing it was lost, and is sent again. The disk keeps only the codes; the state to
+//! send is the present one in the store. So several changes of one code are sent as one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -13,7 +13,7 @@ use carom_shards::Code;
 use super::follow::Position;
 use super::{Echo, EntryId, Partition, State};
 
-/// One code that has something to be brought, by the number of its entry: entries are brought in this order.
+/// A code whose state must be sent, by the number of its entry. Entries are sent in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery {
     /// The number of the entry.
@@ -22,49 +22,49 @@ pub struct Delivery {
     pub code: Code,
 }
 
-/// What must change on disk for the outbox, in the commit in which it changed here.
+/// The writes of the outbox to disk, in the commit of the change that caused them.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct OutboxWrites {
-    /// Entries that are new.
+    /// New entries.
     pub added: Vec<Delivery>,
-    /// Entries that are done.
+    /// Numbers of completed entries.
     pub removed: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Pending {
     seq: u64,
-    /// Where it will come by, once Redis has it.
+    /// The entry of the stream in which the change will appear, once Redis has it.
     echo: Option<Echo>,
-    /// How often [`Outbox::tick`] has found it waiting there.
+    /// Number of calls of [`Outbox::tick`] that have found it waiting there.
     ticks: u8,
-    /// Whether it came from Redis, and is only to be seen in the stream.
+    /// True if the state came from Redis, and only has to appear in the stream.
     is_theirs: bool,
 }
 
-/// How many entries and withdrawn links are remembered: far more than come by while an answer is on its way.
+/// Number of stream entries and withdrawn links that are remembered: far more than pass while an answer is on its way.
 const RECENT: usize = 4_096;
 
-/// The outbox of a node, as its writer keeps it.
+/// The outbox of a node. It belongs to the writer thread.
 #[derive(Clone, Default, Debug)]
 pub struct Outbox {
     next_seq: u64,
     pending: HashMap<Code, Pending>,
-    /// What is waited for to come by. Several codes may wait for one entry, behind which all of theirs lie.
+    /// The stream entries that are awaited. Several codes may wait for one entry, because all of theirs come before it.
     echoes: BTreeSet<(Echo, Code)>,
-    /// Up to where each stream was read.
+    /// The position up to which each stream was read.
     places: BTreeMap<Partition, Position>,
-    /// Entries that came by last and were taken into account.
+    /// The last stream entries that were taken into account.
     recent: VecDeque<Echo>,
-    /// Links whose clients were told that they were not made, and that may turn up.
+    /// Links that may still appear although their clients got an error.
     withdrawn: VecDeque<(Code, u64)>,
     writes: OutboxWrites,
     deliveries: Vec<Delivery>,
 }
 
 impl Outbox {
-    /// The outbox with the entries that are on disk, in their order, and the places up to which streams were read. All
-    /// entries are brought again: whether Redis has them is not known after a restart.
+    /// Restores the outbox from the entries on disk, in their order, and the positions up to which streams were read.
+    /// All entries are sent again: after a restart it is unknown whether Redis has them.
     pub fn restore(
         entries: impl IntoIterator<Item = Delivery>,
         places: impl IntoIterator<Item = (Partition, Position)>,
@@ -81,8 +81,8 @@ impl Outbox {
         outbox
     }
 
-    /// Notes that a code has changed. With `echo`, Redis has accepted that already. If its stream was read beyond that by
-    /// now, it may have been lost before, and is brought again.
+    /// Records that a code has changed. With `echo`, Redis has accepted the change already. If the stream was read
+    /// beyond that entry by now, the change may have been lost before, and is sent again.
     pub fn note(&mut self, code: Code, echo: Option<Echo>) {
         self.forget(&code);
         let echo = echo.filter(|echo| !self.is_behind(*echo));
@@ -96,8 +96,8 @@ impl Outbox {
         }
     }
 
-    /// Notes that a code has a state now that Redis has told of, and that has not come by in the stream: until it has,
-    /// Redis may lose it, and then nobody may be there who brings it again.
+    /// Records that a code has a state that Redis reported and that has not appeared in the stream. Until it does,
+    /// Redis may lose it, and then perhaps no other node would send it again.
     pub fn note_theirs(&mut self, code: Code) {
         self.note(code, None);
         if let Some(pending) = self.pending.get_mut(&code) {
@@ -105,7 +105,7 @@ impl Outbox {
         }
     }
 
-    /// Removes the entry of a code, if there is one.
+    /// Removes the entry of a code, if it has one.
     pub fn forget(&mut self, code: &Code) {
         if let Some(pending) = self.pending.remove(code) {
             pending.echo.map(|echo| self.echoes.remove(&(echo, *code)));
@@ -113,17 +113,17 @@ impl Outbox {
         }
     }
 
-    /// Whether a stream was read up to there. It may be another by now.
+    /// True if a stream was read up to that entry. The entry there may be another by now.
     fn is_behind(&self, echo: Echo) -> bool {
         self.places.get(&echo.partition).is_some_and(|place| echo.id <= place.id)
     }
 
-    /// Whether the node stands at this very entry, so that its loss would be a gap.
+    /// True if the node's position is this very entry, so that its loss would be a gap.
     fn is_place(&self, echo: Echo) -> bool {
         self.places.get(&echo.partition) == Some(&Position { id: echo.id, check: echo.check })
     }
 
-    /// Redis has the change of this entry now; it will come by there, or did already.
+    /// Records that Redis has the change of this entry. It will appear at `echo`, or did already.
     pub fn accepted(&mut self, delivery: Delivery, echo: Echo) {
         if self.is_current(delivery) && self.is_place(echo) {
             return self.forget(&delivery.code);
@@ -135,18 +135,18 @@ impl Outbox {
         }
     }
 
-    /// Whether an entry is the newest of its code.
+    /// True if an entry is the newest of its code.
     pub fn is_current(&self, delivery: Delivery) -> bool {
         self.pending.get(&delivery.code).is_some_and(|pending| pending.seq == delivery.seq)
     }
 
-    /// Whether a code's state was not accepted by Redis yet, so that what comes from there may be older.
+    /// True if Redis has not yet accepted a code's state, so that a state from there may be older.
     pub fn is_undelivered(&self, code: &Code) -> bool {
         self.pending.get(code).is_some_and(|pending| pending.echo.is_none() && !pending.is_theirs)
     }
 
-    /// Brings again what has waited for its echo since the last call but one. To be called now and then: an echo that was
-    /// lost may be ahead of everything that comes by.
+    /// Sends changes again that have waited for their stream entry since the last call but one. The caller calls it
+    /// from time to time, because an entry that was lost may be ahead of everything that comes.
     pub fn tick(&mut self) {
         let mut late = Vec::new();
         for (code, pending) in self.pending.iter_mut().filter(|(_, pending)| pending.echo.is_some()) {
@@ -161,8 +161,8 @@ impl Outbox {
         }
     }
 
-    /// Redis may have made a link, or make it yet, whose client is told that it was not made. It is deleted when it turns
-    /// up; a restart forgets of it.
+    /// Records that Redis may have made a link, or may still make it, although its client gets an error. The link is
+    /// deleted when it appears. A restart forgets this.
     pub fn withdraw(&mut self, code: Code, claim: u64) {
         self.withdrawn.push_back((code, claim));
         if self.withdrawn.len() > RECENT {
@@ -170,12 +170,12 @@ impl Outbox {
         }
     }
 
-    /// Whether a link is to be deleted that turned up.
+    /// True if a link that appeared must be deleted.
     pub fn is_withdrawn(&self, code: &Code, state: &State) -> bool {
         state.is_link() && self.withdrawn.contains(&(*code, state.version().claim))
     }
 
-    /// This entry was seen, and its state taken over, or it was older than what is here.
+    /// Records that this entry was seen, and its state adopted or found older than the present one.
     pub fn taken(&mut self, echo: Echo) {
         self.recent.push_back(echo);
         if self.recent.len() > RECENT {
@@ -183,19 +183,20 @@ impl Outbox {
         }
     }
 
-    /// Whether this entry was [`Outbox::taken`] a short while ago.
+    /// True if this entry was [`Outbox::taken`] a short while ago.
     pub fn was_taken(&self, echo: Echo) -> bool {
         self.recent.contains(&echo)
     }
 
-    /// The stream of its partition has shown this entry.
+    /// Records that the stream has shown this entry.
     pub fn seen(&mut self, echo: Echo) {
         while let Some(code) = self.first_from(echo).filter(|(of, _)| *of == echo).map(|(_, code)| code) {
             self.forget(&code);
         }
     }
 
-    /// The stream of a partition was read up to this entry: what should have come by and did not was lost.
+    /// Records that the stream of a partition was read up to this entry. Changes that should have appeared by then were
+    /// lost.
     pub fn passed(&mut self, partition: Partition, to: Position) {
         self.places.insert(partition, to);
         self.bring_again(partition, to.id);
@@ -209,12 +210,12 @@ impl Outbox {
         }
     }
 
-    /// The first that is waited for at or behind this place.
+    /// Returns the first awaited entry at or behind this one.
     fn first_from(&self, echo: Echo) -> Option<(Echo, Code)> {
         self.echoes.range((echo, Code::FIRST)..).next().copied()
     }
 
-    /// The place in a stream is gone, and this is the new one: whatever was to come by is brought again.
+    /// Records that the position in a stream is lost, and that `at` is the new one. Every awaited change is sent again.
     pub fn lost_place(&mut self, partition: Partition, at: Position) {
         self.bring_again(partition, EntryId { ms: u64::MAX, seq: u64::MAX });
         self.places.insert(partition, at);
@@ -230,24 +231,24 @@ impl Outbox {
         self.deliveries.push(Delivery { seq, code });
     }
 
-    /// How many codes have an entry.
+    /// Returns the number of codes with an entry.
     pub fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether Redis has everything, as far as is known.
+    /// True if Redis has everything, as far as is known.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// What must be written with the next commit. An entry that came and went since the last call is left out.
+    /// Returns the writes for the next commit. An entry that came and went since the last call is left out.
     pub fn take_writes(&mut self) -> OutboxWrites {
         let mut writes = std::mem::take(&mut self.writes);
         writes.added.retain(|added| self.pending.get(&added.code).is_some_and(|pending| pending.seq == added.seq));
         writes
     }
 
-    /// What must be brought to Redis since the last call, in order, once it is on disk.
+    /// Returns the entries to send to Redis since the last call, in order. They may be sent once they are on disk.
     pub fn take_deliveries(&mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.deliveries)
     }
@@ -267,7 +268,7 @@ mod tests {
         Echo { partition: HERE, id: EntryId { ms: 1, seq }, check: seq }
     }
 
-    /// The place of that entry.
+    /// Returns the position of that entry.
     fn at(seq: u64) -> Position {
         Position { id: echo(seq).id, check: seq }
     }
@@ -305,12 +306,12 @@ mod tests {
 
     #[test]
     fn what_redis_has_had_for_long_is_not_waited_for() {
-        // Nothing more may ever come by in a quiet stream.
+        // In a quiet stream no further entry may ever come.
         let mut outbox = Outbox::restore([Delivery { seq: 3, code: code("a") }], [(HERE, at(9))]);
         let [delivery] = outbox.take_deliveries()[..] else { panic!("one delivery") };
         outbox.accepted(delivery, echo(9));
         assert!(outbox.is_empty());
-        // What was passed a while ago may have been lost before.
+        // A change that was passed a while ago may have been lost before.
         outbox.note(code("b"), Some(echo(8)));
         assert_eq!(outbox.take_deliveries().len(), 1);
         outbox.note(code("c"), Some(echo(10)));

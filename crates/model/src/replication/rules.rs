@@ -1,36 +1,37 @@
-//! Who is right about a code: the one rule for conflicts, as Redis applies it and as everybody else does.
+//! The one rule for conflicts over a code, as Redis and every node apply it.
 //!
-//! Four things can be asked of Redis. A **claim** takes a code for a new link, if nobody has it. A **removal** deletes
-//! the link that it names, and so does an **expiry**, but only the very state of it that whoever asks has. An **offer** brings a state that exists already: something that was decided while Redis was
-//! away, or that Redis has forgotten. An offer follows the rule for conflicts:
+//! Redis takes four requests. A **claim** takes a code for a new link, if the code is free. A **removal** deletes the
+//! link that it names. An **expiry** deletes a link only in the very state that the requester has. An **offer** brings
+//! a state that exists already: one that was decided while Redis was away, or that Redis has forgotten. An offer
+//! follows the rule for conflicts:
 //!
 //! 1. of two states of one link, the deleted one stays, whatever else was changed;
-//! 2. otherwise the later revision stays, and of one link the one that was changed more often;
-//! 3. of two that are equal in that, the one stays that Redis has.
+//! 2. otherwise the later revision stays, and of one link the state that was changed more often;
+//! 3. of two that are equal in that, the one that Redis has stays.
 //!
-//! The scripts in `store/redis` say the same in Lua; a test compares them on a real server.
+//! The scripts in `store/redis` implement the same rule in Lua. A test compares them on a real server.
 
 use crate::link::{Link, Version};
 use crate::replication::State;
 
-/// What Redis does with what it was asked.
+/// The decision of Redis on a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// This is the state of the code from now on.
+    /// Redis accepted this state. The code has it from now on.
     Accepted(State),
-    /// That was its state already.
+    /// The code had that state already.
     Same,
-    /// This is its state, and stays.
+    /// The code keeps this state.
     Held(State),
-    /// There is nothing to remove.
+    /// The code has no state to remove.
     Absent,
 }
 
-/// Takes a code for a new link. A slug that is free again goes on with its revisions.
+/// Claims a code for a new link. A slug that is free again continues its revisions.
 pub fn claim(stored: Option<&State>, link: &State) -> Verdict {
     match stored {
         None => Verdict::Accepted(link.clone()),
-        // It comes twice, or late: the link is there, or it is over.
+        // The request comes twice, or late: the link exists, or it is over.
         Some(stored) if stored.version().claim == link.version().claim => match stored {
             State::Link(_) => Verdict::Accepted(stored.clone()),
             State::Gone(_) => Verdict::Held(stored.clone()),
@@ -43,7 +44,8 @@ pub fn claim(stored: Option<&State>, link: &State) -> Verdict {
     }
 }
 
-/// Deletes the link of a code that has this claim. The request may come twice, or late, when the code belongs to another.
+/// Deletes the link of a code that has this claim. The request may come twice, or late, when the code belongs to
+/// another link.
 pub fn remove(stored: Option<&State>, claim: u64, now_ms: u64) -> Verdict {
     match stored {
         None => Verdict::Absent,
@@ -54,7 +56,7 @@ pub fn remove(stored: Option<&State>, claim: u64, now_ms: u64) -> Verdict {
     }
 }
 
-/// Deletes the link of a code whose time is over, if it is still the one that whoever asks has: its end may have been moved.
+/// Deletes the link of a code that has expired, if its state is still `mine`: its end may have been moved.
 pub fn expire(stored: Option<&State>, mine: &State, now_ms: u64) -> Verdict {
     match stored {
         None => Verdict::Absent,
@@ -63,7 +65,7 @@ pub fn expire(stored: Option<&State>, mine: &State, now_ms: u64) -> Verdict {
     }
 }
 
-/// Brings a state that exists already.
+/// Offers a state that exists already.
 pub fn offer(stored: Option<&State>, state: &State) -> Verdict {
     let Some(stored) = stored else { return Verdict::Accepted(state.clone()) };
     if stored == state {
@@ -81,15 +83,15 @@ pub fn offer(stored: Option<&State>, state: &State) -> Verdict {
     Verdict::Held(stored.clone())
 }
 
-/// The link that an accepted state takes the code from, if it is another than the one that is told of: somebody was given
-/// it in vain. Only Redis can tell, and only then; it tells in the stream, beside the state.
+/// Returns the link that an accepted state takes the code from, if that is another link: its client got the code in
+/// vain. Only Redis can tell, and only at this time. It reports the version in the stream, beside the state.
 pub fn displaced(stored: Option<&State>, accepted: &State) -> Option<Version> {
     let stored = stored.filter(|stored| stored.is_link()).map(State::version);
     stored.filter(|version| version.claim != accepted.version().claim)
 }
 
-/// Whether a node that holds `mine` adopts a state that came through the stream or a scan. Whoever reads both may see a
-/// state again that is over; that is all this has to tell.
+/// True if a node that holds `mine` adopts a state that came through the stream or a scan. A node that reads both may
+/// see an outdated state again, and must tell only that.
 pub fn adopts(mine: Option<&State>, theirs: &State) -> bool {
     let Some(mine) = mine else { return true };
     let (old, new) = (mine.version(), theirs.version());
@@ -100,7 +102,7 @@ pub fn adopts(mine: Option<&State>, theirs: &State) -> bool {
     !is_earlier && theirs != mine
 }
 
-/// Of what a node and Redis have under a code, what a change begins with.
+/// Returns the newest state of a code, given those of a node and of Redis. A change begins with it.
 pub fn newest(mine: Option<State>, theirs: Option<State>) -> Option<State> {
     match (mine, theirs) {
         (Some(mine), Some(theirs)) if !adopts(Some(&mine), &theirs) => Some(mine),
@@ -108,21 +110,21 @@ pub fn newest(mine: Option<State>, theirs: Option<State>) -> Option<State> {
     }
 }
 
-/// Whether a node that holds `mine` knows that the link is gone which others still have.
+/// True if a node that holds `mine` knows that the link of `theirs` is gone, which other nodes still have.
 pub fn is_over(mine: &State, theirs: &State) -> bool {
     let (gone, link) = (mine.version(), theirs.version());
     !mine.is_link() && (gone.claim == link.claim || gone.rev >= link.rev)
 }
 
-/// Whether two states of one code are links that cannot both be right: one of them was given to somebody in vain.
+/// True if two states of one code are links that cannot both be right: a client got one of them in vain.
 pub fn is_conflict(mine: &State, theirs: &State) -> bool {
     let (State::Link(link), old, new) = (mine, mine.version(), theirs.version()) else { return false };
     if old.claim == new.claim {
-        // What is of a later revision is a change of it. Links from before the fleet have no claims.
+        // A later revision is a change of this link. Links from before the fleet have no claims.
         let differs =
             |other: &Link| (&link.target, link.policy, &link.labels) != (&other.target, other.policy, &other.labels);
         let is_later = (new.rev, new.edit) > (old.rev, old.edit);
-        // Those are told apart by when they were made, which no change touches.
+        // Those are distinguished by their time of creation, which no change touches.
         let is_another = |other: &Link| old.claim == 0 && link.created_ms != other.created_ms;
         return matches!(theirs, State::Link(other) if differs(other) && (!is_later || is_another(other)));
     }
@@ -159,7 +161,7 @@ pub(crate) mod tests {
         for (stored, offered, wins) in [
             (edited(1, 7, 1), edited(1, 7, 2), true),
             (edited(1, 7, 2), edited(1, 7, 1), false),
-            // Whoever has changed it often has not heard of its end, or of the next link.
+            // A node that has changed it often may not know of its end, or of the next link.
             (gone.clone(), edited(1, 7, 9), false),
             (edited(3, 8, 0), edited(1, 7, 9), false),
             (edited(1, 8, 0), edited(1, 7, 9), false),
@@ -168,7 +170,7 @@ pub(crate) mod tests {
             let accepted = matches!(offer(Some(&stored), &offered), Verdict::Accepted(_));
             assert_eq!(accepted, wins, "{offered:?} over {stored:?}");
         }
-        // What Redis has goes before what has the same revision, and not before a later edit of the same link.
+        // Redis's state wins over one of the same revision, and not over a later edit of the same link.
         assert!(adopts(Some(&edited(1, 8, 9)), &edited(1, 7, 0)));
         assert!(!adopts(Some(&edited(1, 7, 2)), &edited(1, 7, 1)));
     }
@@ -260,7 +262,8 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// However often and in whatever order states are offered, who offered them ends with what Redis has.
+        /// However often and in whatever order states are offered, the nodes that offer them end with the state of
+        /// Redis.
         #[test]
         fn offers_converge(states in proptest::collection::vec(any_state(), 1..8)) {
             let mut stored: Option<State> = None;

@@ -1,7 +1,7 @@
-//! The state of a code: a link, or what is left of one; and the form in which Redis holds it.
+//! The state of a code, which is a link or a tombstone, and its form in Redis.
 //!
-//! That form is a letter for the kind, the version in hexadecimal digits, which scripts compare as text, and a record as
-//! in the local store, whose checksum tells when something was damaged on the way.
+//! That form has three parts: a letter for the kind, the version in hexadecimal digits, which scripts compare as text,
+//! and a record as in the local store. The checksum of the record reveals damage on the way.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::link::{Link, Origin, Version};
 /// Bytes before the record: the kind, 8 digits of the revision, 16 of the claim, 8 of the number of changes.
 pub const HEAD_LEN: usize = 1 + 8 + 16 + 8;
 
-/// The same before links could be changed.
+/// Bytes before the record in the form that older versions wrote, before links could be changed.
 const OLD_HEAD_LEN: usize = 1 + 8 + 16;
 
-/// Bytes by which two states of a code are compared: those and the first of the record, its version and checksum.
+/// Bytes by which two states of a code are compared: the head, and the version and checksum of the record.
 pub const COMPARED_LEN: usize = HEAD_LEN + record::HEAD_LEN;
 
-/// What there is under a code.
+/// The state of a code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
     /// A link.
     Link(Arc<Link>),
-    /// What is left of a deleted one.
+    /// The tombstone of a deleted link.
     Gone(Tombstone),
 }
 
-/// Text from Redis that is no state of its code. Somebody else wrote it, or it was damaged.
+/// The error for text from Redis that is no state of its code: another program wrote it, or it was damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoState;
 
 impl State {
-    /// Which state of its code it is.
+    /// Returns the version of this state.
     pub fn version(&self) -> Version {
         match self {
             State::Link(link) => link.version,
@@ -42,12 +42,12 @@ impl State {
         }
     }
 
-    /// Whether it is a link.
+    /// True for a link.
     pub fn is_link(&self) -> bool {
         matches!(self, State::Link(_))
     }
 
-    /// How the link came, or had come, by its code.
+    /// Returns how the link came, or had come, by its code.
     pub fn origin(&self) -> Origin {
         match self {
             State::Link(link) => link.origin,
@@ -55,17 +55,17 @@ impl State {
         }
     }
 
-    /// Whether nobody may have this code any more.
+    /// True if no link may have this code again.
     pub fn is_buried(&self) -> bool {
         matches!(self, State::Gone(Tombstone { origin: Origin::Issued, .. }))
     }
 
-    /// Whether anybody may have this slug.
+    /// True if a new link may have this slug.
     pub fn is_free(&self) -> bool {
         matches!(self, State::Gone(Tombstone { origin: Origin::Custom, .. }))
     }
 
-    /// The same with another version.
+    /// Returns this state with another version.
     #[must_use]
     pub fn with_version(&self, version: Version) -> State {
         match self {
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// What a delete at that instant leaves, as the next state after this one.
+    /// Returns the tombstone that follows this state after a delete at `deleted_ms`, in milliseconds since 1970 UTC.
     #[must_use]
     pub fn deleted(&self, deleted_ms: u64) -> State {
         let Version { rev, claim, .. } = self.version();
@@ -86,7 +86,7 @@ impl State {
         })
     }
 
-    /// The state in a record of the local store.
+    /// Returns the state in a record of the local store.
     pub fn from_record(code: Code, record: &RecordRef<'_>) -> State {
         match record {
             RecordRef::Link(link) => State::Link(Arc::new(link.to_link(code))),
@@ -94,13 +94,13 @@ impl State {
         }
     }
 
-    /// The state in a value of the local store; `None` where it is damaged.
+    /// Decodes a value of the local store; `None` if it is damaged.
     pub fn from_value(code: Code, value: &[u8]) -> Option<State> {
         let record = record::decode(code.key(&mut [0; CODE_KEY_LEN_MAX]), value).ok()?;
         Some(State::from_record(code, &record))
     }
 
-    /// Writes the record of the local store behind what is in `out`.
+    /// Appends the record of the local store to `out`.
     pub fn to_record(&self, code: &Code, out: &mut Vec<u8>) {
         let key = &mut [0; CODE_KEY_LEN_MAX];
         match self {
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// The form in which Redis holds it.
+    /// Encodes the state in the form of Redis.
     pub fn to_text(&self, code: &Code) -> Vec<u8> {
         let kind = match (self, self.origin()) {
             (State::Link(_), Origin::Issued) => 'I',
@@ -119,7 +119,7 @@ impl State {
         };
         let Version { rev, claim, edit } = self.version();
         let mut out = format!("{kind}{rev:08x}{claim:016x}{edit:08x}").into_bytes();
-        // What the head says is not said again: a script that buries a link knows its kind and version only there.
+        // The record does not repeat the head: a script that buries a link knows its kind and version only there.
         match self.with_version(Version::default()) {
             State::Gone(gone) => State::Gone(Tombstone { origin: Origin::Issued, ..gone }).to_record(code, &mut out),
             link @ State::Link(_) => link.to_record(code, &mut out),
@@ -127,12 +127,12 @@ impl State {
         out
     }
 
-    /// Reads the form in which Redis holds it.
+    /// Decodes the form of Redis.
     ///
     /// # Errors
     /// [`NoState`] for anything that [`State::to_text`] did not write for this code.
     pub fn from_text(code: Code, text: &[u8]) -> Result<State, NoState> {
-        // What was written before links could be changed has no number of changes there, but the record's version.
+        // The old form has no number of changes here, but the first byte of the record: its version.
         let is_old = text.get(OLD_HEAD_LEN).is_some_and(|byte| !byte.is_ascii_hexdigit());
         let (head, body) = text.split_at_checked(if is_old { OLD_HEAD_LEN } else { HEAD_LEN }).ok_or(NoState)?;
         let digits = std::str::from_utf8(&head[1..]).map_err(|_| NoState)?;
@@ -159,7 +159,7 @@ impl State {
     }
 }
 
-/// The version in the digits of a head.
+/// Parses the version in the digits of a head.
 pub fn version_of(digits: &str) -> Option<Version> {
     let (rev, rest) = digits.split_at_checked(8)?;
     let (claim, edit) = rest.split_at_checked(16)?;

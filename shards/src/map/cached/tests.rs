@@ -1,4 +1,4 @@
-//! Tests of the cache as a whole: against a model, against S3-FIFO on plain structures, and what it never exceeds.
+//! Tests of the cache as a whole: against a model, against S3-FIFO on plain structures, and against its limit.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -41,7 +41,7 @@ impl CachedLinks {
     }
 }
 
-/// The code of a number, seven characters, and its hash.
+/// Returns the code of a number, seven characters, and its hash.
 fn code(number: u32) -> (Code, CodeHash) {
     let mut digits = *b"0000000";
     let mut rest = number;
@@ -66,7 +66,7 @@ enum Step {
     Get(u32),
 }
 
-/// Codes that are met again and again, more of them than the smallest cache holds.
+/// Number of codes that are requested again and again: more than the smallest cache holds.
 const CODES: u32 = 4_000;
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -132,14 +132,14 @@ proptest! {
     }
 }
 
-/// S3-FIFO as its authors describe it, for numbers and a limit in entries. Before it is full, what is too much for the
-/// small queue passes to the main one.
+/// S3-FIFO as its authors describe it, for numbers and a limit in entries. Before it is full, the surplus of the small
+/// queue passes to the main one.
 struct Ideal {
     capacity: usize,
     small: VecDeque<u32>,
     main: VecDeque<u32>,
     ghosts: VecDeque<u32>,
-    /// By number: its frequency, whether it is there, and how often it is in the ghost queue.
+    /// By number: its frequency, true if it is there, and how often it is in the ghost queue.
     frequency: Vec<u8>,
     present: Vec<bool>,
     ghost: Vec<u8>,
@@ -158,7 +158,7 @@ impl Ideal {
         }
     }
 
-    /// Whether it was a hit; if not, it is there now.
+    /// Returns true for a hit. After a miss the number is there.
     fn ask(&mut self, number: u32) -> bool {
         let at = number as usize;
         if self.present[at] {
@@ -206,7 +206,7 @@ impl Ideal {
     }
 }
 
-/// Hits of a queue without anything else.
+/// Returns the hits of a plain queue.
 fn fifo(requests: &[u32], numbers: usize, capacity: usize) -> Vec<bool> {
     let (mut queue, mut present) = (VecDeque::new(), vec![false; numbers]);
     let mut ask = |number: u32| {
@@ -240,7 +240,7 @@ fn zipf(numbers: usize, requests: usize) -> Vec<u32> {
         .collect()
 }
 
-/// Memory of a map of so many links.
+/// Returns the memory of a map with `links` links.
 fn plain_bytes(links: u32, target: &[u8]) -> u64 {
     let mut map = LinkMap::new(hasher());
     for number in 0..links {
@@ -265,7 +265,7 @@ fn put_all(cache: &mut CachedLinks, numbers: Range<u32>) {
     }
 }
 
-/// The share of hits in the second half.
+/// Returns the share of hits in the second half.
 fn ratio(hits: &[bool]) -> f64 {
     let counted = &hits[hits.len() / 2..];
     counted.iter().filter(|&&hit| hit).count() as f64 / counted.len() as f64
@@ -288,7 +288,7 @@ fn hits_are_those_of_s3_fifo() {
     assert!(cache.len() > CAPACITY * 9 / 10, "{} links in the memory of {CAPACITY}", cache.len());
 }
 
-/// Links in use stay while many times as many others come by that nobody asks for again.
+/// Links in use stay while many times as many others come that are never requested again.
 #[test]
 fn a_scan_leaves_the_links_in_use() {
     const IN_USE: u32 = 5_000;
@@ -311,7 +311,7 @@ fn a_scan_leaves_the_links_in_use() {
     assert!(misses < IN_USE / 50, "{misses} of {} requests", 20 * IN_USE);
 }
 
-/// A full cache of 4 MiB, and somewhat less than the number of links in its small queue.
+/// Returns a full cache of 4 MiB, and somewhat less than the number of links in its small queue.
 fn full_cache() -> (CachedLinks, u32) {
     let mut cache = CachedLinks::new(hasher(), 4 << 20);
     put_all(&mut cache, 0..100_000);
@@ -341,7 +341,7 @@ fn what_was_removed_and_comes_back_is_new() {
     cache.check();
 }
 
-/// What was evicted a short time ago goes to the main queue when it comes back.
+/// An entry that was evicted a short time ago goes to the main queue when it comes back.
 #[test]
 fn what_comes_back_from_the_ghosts_stays() {
     let (mut cache, small) = full_cache();
@@ -387,7 +387,7 @@ fn one_use_of_a_new_link_is_not_enough() {
     assert!(!is_there(&cache, 1_000_000) && is_there(&cache, 1_000_001));
 }
 
-/// A change takes no use away.
+/// A change keeps the count of uses.
 #[test]
 fn changed_links_keep_their_uses() {
     let (mut cache, small) = full_cache();
@@ -400,7 +400,7 @@ fn changed_links_keep_their_uses() {
     assert!((1_000_000..1_000_003).all(|number| is_there(&cache, number)));
 }
 
-/// Where everything was used as often as can be counted, a new link takes a bounded share of sweeping, and no long time.
+/// If everything has the highest count of uses, a new link takes a bounded share of sweeping, and no long time.
 #[test]
 fn a_cache_of_links_in_use_takes_new_ones() {
     let target = [b'x'; 90];
@@ -449,7 +449,7 @@ fn removed_links_make_room() {
     assert!(cache.memory_bytes() < cache.limit_bytes() / 8, "{} bytes for nothing", cache.memory_bytes());
 }
 
-/// Where the kernel refuses more pages, those that there are go on.
+/// If the kernel refuses more pages, the existing ones continue.
 #[test]
 fn makes_do_with_what_the_kernel_gives() {
     let geometry = Geometry { unit_bits: UNIT_BITS_MIN, pages_max: 40 };
