@@ -74,7 +74,8 @@ fn make_folder(dir: &Path) -> Result<bool, Exit> {
 }
 
 fn make_backup(dir: &Path, settings: &Settings) -> Result<(), Exit> {
-    // Before the store is read: links that expire until then are in the backup, and pass its check.
+    // Before the store is read: the backup holds all codes that were issued earlier, and a restore passes over those
+    // that may have been issued since.
     let taken_ms = unix_ms();
     // A running node holds the lock, and streams its store itself.
     let (counts, fingerprint) = match lock(&settings.data_dir) {
@@ -394,7 +395,8 @@ pub fn restore(dir: &Path, revoke_keys: bool, place: AppPlace) -> Result<(), Exi
     if report.is_good() { Ok(()) } else { Err(not_good(dir, &report)) }
 }
 
-/// Revokes the restored API keys where that is asked for; otherwise warns that keys revoked since the backup are valid again.
+/// Revokes the restored API keys with `revoke_keys`; otherwise warns that keys revoked since the backup are valid
+/// again.
 fn tell_of_keys(data_dir: &Path, revoke_keys: bool, manifest: &Manifest) -> Result<(), Exit> {
     if !manifest.files.contains_key(apps_file::FILE_NAME) {
         return Ok(());
