@@ -1,8 +1,8 @@
-//! What is on disk: links and marks in `links`, the id table in `ids`, the lock of a data
-//! directory. And what is kept elsewhere: by Redis in `redis`, behind an HTTP address in `http`.
+//! Storage: links in `links`, the id table in `ids`, the lock of a data directory in `lock`; and remote data: Redis in
+//! `redis`, texts at HTTP addresses in `http`.
 //!
-//! Each storage library has one door here and is named in no other file. Nothing here knows of cores, HTTP or mail.
-//! What a record means is known in [`crate::record`]; read that first, then [`links`].
+//! Each storage library is named in one module only. This module does not depend on cores, HTTP requests or messages.
+//! [`crate::record`] defines a record; read that first, then [`links`].
 
 mod error;
 pub mod http;
