@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU32;
 
-/// Most visits of one share: the most that a crash can take from a link.
+/// Maximum number of visits of one share: the most that a crash can take from a link.
 pub const SHARE_MAX: u64 = 1_024;
 
 /// Divisor of the remaining visits that bounds a share, so that a crash near the maximum loses little.

@@ -118,7 +118,7 @@ impl Place {
     }
 }
 
-/// Most domains of a service.
+/// Maximum number of domains of a service.
 pub const DOMAINS_MAX: usize = 10_000;
 
 /// All domains of a service.

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::networks::Networks;
 
-/// Most proxies that are followed for a request.
+/// Maximum number of proxies that are followed for a request.
 const HOPS_MAX: usize = 16;
 
 /// The field that is trusted. There is only one: a proxy passes fields that it does not write on from its client.

@@ -14,10 +14,10 @@ pub const TITLE_CHARS_MAX: usize = 512;
 /// Longest tag, in characters, as in Shlink.
 pub const TAG_CHARS_MAX: usize = 255;
 
-/// Most tags of one link.
+/// Maximum number of tags of one link.
 pub const TAGS_MAX: usize = 64;
 
-/// Most bytes of all tags of a link: every copy of its record contains them, in Redis as well.
+/// Maximum number of bytes of all tags of a link: every copy of its record contains them, in Redis as well.
 pub const TAGS_LEN_MAX: usize = 4_096;
 
 /// Separator of tags. A tag cannot contain it.

@@ -11,15 +11,15 @@ pub const TARGET_LEN_MAX: usize = 2_048;
 /// Limits on the connections of a core, as an operator may set them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionLimits {
-    /// Most open connections of a core, at least 1.
+    /// Maximum number of open connections of a core, at least 1.
     pub connections: usize,
-    /// Most open connections of an address; 0 for no limit.
+    /// Maximum number of open connections of an address; 0 for no limit.
     pub per_address: usize,
     /// True if the limit by address includes addresses of loopback and of private networks.
     pub counts_private: bool,
-    /// Most TLS handshakes in progress.
+    /// Maximum number of TLS handshakes in progress.
     pub handshakes: usize,
-    /// Most requests of a connection; 0 for no limit.
+    /// Maximum number of requests of a connection; 0 for no limit.
     pub requests: u32,
     /// Idle timeout of a connection between two requests.
     pub idle_time: Duration,
@@ -27,14 +27,14 @@ pub struct ConnectionLimits {
     pub head_time: Duration,
     /// Longest head, in bytes.
     pub head_len: u32,
-    /// Timeout from the end of a head to the end of its body. For a streamed body, the longest time below
-    /// [`ConnectionLimits::body_rate`].
+    /// Timeout from the end of a head to the end of its body. A streamed body may be slower than
+    /// [`ConnectionLimits::body_rate`] for as long.
     pub body_time: Duration,
     /// Longest body, in bytes, unless it is streamed.
     pub body_len: u32,
-    /// Slowest rate of a streamed body, in bytes a second.
+    /// Minimum rate of a streamed body, in bytes a second.
     pub body_rate: u32,
-    /// Bytes that may wait in either direction before the writer has to pause (backpressure).
+    /// Bytes that may wait in either direction of a connection before the writer has to pause (backpressure).
     pub queued_len: usize,
 }
 
@@ -65,17 +65,17 @@ impl ConnectionLimits {
     }
 }
 
-/// Open connections of one core, unless set otherwise. A full table of idle ones takes about 100 MB.
+/// Maximum number of open connections of one core, unless set otherwise. A full table of idle ones takes about 100 MB.
 pub const CONNECTIONS_MAX: usize = 100_000;
 
-/// Connections of a public address on a core, unless set otherwise. A browser keeps up to six, so this allows 170
-/// browsers at once behind one address of a carrier's NAT. One address can make a core and the kernel use less than 256
-/// MB. Addresses of loopback and of private networks may be a load balancer, and are not counted.
+/// Maximum number of connections of a public address on a core, unless set otherwise. A browser keeps up to six, so
+/// this allows 170 browsers at once behind one address of a carrier's NAT. One address can make a core and the kernel
+/// use less than 256 MB. Addresses of loopback and of private networks may be a load balancer, and are not counted.
 pub const CONNECTIONS_PER_ADDRESS: usize = 1_024;
 
 /// Bytes of responses that the kernel accepts before they can be sent, because the window of the client or of the
-/// network is full. Half of them are refilled at a time: enough for a client to receive a long response at hundreds of
-/// megabytes a second.
+/// network is full. The core refills half of them at a time: enough for a client to receive a long response at hundreds
+/// of megabytes a second.
 pub const UNSENT_LEN: u32 = 32 * 1024;
 
 /// Size in bytes of the kernel's buffer for sent bytes without an acknowledgement; the kernel doubles it for its own
@@ -91,18 +91,19 @@ pub const UNREAD_SMALL: u64 = 16 * 1024;
 /// generous.
 pub const HEAD_LEN_MAX: usize = 16 * 1024;
 
-/// Most header fields in a head. It equals hyper's own limit, so that the fast path and hyper agree.
+/// Maximum number of header fields in a head. It equals hyper's own limit, so that the fast path and hyper agree.
 pub const HEADERS_MAX: usize = 100;
 
 /// Longest request body, in bytes, unless set otherwise. A create takes less than 3 KiB.
 pub const BODY_LEN_MAX: usize = 1024 * 1024;
 
-/// Most valid API keys. Every node reads all keys from Redis each second; ten thousand take about 2.5 MB there.
+/// Maximum number of valid API keys. Every node reads all keys from Redis each second; ten thousand take about 2.5 MB
+/// there.
 pub const VALID_KEYS_MAX: usize = 10_000;
 
-/// Most API keys that are kept after they have ended. Each is a tombstone, which informs copies of the registry that
-/// missed the revocation. Ten thousand cover the rotations of a platform for weeks, and bound the registry at twice the
-/// valid keys.
+/// Maximum number of API keys that are kept after they have ended. Each is a tombstone, which informs copies of the
+/// registry that missed the revocation. Ten thousand cover the rotations of a platform for weeks, and bound the
+/// registry at twice the valid keys.
 pub const ENDED_KEYS_MAX: usize = 10_000;
 
 /// Retention of an ended API key, in milliseconds: longer than the longest grace period of a rotation.
@@ -111,11 +112,11 @@ pub const ENDED_KEY_TIME_MAX_MS: u64 = 400 * 86_400_000;
 /// Longest form, in bytes. A form is read before its sender is authenticated. The longest URL takes 6 KiB of it.
 pub const FORM_LEN_MAX: usize = 64 * 1024;
 
-/// Most fields of a form that are read; further ones are ignored.
+/// Maximum number of fields of a form that are read; further ones are ignored.
 pub const FORM_FIELDS_MAX: usize = 128;
 
-/// Most invalid fields that a response names. A request has some twenty fields, so this covers every honest client; a
-/// hostile one can send a hundred thousand.
+/// Maximum number of invalid fields that a response names. A request has some twenty fields, so this covers every
+/// honest client; a hostile one can send a hundred thousand.
 pub const PROBLEM_FIELDS_MAX: usize = 64;
 
 /// Longest field name in a response, in characters. Every known name is shorter.
@@ -127,7 +128,7 @@ pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 /// Total time from the end of a head to the end of its body.
 pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Slowest rate of a streamed body (a bulk request), in bytes a second: a few lines within [`BODY_TIME_MAX`].
+/// Minimum rate of a streamed body (a bulk request), in bytes a second: a few lines within [`BODY_TIME_MAX`].
 pub const BODY_RATE_MIN: u32 = 32;
 
 /// Bytes that may wait in either direction of a connection before the writer has to pause, unless set otherwise. It
@@ -167,14 +168,14 @@ pub const LONG_BODIES_MAX: usize = 4;
 /// than 0.3 ms.
 pub const SHORT_BODY_LEN: u64 = 16 * 1024;
 
-/// Responses of an HTTP/2 connection that are in progress, or wait for the client to read them.
+/// Responses of an HTTP/2 connection that may be in progress, or wait for the client to read them.
 pub const ANSWERS_WAITING_MAX: usize = 32;
 
-/// Bytes of a response that HTTP/2 gets at once, one frame. No limit counts them any more after that.
+/// Bytes of a response that are passed to HTTP/2 at once, one frame. No limit counts them after that.
 pub const ANSWER_PIECE_LEN: usize = 16 * 1024;
 
-/// Bytes of a response that HTTP/1.1 gets at once. More than for HTTP/2, since its frames cost less: copying them takes
-/// some microseconds.
+/// Bytes of a response that are passed to HTTP/1.1 at once. More than for HTTP/2, since its frames cost less: copying
+/// them takes some microseconds.
 pub const ANSWER_CHUNK_LEN: usize = 64 * 1024;
 
 /// Streams that a client may open and reset before the server accepts them. More are an attack (CVE-2023-44487).
@@ -189,7 +190,7 @@ pub const STREAMS_WINDOW: u32 = 256 * 1024;
 /// Time for an HTTP/2 client to close the connection after GOAWAY.
 pub const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Highest rate of creates that an app may be granted, per second.
+/// Maximum rate of creates that an app may be granted, per second.
 pub const APP_CREATES_MAX: u32 = 1_000_000;
 
 /// Longest grace period of an API key after its rotation.
@@ -228,37 +229,39 @@ pub const BULK_BYTES_WAITING: usize = 512 * 1024;
 /// Slugs that a dry run remembers, to report duplicates within the request: about another megabyte.
 pub const BULK_SLUGS_TRIED: usize = 64 * 1024;
 
-/// Part of the writer's queue for all bulk requests of the node. The rest is for single creates.
+/// Places in the writer's queue that all bulk requests of the node share, half of it. The rest is for single creates.
 pub const BULK_QUEUE_SHARE: usize = WRITE_QUEUE_LEN / 2;
 
-/// Most QR codes that wait to be drawn: a tenth of a second of the thread's time, at 0.4 ms each. Further requests get
-/// 503.
+/// Maximum number of QR codes that wait to be drawn: a tenth of a second of the thread's time, at 0.4 ms each. Further
+/// requests get 503.
 pub const PICTURE_QUEUE_LEN: usize = 256;
 
 /// Bytes of QR codes that a core caches: some thousand of the usual size.
 pub const PICTURES_KEPT_BYTES: usize = 2 * 1024 * 1024;
 
-/// Most long documents that wait to be parsed or written: half a second of the thread's time, at 2 ms each.
+/// Maximum number of long documents that wait to be parsed or written: half a second of the thread's time, at 2 ms
+/// each.
 pub const DOCUMENT_QUEUE_LEN: usize = 256;
 
-/// Most links that a core writes as JSON itself: 0.5 ms with the longest fields, and less than a hand-over with usual
-/// ones. A thread writes longer responses.
+/// Maximum number of links that a core writes as JSON itself: 0.5 ms with the longest fields, and less than a hand-over
+/// with usual ones. A thread writes longer responses.
 pub const LINKS_WRITTEN_AT_ONCE: usize = 32;
 
-/// Most tags that a core writes as JSON itself. A thread writes longer responses.
+/// Maximum number of tags that a core writes as JSON itself. A thread writes longer responses.
 pub const TAGS_WRITTEN_AT_ONCE: usize = 512;
 
-/// Most values (objects, arrays, strings, numbers) of a JSON document that are kept. A link has fewer than a hundred.
-/// Further values are checked and dropped, so that a client cannot make a core handle hundreds of thousands of them.
+/// Maximum number of values (objects, arrays, strings, numbers) of a JSON document that are kept. A link has fewer than
+/// a hundred. Further values are checked and dropped, so that a client cannot make a core handle hundreds of thousands
+/// of them.
 pub const JSON_VALUES_MAX: usize = 4_096;
 
 /// Bytes of lines that an export reads from the store at once: a millisecond or two of its thread.
 pub const EXPORT_PAGE_BYTES: usize = 256 * 1024;
 
-/// Most records that are read for such a page. The index may contain more ends of links than links.
+/// Maximum number of records that an export reads at once. The index may contain more ends of links than links.
 pub const EXPORT_PAGE_RECORDS: usize = 16 * 1024;
 
-/// Pages of exports that may wait for that thread: one for each export of many cores.
+/// Pages of exports that may wait for the export thread: one for each export of many cores.
 pub const EXPORT_QUEUE_LEN: usize = 1_024;
 
 /// Unreadable records that an export names; the rest is counted.
@@ -302,8 +305,8 @@ pub const EDITS_KEPT: usize = 64;
 /// Retention of edits: more than a year, for questions about this time last year.
 pub const EDITS_KEPT_FOR: Duration = Duration::from_secs(400 * 86_400);
 
-/// Codes that a core lends to the admin listener at once, and the fewest that it keeps. It serves links created by
-/// hand, and takes one message for each 64 lines of an import.
+/// Codes that a core lends to the admin listener at once, and the minimum that it keeps. They serve links created by
+/// hand, and an import needs one message for each 64 lines.
 pub const CODES_LENT: usize = 64;
 
 /// Pause before the admin listener asks the cores for codes again, after one had none to lend: about the time that a
@@ -313,8 +316,8 @@ pub const CODE_LOAN_REST: Duration = Duration::from_millis(5);
 /// Number of fresh codes below which the replenisher prepares the next segment.
 pub const CODES_LOW: usize = 2_000;
 
-/// Returns the most files that the store keeps open: its library's default of 900, or less if the limit on open files
-/// is low, to leave enough for connections.
+/// Returns the maximum number of files that the store keeps open. This is the default of its library, 900, or less if
+/// the limit on open files is low, which leaves enough for connections.
 pub fn store_files(open_files: u64) -> u64 {
     (open_files / 8).clamp(32, 900)
 }
@@ -334,7 +337,7 @@ pub const SEGMENT_LONG: Duration = Duration::from_secs(60 * 60);
 /// Time for which a create waits for a fresh code before the client gets 503.
 pub const CODE_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Most writes in one group commit. A larger commit would only delay its first writes.
+/// Maximum number of writes in one group commit. A larger commit would only delay its first writes.
 pub const COMMIT_WRITES_MAX: usize = 4_096;
 
 /// Writes that may wait for the writer. Beyond it, creates get 503: the disk is too slow.
@@ -353,7 +356,7 @@ pub const INDEX_BATCH: usize = 16_384;
 /// Expired links that are removed in one batch: a millisecond of the writer's time, for which creates wait.
 pub const EXPIRE_BATCH: u32 = 128;
 
-/// Most expired links that are counted for the status: half a second of reading.
+/// Maximum number of expired links that are counted for the status: half a second of reading.
 pub const EXPIRY_COUNT_MAX: usize = 1_000_000;
 
 /// Codes of expired links that form a segment: as many as in the smallest other segment.
@@ -362,32 +365,36 @@ pub const RECYCLE_LEN: usize = SEGMENT_LEN_MIN as usize;
 /// Codes of expired links that are released in one commit. Each commit is synced, so smaller ones would cost more.
 pub const RECYCLE_BATCH: usize = 512;
 
-/// Number of ready and unused recycled codes above which no more are released: they take memory, and are lost with the
-/// id table.
+/// Number of unused recycled codes above which no more codes are released: they take memory, and are lost with the id
+/// table.
 pub const RECYCLE_WHILE_BELOW: u64 = 100_000;
 
-/// Times that a create may be answered with a link that turns out to be deleted. After that it makes a new one.
+/// Maximum number of times that a create is answered with a link that turns out to be deleted. After that it makes a
+/// new one.
 pub const REUSES_TRIED_MAX: usize = 3;
 
-/// Time for which a node of a fleet remembers what it has sent to its writer: as long as a client waits for it.
+/// Time for which a node of a fleet remembers the creates that it has sent to its writer: as long as a client waits for
+/// one.
 pub const MAKING_KEPT: Duration = ANSWER_TIME_MAX;
 
 /// Time for which a request for an unknown code waits for Redis to report whether another node has created it.
 pub const LOOK_UP_TIME: Duration = Duration::from_millis(20);
 
-/// Most unknown codes that wait for a look-up in Redis. Further requests get 404 at once.
+/// Maximum number of unknown codes that wait for a look-up in Redis. Further requests get 404 at once.
 pub const LOOK_UP_QUEUE_LEN: usize = 1_024;
 
 /// Unknown codes that are looked up in one batch.
 pub const LOOK_UP_BATCH: usize = 256;
 
-/// Most codes that wait to be read from the store, if only links in use are in memory. Further requests get 503.
+/// Maximum number of codes that wait to be read from the store, if only links in use are in memory. Further requests
+/// get 503.
 pub const FETCH_QUEUE_LEN: usize = 16_384;
 
-/// Threads that read these codes: as many reads as a fast disk serves at once without slowing down.
+/// Threads that read links that are not in memory from the store: as many reads as a fast disk serves at once without
+/// slowing down.
 pub const FETCHERS: usize = 8;
 
-/// Time for such a read, or for one from Redis; after it, the client gets 503.
+/// Time for reading a link that is not in memory, from the store or from Redis; after it, the client gets 503.
 pub const FETCH_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Memory for visit counts before they are written to the store, in bytes. Above it, links are still counted, in some
@@ -408,10 +415,11 @@ pub const VISITS_LOG_BYTES: u64 = 128 * 1024 * 1024;
 /// Redirects of limited links that may wait for a grant of visits. Further requests get 503.
 pub const ALLOWANCE_QUEUE_LEN: usize = 16_384;
 
-/// Waiting redirects that are handled together: those of one link share a write.
+/// Redirects of limited links that are handled together: those of one link share a write.
 pub const ALLOWANCE_BATCH: usize = 1_024;
 
-/// Fewest codes that a core of a fleet has in reserve: that many links can be created while Redis is unavailable.
+/// Minimum number of codes that a core of a fleet has in reserve: that many links can be created while Redis is
+/// unavailable.
 pub const FLEET_RESERVE: usize = 100_000;
 
 /// Bytes that may be hashed to find the single wrong byte of a broken batch in a journal: half a second. Enough for any
@@ -422,11 +430,11 @@ pub const CORRECTION_WORK_MAX: usize = 1 << 31;
 /// and only the latest help to investigate a crash.
 pub const TORN_WRITES_KEPT: usize = 16;
 
-/// Free space in bytes below which the node refuses writes, before the store itself fills the disk: one journal and one
-/// memtable of the store, with room for a compaction.
+/// Free space in bytes below which the node refuses writes, before the store itself fills the disk. It has room for a
+/// journal, a memtable and a compaction of the store.
 pub const DISK_FREE_MIN: u64 = 256 * 1024 * 1024;
 
-/// Divisor of the disk size that gives this limit on a small disk.
+/// Divisor of the disk size that gives the minimum of free space on a small disk.
 pub const DISK_FREE_MIN_SHARE: u64 = 8;
 
 /// Reads of whole records that may wait for the reader threads.
@@ -435,29 +443,30 @@ pub const READ_QUEUE_LEN: usize = 4_096;
 /// Reader threads: one reads from disk while the other answers from memory.
 pub const READERS: usize = 2;
 
-/// Most links on a page. Each is a random read of the store.
+/// Maximum number of links on a page. Each is a random read of the store.
 pub const LIST_PER_PAGE_MAX: usize = 500;
 
 /// Links on a page by default, as in Shlink.
 pub const LIST_PER_PAGE: usize = 10;
 
-/// Most tags on a page, and the default. Clients of Shlink expect all of them at once.
+/// Maximum number of tags on a page, and the default. Clients of Shlink expect all of them at once.
 pub const TAGS_PER_PAGE_MAX: usize = 10_000;
 
-/// Most tags whose links are counted: 10 MB of memory. A service with more uses tags for something else than lists.
+/// Maximum number of tags whose links are counted: 10 MB of memory. A service with more uses tags for something else
+/// than lists.
 pub const TAGS_COUNTED_MAX: usize = 100_000;
 
-/// Most tags of one app whose links are counted. Links can still be listed by any tag.
+/// Maximum number of tags of one app whose links are counted. Links can still be listed by any tag.
 pub const TAGS_OF_APP_COUNTED_MAX: usize = 10_000;
 
-/// Most counted tags of all apps together: some 40 MB of memory.
+/// Maximum number of counted tags of all apps together: some 40 MB of memory.
 pub const TAGS_OF_APPS_COUNTED_MAX: usize = 400_000;
 
 /// Longest search term, in characters: as long as a title.
 pub const SEARCH_TERM_MAX: usize = 512;
 
-/// Most links that are read for one page. In the order of codes, which is that of the store, [`SEARCH_TIME_MAX`] is
-/// enough for that many; in the order of creation, for a tenth.
+/// Maximum number of links that are read for one page. In the order of codes, which is that of the store,
+/// [`SEARCH_TIME_MAX`] is enough for that many; in the order of creation, for a tenth.
 pub const LIST_LOOKED_MAX: u64 = 500_000;
 
 /// Time limit of a search for one page, and of a scan in another order than that of creation.
@@ -467,38 +476,38 @@ pub const SEARCH_TIME_MAX: Duration = Duration::from_millis(250);
 /// in that time.
 pub const LIST_TIME_MAX: Duration = Duration::from_millis(40);
 
-/// Most links that are read after a page is full, to count the matches.
+/// Maximum number of links that are read after a page is full, to count the matches.
 pub const LIST_COUNTED_MAX: u64 = 2_000;
 
-/// Most memory for texts of links that were created or changed lately, in bytes: some seconds of the fastest writers,
-/// until the thread that signs sections has written them to the file. If the memory for searches is small, a quarter of
-/// it.
+/// Maximum memory for texts of links that were created or changed lately, in bytes, until the thread that signs
+/// sections has written them to the file. It holds some seconds of the fastest writers. If the memory for searches is
+/// small, the limit is a quarter of it.
 pub const SEARCH_HELD_BYTES: usize = 16 << 20;
 
-/// Most texts that a search reads at once, in bytes. A section of ordinary links has a third of that.
+/// Maximum size of the texts that a search reads at once, in bytes. A section of ordinary links has a third of that.
 pub const SEARCH_SECTION_BYTES: usize = 1 << 20;
 
 /// Changes of links after which the search sections are saved again. A start after a crash looks each change up, in
 /// about 10 µs.
 pub const SEARCH_KEPT_AFTER: u64 = 100_000;
 
-/// Most changes that a start looks up to update saved search sections. Beyond it, signing all links again is hardly
-/// more work.
+/// Maximum number of changes that a start looks up to update saved search sections. Beyond it, signing all links again
+/// is hardly more work.
 pub const SEARCH_REPLAYED_MAX: usize = 500_000;
 
-/// Least memory for search signatures, in bytes: enough for some 80,000 links.
+/// Minimum memory for search signatures, in bytes: enough for some 80,000 links.
 pub const SEARCH_MEMORY_MIN: u64 = 1 << 20;
 
-/// Most links that are sorted for one page, in an order without an index: 30 ms.
+/// Maximum number of links that are sorted for one page, in an order without an index: 30 ms.
 pub const LIST_SORTED_MAX: usize = 2_500;
 
 /// Index entries that the background count after a start reads at once: some 10 ms.
 pub const COUNTED_AT_ONCE: usize = 16_384;
 
-/// Most bytes of codes in `robots.txt`. Crawlers need not read more than 500 KiB (RFC 9309, section 2.5).
+/// Maximum number of bytes of codes in `robots.txt`. Crawlers need not read more than 500 KiB (RFC 9309, section 2.5).
 pub const ROBOTS_LEN_MAX: usize = 500 * 1024 - 256;
 
-/// Lists that may wait for the list threads.
+/// Queries of lists that may wait for the list threads.
 pub const LIST_QUEUE_LEN: usize = 256;
 
 /// Threads for pages that indexes answer.
@@ -518,11 +527,11 @@ pub const CHANGE_LOG_BYTES: u64 = 64 * 1024 * 1024;
 /// second.
 pub const IMAGE_LINKS_MIN: usize = 100_000;
 
-/// Fewest changed links before a new image is written: a start looks them up in a fifth of a second.
+/// Minimum number of changed links before a new image is written: a start looks them up in a fifth of a second.
 pub const IMAGE_CHANGES_MIN: u64 = 50_000;
 
-/// Divisor of the number of links that gives this limit on large nodes. A start then takes little longer, and each
-/// change is written to images some thirty times.
+/// Divisor of the number of links that gives the changed links before a new image on large nodes. A start then takes
+/// little longer, and each change is written to images some thirty times.
 pub const IMAGE_CHANGES_SHARE: u64 = 32;
 
 /// Divisor of the links in an image that gives the most changed links that a start looks up. Beyond it, reading all
@@ -542,8 +551,8 @@ pub const IMAGE_SYNC_PAUSE: Duration = Duration::from_millis(62);
 /// [`IMAGE_PARTS_MAX`] of them.
 pub const IMAGE_PART_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Most parts of the records of an image. Each has a buffer of [`IMAGE_BUFFER_BYTES`] and a record. Each core has at
-/// least one part.
+/// Maximum number of parts of the records of an image. Each has a buffer of [`IMAGE_BUFFER_BYTES`] and a record. Each
+/// core has at least one part.
 pub const IMAGE_PARTS_MAX: u64 = 2048;
 
 /// Bytes of a part that are written to disk at once.
@@ -555,10 +564,10 @@ pub const IMAGE_SAMPLED: u32 = 64;
 /// Bytes of one batch of records at the start. A core decodes it in about a millisecond, the time between two turns.
 pub const LOAD_BATCH_BYTES: usize = 256 * 1024;
 
-/// Most bytes of batches that wait for the cores; beyond it, the loader pauses.
+/// Maximum number of bytes of batches that wait for the cores; beyond it, the loader pauses.
 pub const LOAD_IN_FLIGHT_MAX: usize = 32 * 1024 * 1024;
 
-/// Most threads that read the store at the start. Each fills one batch for each core.
+/// Maximum number of threads that read the store at the start. Each fills one batch for each core.
 pub const LOADERS_MAX: usize = 8;
 
 /// Codes of links deleted during loading, which all cores together remember until it ends: some 30 MB. Beyond it,
@@ -572,7 +581,7 @@ pub const UNSERVED_CODES_MAX: usize = 64 * 1024;
 /// Codes of the store that a core adds to its next filter at once: less than a tenth of a millisecond.
 pub const CODES_SENT_TOGETHER: usize = 1_024;
 
-/// Most codes in flight to all cores: two batches, so that no core handles several in one turn for long.
+/// Maximum number of codes in flight to all cores: two batches, so that no core handles several in one turn for long.
 pub const CODES_IN_FLIGHT_MAX: usize = 2 * CODES_SENT_TOGETHER;
 
 /// Bytes of an import that are parsed together. Thousands of lines amortise the hand-over, and the chunks in flight fit
@@ -582,7 +591,7 @@ pub const IMPORT_CHUNK_BYTES: usize = 1024 * 1024;
 /// Longest line of an import, in bytes. The fields of a link fit in a fraction of it.
 pub const IMPORT_LINE_MAX: usize = 256 * 1024;
 
-/// Most invalid lines of an import that are reported one by one; later ones are counted.
+/// Maximum number of invalid lines of an import that are reported one by one; later ones are counted.
 pub const IMPORT_REPORTS_MAX: u64 = 1_000;
 
 /// Bytes of records that an import sorts and writes at once: one file of the store, and the most that it repeats after

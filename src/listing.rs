@@ -64,7 +64,8 @@ pub fn ms_bytes(ms: u64) -> [u8; PLACE_MS_LEN] {
 /// characters.
 const OF_APP: char = '\u{2}';
 
-/// Most shelves that a query over several domains reads. Beyond it, the query filters the links of all domains.
+/// Maximum number of shelves that a query over several domains reads. Beyond it, the query filters the links of all
+/// domains.
 const SHELVES_MAX: usize = 64;
 
 /// First character of the shelf for the links of a domain other than the default one.
@@ -379,7 +380,7 @@ pub struct TagQuery {
     pub term: Option<String>,
     /// The sort key.
     pub field: TagField,
-    /// Whether the largest comes first.
+    /// True for the largest first.
     pub descending: bool,
     /// The number of the page, from 1.
     pub page: u64,

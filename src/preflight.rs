@@ -29,10 +29,10 @@ const FILES_PER_CORE: u64 = 16;
 /// Descriptors of the control threads, and the minimum of the store.
 const FILES_OF_NODE: u64 = 96;
 
-/// Most connections of the admin listener: dashboards, load balancers and operators.
+/// Maximum number of connections of the admin listener: dashboards, load balancers and operators.
 const ADMIN_CONNECTIONS_MAX: u64 = 1_024;
 
-/// Fewest connections of a core, whatever the limit on open files is.
+/// Minimum number of connections of a core, whatever the limit on open files is.
 const CONNECTIONS_MIN: u64 = 16;
 
 /// Free space in bytes below which the store cannot even open its journal.
@@ -189,7 +189,7 @@ pub fn open_files(cores: usize) -> Result<u64, Exit> {
     judge_open_files(getrlimit(Resource::Nofile).current, cores)
 }
 
-/// Most open connections that leave enough descriptors for the store and everything else.
+/// Maximum number of open connections that leave enough descriptors for the store and everything else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
     /// Connections of one core.

@@ -293,7 +293,7 @@ pub struct MemberStats {
     pub about: String,
     /// The instant at which its heartbeat was last seen to change.
     pub heard: Instant,
-    /// Its last heartbeat, in milliseconds since 1970 by the clock of Redis.
+    /// The last heartbeat of the node, in milliseconds since 1970 UTC by the clock of Redis.
     pub beat_ms: u64,
 }
 

@@ -23,7 +23,7 @@ pub const APP_NAME_LEN_MAX: usize = 64;
 /// Longest version that an app may report of itself, in characters.
 pub const APP_VERSION_LEN_MAX: usize = 64;
 
-/// Most domains that a key can be limited to.
+/// Maximum number of domains that a key can be limited to.
 pub const KEY_DOMAINS_MAX: usize = 100;
 
 /// The name of an app: 1 to 64 characters of `a-z0-9`, and `.`, `_` and `-` after the first. Cheap to clone.

@@ -9,7 +9,7 @@ use super::AppName;
 /// The state of an app that cores share. It outlives changes of its keys.
 #[derive(Debug)]
 pub struct App {
-    /// Its name.
+    /// The name of the app.
     pub name: AppName,
     /// Authenticated requests of the app.
     pub requests: AtomicU64,

@@ -2,8 +2,8 @@
 //! running node can write the stream to a file or socket.
 //!
 //! A frame is a head of 32 bytes and a payload. The head has a mark, the section, the number of the frame, the number
-//! of records, the length of the payload, and a checksum over all of that and the payload. A record is the lengths of
-//! its key and its value, seven bits a byte, then both.
+//! of records, and the length of the payload. Its last field is a checksum over all of that and the payload. A record
+//! is the lengths of its key and its value, seven bits a byte, then both.
 
 use std::fmt;
 use std::io::{self, Read, Write};

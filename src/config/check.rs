@@ -18,10 +18,10 @@ use crate::hosts::host_of;
 use crate::limits::{APP_CREATES_MAX, CONNECTIONS_PER_ADDRESS, ConnectionLimits};
 use crate::networks::{Network, Networks};
 
-/// Least memory for links that one core can work with, in bytes.
+/// Minimum memory for links that one core can work with, in bytes.
 const MEMORY_LIMIT_MIN: u64 = 512 << 10;
 
-/// Most memory for links that one core can address, in bytes.
+/// Maximum memory for links that one core can address, in bytes.
 const MEMORY_LIMIT_MAX: u64 = 32 << 30;
 
 /// Parses the raw settings and collects their mistakes.

@@ -7,7 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::problem::{Warning, Wrong, quoted};
 use super::value::{self, Written};
 
-/// Most cores. More than any machine of today has CPUs, and the most CPUs in the kernel's usual mask.
+/// Maximum number of cores. More than any machine of today has CPUs, and the most CPUs in the kernel's usual mask.
 const CORES_MAX: usize = CpuSet::MAX_CPU;
 
 /// The configured CPUs.

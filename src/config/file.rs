@@ -17,7 +17,7 @@ use crate::exit::Reason;
 /// read to its end.
 const FILE_LEN_MAX: u64 = 1024 * 1024;
 
-/// Most syntax errors that are reported. Further ones are mostly consequences of the first.
+/// Maximum number of syntax errors that are reported. Further ones are mostly consequences of the first.
 const SYNTAX_ERRORS_SHOWN: usize = 5;
 
 /// Reads the file. Adds unreadable parts and unknown settings to `problems`.

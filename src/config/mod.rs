@@ -128,9 +128,9 @@ pub enum Residency {
 /// The treatment of expired links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expiry {
-    /// Time for which an expired link is kept; `None` for ever.
+    /// Time for which an expired link is kept; `None` to keep it forever.
     pub keep: Option<Duration>,
-    /// Most links that are removed in a second.
+    /// Maximum number of links that are removed in a second.
     pub per_second: u32,
     /// Time after the removal until another link may get a generated code; `None` for never.
     pub recycle_after: Option<Duration>,

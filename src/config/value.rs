@@ -208,8 +208,8 @@ pub(super) fn is_hot(written: &Written) -> Result<bool, Wrong> {
     }
 }
 
-/// Units of sizes: binary, then decimal ones, each the largest first. The decimal ones are accepted as well, because people often write them for the
-/// binary ones.
+/// Units of sizes, binary and then decimal, each the largest first. The decimal ones are accepted as well, because
+/// people often write them for the binary ones.
 const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),

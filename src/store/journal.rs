@@ -1,10 +1,10 @@
 //! Checks of the store's journals before the store opens them. The library would cut a journal at the first byte that
 //! it does not understand, or refuse to open it. Either loses everything behind a single flipped byte.
 //!
-//! A journal is a sequence of batches: a start (tag 1, count `u32`, sequence number `u64`), items (tag 2, kind `u8`,
-//! compression `u8`, keyspace `u64`, lengths of key `u16`, value `u32`, value on disk `u32`, key, value) or clears
-//! (tag 4, keyspace `u64`), and an end (tag 3, XXH3 of the items `u64`, four fixed bytes); then zeros to the end of the
-//! preallocated file. All numbers are little-endian (fjall 3, `journal/entry.rs`).
+//! A journal is a sequence of batches. Each is a start (tag 1, count `u32`, sequence number `u64`), items (tag 2, kind
+//! `u8`, compression `u8`, keyspace `u64`, lengths of key `u16`, value `u32`, value on disk `u32`, key, value) or
+//! clears (tag 4, keyspace `u64`), and an end (tag 3, XXH3 of the items `u64`, four fixed bytes). Zeros follow to the
+//! end of the preallocated file. All numbers are little-endian (fjall 3, `journal/entry.rs`).
 //!
 //! [`repair`] drops broken batches and keeps their readable records. [`mark`] records how much has been synced, which
 //! distinguishes a write that a crash cut off from damage to an acknowledged one. This module knows the format of the

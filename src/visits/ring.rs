@@ -1,8 +1,8 @@
 //! The ring in which one core reports visits: words of eight bytes, of which nearly every visit takes one.
 //!
-//! A visit without a referrer, to a link with a generated code of up to nine characters, is the number of the code,
-//! with one bit for bots. Any other visit begins with a *head*, which no such number equals, followed by code and host.
-//! So the ring of a core stays in its CPU cache.
+//! A visit without a referrer, to a generated code of up to nine characters, is the number of the code with one bit for
+//! bots. Any other visit begins with a *head*, which no such number equals, followed by code and host. So the ring of a
+//! core stays in its CPU cache.
 
 use std::sync::atomic::{Ordering, fence};
 

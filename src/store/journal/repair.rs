@@ -27,7 +27,7 @@ use crate::record;
 /// The keyspace of records if no whole batch shows it: the first that a new store creates.
 pub(super) const LINKS_KEYSPACE: u64 = 1;
 
-/// Most codes in the text of a repair. The file that is kept has all of them.
+/// Maximum number of codes in the text of a repair. The file that is kept has all of them.
 const CODES_NAMED_MAX: usize = 20;
 
 /// Upper bound of sequence numbers: a million writes a second for two thousand years.

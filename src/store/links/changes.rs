@@ -4,9 +4,9 @@
 //! agree. A file that is derived from the links (an image of the link map, a search index) records the [`LogPosition`]
 //! of its creation. To update it later, only the codes changed since then are looked up.
 //!
-//! Positions are consecutive. A gap means that changes are missing: the store dropped the oldest entries, or a writer
-//! bypassed the log (an import, a repaired journal, a version of carom without a log). A reader that meets a gap must
-//! rebuild its file.
+//! Positions are consecutive. A gap means that changes are missing. Either the store dropped the oldest entries, or a
+//! writer bypassed the log: an import, a repaired journal, or a version of carom without a log. A reader that meets a
+//! gap must rebuild its file.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -20,7 +20,7 @@ use super::{Address, Login, Trouble};
 /// Bytes of one read from a socket.
 const CHUNK_LEN: usize = 16 * 1024;
 
-/// Most chunks that are read before another connection gets its turn.
+/// Maximum number of chunks that are read before another connection gets its turn.
 const CHUNKS_MAX: usize = 64;
 
 /// Longest first line of a reply, in bytes: a number, or the text of an error.

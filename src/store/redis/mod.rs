@@ -37,7 +37,7 @@ use crate::store::tls;
 pub use self::allow::Allowance;
 pub use self::ask::{Answer, Beat, Change, Changed, Heard, Recent, Scan};
 
-/// Most attempts of a request within its deadline, if other servers have its slot.
+/// Maximum number of attempts of a request within its deadline, if other servers have its slot.
 const ROUNDS: usize = 4;
 
 /// Pause before a request is retried: a cluster that moves a slot takes some milliseconds.
