@@ -1,4 +1,5 @@
-//! QR codes (ISO/IEC 18004) as images: SVG for screens and print, PNG for everything else.
+//! QR codes (ISO/IEC 18004) as images: SVG for screens and print, PNG for everything else. The thread for pictures
+//! draws them, since one takes too long for a core.
 
 use std::fmt::Write;
 

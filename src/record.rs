@@ -3,7 +3,8 @@
 //! A record is a version byte, a checksum over the key and everything else, then fields: tag (1 byte), length (2 bytes,
 //! little-endian) and value. A reader skips unknown tags, so that an older program can read the records of a newer one
 //! with the same version. A field that an old reader must not skip requires a new version. The checksum covers the key,
-//! so a record under another key counts as damaged. This module does no I/O, and decodes without allocation.
+//! so a record under another key counts as damaged. This module does no I/O, and decodes without allocation, on any
+//! thread.
 
 use std::fmt;
 use std::num::NonZeroU32;

@@ -411,7 +411,7 @@ impl Registry {
     }
 }
 
-/// The API keys in the form in which a core looks them up.
+/// The API keys in the form in which cores look them up. It never changes: cores get a new one by message.
 #[derive(Debug)]
 pub struct Keyring<A> {
     /// True if unknown keys may exist: then all requests with a key requirement are refused.

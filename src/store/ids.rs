@@ -3,7 +3,8 @@
 //!
 //! Losing the table costs unused codes and nothing else. A code is unique because its link is inserted only if absent,
 //! and no counter starts below the high-water marks in the store of links. So a table that does not open is moved aside
-//! and replaced by a new one. For the same reason the library's `flush`, which is less than an fsync, is enough.
+//! and replaced by a new one. For the same reason the library's `flush`, which is less than an fsync, is enough. After
+//! the start, only the replenisher uses the table.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -16,7 +16,8 @@
 //! * `changes`: the codes that each commit changed.
 //!
 //! Readers see a commit at once; it is durable after [`Links::sync`]. The meaning of a record is in [`crate::record`].
-//! The caller must ensure that a single thread writes.
+//! All methods may block on the disk: control threads call them, and cores never do. The caller must ensure that a
+//! single thread writes the records of links.
 
 mod allowances;
 pub mod catalog;

@@ -51,7 +51,7 @@ pub struct Repair {
     pub missing: u64,
     /// Number of records in broken batches that were kept.
     pub salvaged: usize,
-    /// The codes of these records. Other writes of their batches may be lost.
+    /// The codes of the records that were kept. Other writes of their batches may be lost.
     pub codes: Vec<Code>,
     /// The codes of unreadable records, which were kept as damaged ones.
     pub unreadable: Vec<Code>,

@@ -110,7 +110,7 @@ pub(super) struct Search {
     left: VecDeque<Address>,
     /// Servers that have not answered yet.
     asked: Vec<Address>,
-    /// The instant at which the next one is asked without waiting for these.
+    /// The instant at which the next server is asked although earlier ones have not answered.
     next_at: Instant,
     /// The last failure.
     trouble: Trouble,
