@@ -100,7 +100,7 @@ pub struct Outcome {
 /// A request and its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Entry<'a> {
-    /// The request.
+    /// The logged properties of the request.
     pub request: Request<'a>,
     /// The outcome of the request.
     pub outcome: Outcome,

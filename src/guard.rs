@@ -1,9 +1,9 @@
 //! Rate limits for addresses that guess codes or keys.
 //!
 //! Each core counts for itself. Memory is bounded for any number of addresses: the table is set-associative, and a new
-//! address replaces the one of its set that has been idle longest. So no address is ever mistaken for another that the
-//! table still has. A client with more addresses than slots gains no more than that many separate clients would. Of an
-//! IPv6 address only the first 64 bits count, because one client usually has all addresses below them.
+//! address replaces the one of its set that has been idle longest. So no address is ever mistaken for another in the
+//! table. A client with more addresses than slots gains no more than that many separate clients would. Of an IPv6
+//! address only the first 64 bits count, because one client usually has all addresses below them.
 //!
 //! If hits were still answered, a limit on misses would not slow down guessing. So an address over its limit gets 429
 //! for every request until it may miss again. An address of a private network may be a load balancer for all clients:

@@ -28,7 +28,7 @@ pub struct ConnectionLimits {
     /// Longest head, in bytes.
     pub head_len: u32,
     /// Timeout from the end of a head to the end of its body. A streamed body may be slower than
-    /// [`ConnectionLimits::body_rate`] for as long.
+    /// [`ConnectionLimits::body_rate`] for that long.
     pub body_time: Duration,
     /// Longest body, in bytes, unless it is streamed.
     pub body_len: u32,

@@ -80,7 +80,7 @@ impl Visitor {
 pub struct Visit {
     /// The requested code; `None` if no such link exists.
     pub code: Option<Code>,
-    /// The visitor.
+    /// The counted properties of the visitor.
     pub visitor: Visitor,
 }
 

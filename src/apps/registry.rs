@@ -414,7 +414,7 @@ impl Registry {
 /// The API keys in the form in which cores look them up. It never changes: cores get a new one by message.
 #[derive(Debug)]
 pub struct Keyring<A> {
-    /// True if unknown keys may exist: then all requests with a key requirement are refused.
+    /// True if unknown keys may exist: the API then answers every request with 503.
     is_unsure: bool,
     /// True once a key was added: the API then requires one.
     had_keys: bool,
@@ -454,7 +454,7 @@ impl<A> Keyring<A> {
         Keyring { is_unsure: true, ..Keyring::default() }
     }
 
-    /// True if unknown keys may exist.
+    /// True if unknown keys may exist: the API then answers every request with 503.
     pub fn is_unsure(&self) -> bool {
         self.is_unsure
     }

@@ -10,7 +10,7 @@ use crate::exit::{Exit, Reason};
 /// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// The default.
+    /// No source: the setting has its default.
     Default,
     /// The settings file.
     File {

@@ -77,7 +77,7 @@ impl Marks {
 /// An entry of an index.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Entry {
-    /// The index.
+    /// The index that contains the entry.
     pub shelf: Shelf,
     /// The key in the index.
     pub key: Vec<u8>,

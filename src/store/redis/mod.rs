@@ -69,7 +69,7 @@ pub struct RedisSettings {
     pub seeds: Vec<Address>,
     /// The user name; `None` for the default user.
     pub username: Option<String>,
-    /// The password.
+    /// The Redis password, if any.
     pub password: Option<String>,
     /// The database of a single server.
     pub database: i64,
