@@ -76,7 +76,7 @@ impl Trust {
     }
 }
 
-/// Splits at the last `mark` outside quotes, and returns the text behind it and the text before it. Quoted strings may
+/// Splits at the last `mark` outside quotes, and returns the text after it and the text before it. Quoted strings may
 /// contain text of a client, such as its host. The scan runs from the end, so that no text farther in front can shift
 /// the quotes.
 fn last_of(text: &[u8], mark: u8) -> (Option<&[u8]>, &[u8]) {

@@ -86,7 +86,7 @@ pub fn domain_shelf(domain: DomainId) -> String {
     shelf
 }
 
-/// Returns the range of the shelves of all domains: their first character, and the first key behind them.
+/// Returns the range of the shelves of all domains: their first character, and the first key after them.
 pub fn domain_shelves() -> (String, String) {
     let behind = char::from_u32(u32::from(OF_DOMAIN) + 1).expect("a character of the same kind");
     (OF_DOMAIN.to_string(), behind.to_string())
@@ -488,7 +488,7 @@ pub enum ListAnswer {
     Parts(PartCounts),
     /// The list has too many links to sort them in this order.
     TooManyToSort,
-    /// The page begins behind the last position that one query reads.
+    /// The page begins after the last position that one query reads.
     TooDeep,
     /// More tags exist than are counted.
     TooManyTags,

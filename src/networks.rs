@@ -19,7 +19,7 @@ pub enum NetworkError {
     NoAddress,
     /// The prefix length is not a number, or longer than the address.
     Bits,
-    /// Bits behind the prefix are set: perhaps another network is meant.
+    /// Bits after the prefix are set: perhaps another network is meant.
     Host,
 }
 

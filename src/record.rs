@@ -513,7 +513,7 @@ fn origin(bytes: &[u8]) -> Option<Origin> {
 pub struct DamagedRange {
     /// The last readable code before the range, or the start of the scanned partition.
     pub after: String,
-    /// The first readable code behind the range; `None` if it extends to the end of the scanned partition.
+    /// The first readable code after the range; `None` if it extends to the end of the scanned partition.
     pub before: Option<String>,
 }
 

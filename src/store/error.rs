@@ -2,7 +2,7 @@
 
 use std::{error, fmt};
 
-/// The reason for which the store did not do what it was asked.
+/// The reason for which a request to the store failed.
 #[derive(Debug)]
 pub enum StoreError {
     /// Data was read back that differs from what was written. The disk is at fault; a retry cannot succeed.

@@ -43,7 +43,7 @@ const LOCK_TRIES: u32 = 100;
 /// Pause between two attempts.
 const LOCK_WAIT: Duration = Duration::from_millis(20);
 
-/// The table did not do what it was asked. The machine is at fault; a retry succeeds once the cause is gone.
+/// A request to the table failed. The machine is at fault; a retry succeeds once the cause is gone.
 #[derive(Debug)]
 pub struct IdError(String);
 

@@ -1,5 +1,5 @@
 //! Checks of the store's journals before the store opens them. The library would cut a journal at the first byte that
-//! it does not understand, or refuse to open it. Either loses everything behind a single flipped byte.
+//! it does not understand, or refuse to open it. Either loses everything after a single flipped byte.
 //!
 //! A journal is a sequence of batches. Each is a start (tag 1, count `u32`, sequence number `u64`), items (tag 2, kind
 //! `u8`, compression `u8`, keyspace `u64`, lengths of key `u16`, value `u32`, value on disk `u32`, key, value) or

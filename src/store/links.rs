@@ -373,7 +373,7 @@ impl Links {
         self.meta.get(&key)?.map_or(Ok(0), |value| unsealed(&key, &value))
     }
 
-    /// Returns up to `count` records behind a key, in the order of their keys.
+    /// Returns up to `count` records after a key, in the order of their keys.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a block with some of them cannot be read.
@@ -402,7 +402,7 @@ impl Links {
         self.scan_behind(part, &[], each)
     }
 
-    /// Scans a partition like [`Links::scan`], but starts behind a key, if the key is in the partition.
+    /// Scans a partition like [`Links::scan`], but starts after a key, if the key is in the partition.
     ///
     /// # Errors
     /// [`StoreError::Failed`] if the operating system refuses to read.
@@ -430,7 +430,7 @@ impl Links {
                 Err(error) => return Err(error),
             }
             // After an error the library's iterator silently skips the rest of the damaged file, so it must not be
-            // used. Instead, a search finds the edges of the damage, and the scan restarts behind it.
+            // used. Instead, a search finds the edges of the damage, and the scan restarts after it.
             if last.len() > 1 {
                 from = Bound::Excluded(last.clone());
             }
@@ -485,7 +485,7 @@ impl Links {
         bisect(good, bad, |to| !readable(to))
     }
 
-    /// Returns the smallest position behind `start` from which a range is readable, and the first key there.
+    /// Returns the smallest position after `start` from which a range is readable, and the first key there.
     fn first_readable(&self, start: u128, end: &[u8]) -> Option<(u128, Option<Vec<u8>>)> {
         let first = |from: u128| -> Result<Option<Vec<u8>>, StoreError> {
             let range = (Bound::Included(from_position(from)), Bound::Excluded(end.to_vec()));

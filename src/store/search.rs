@@ -19,7 +19,7 @@ pub(super) fn from_position(position: u128) -> Vec<u8> {
 }
 
 /// Doubles the step from `start` until `reached`, or until the end. Returns the last position before, and the first
-/// behind.
+/// after it.
 pub(super) fn gallop(start: u128, end: u128, reached: impl Fn(u128) -> bool) -> (u128, u128) {
     let (mut before, mut step) = (start, 1u128);
     loop {

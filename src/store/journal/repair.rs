@@ -169,7 +169,7 @@ impl Synced {
     }
 
     /// True if the last batch before the mark has a sequence number other than the mark's. Such a number can make the
-    /// batches behind the mark look wrong, as if they were a torn write.
+    /// batches after the mark look wrong, as if they were a torn write.
     fn is_misnumbered(&self, batches: &[Batch]) -> bool {
         let last = batches.iter().rev().find(|batch| batch.bytes.end <= self.written);
         self.seqno > 0 && last.is_some_and(|batch| batch.seqno != self.seqno)

@@ -112,7 +112,7 @@ fn what_cannot_be_read_is_kept_under_its_code() {
         let repaired = fs::read(&path).unwrap();
         assert!(repaired.windows(an_item(b"key11").len()).any(|window| window == an_item(b"key11")), "byte {at}");
     }
-    // The same damage behind the last whole batch is what a crash leaves.
+    // The same damage after the last whole batch is what a crash leaves.
     let mut bytes = journal();
     damage(&mut bytes, "key21");
     fs::write(&path, &bytes).unwrap();

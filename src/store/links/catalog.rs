@@ -27,7 +27,7 @@ const BLOCK_BYTES: u32 = 16 * 1024;
 /// The reserved tag of links that crawlers may follow. Tags contain no control characters.
 pub const CRAWLABLE: &str = "\u{1}";
 
-/// The byte behind a tag.
+/// The byte after a tag.
 const END_OF_TAG: u8 = 0;
 
 pub(super) fn options() -> KeyspaceCreateOptions {
@@ -121,7 +121,7 @@ impl Listing<'_> {
     }
 }
 
-/// Returns the key of the first entry of a tag at or behind `place`.
+/// Returns the key of the first entry of a tag at or after `place`.
 pub fn tag_key(tag: &str, place: &[u8]) -> Vec<u8> {
     [tag.as_bytes(), &[END_OF_TAG], place].concat()
 }
@@ -136,7 +136,7 @@ pub fn shelf_of(key: &[u8]) -> Option<&str> {
     has_tag.then_some(shelf)
 }
 
-/// Returns the position of a link from the key of its entry, behind `tag_len` bytes of tag and zero.
+/// Returns the position of a link from the key of its entry, after `tag_len` bytes of tag and zero.
 pub fn place_of(key: &[u8], tag_len: usize) -> Option<Place> {
     Place::from_bytes(key.get(tag_len..)?)
 }

@@ -94,8 +94,7 @@ fn position_of(key: &[u8]) -> Option<u64> {
 }
 
 impl Links {
-    /// Returns the position behind the last commit of links. Every commit up to it is visible to a read that starts
-    /// now.
+    /// Returns the position after the last commit of links. Every commit up to it is visible to a read that starts now.
     ///
     /// A file that is valid for this position may be kept only after [`Links::sync`]. Otherwise a power failure could
     /// undo commits, and later ones would get their positions.

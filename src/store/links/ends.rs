@@ -72,7 +72,7 @@ impl Batch {
 }
 
 impl Links {
-    /// Returns up to `count` entries behind an entry and up to an instant, the earliest first.
+    /// Returns up to `count` entries after an entry and up to an instant, the earliest first.
     ///
     /// # Errors
     /// [`StoreError`] if the index cannot be read.
@@ -82,7 +82,7 @@ impl Links {
         Ok(found)
     }
 
-    /// Counts the entries behind an entry and up to an instant, to `most` at the highest.
+    /// Counts the entries after an entry and up to an instant, to `most` at the highest.
     ///
     /// # Errors
     /// [`StoreError`] if the index cannot be read.

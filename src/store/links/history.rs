@@ -75,7 +75,7 @@ impl Links {
         Ok(edits)
     }
 
-    /// Removes the edits before an instant, among `count` entries behind a key. Returns the last key that was read;
+    /// Removes the edits before an instant, among `count` entries after a key. Returns the last key that was read;
     /// `None` at the end.
     ///
     /// # Errors

@@ -192,7 +192,7 @@ impl Links {
         self.visits.range::<&[u8], _>(range).filter_map(|guard| read(guard).transpose()).collect()
     }
 
-    /// Returns up to `count` rows behind a key, of any subjects.
+    /// Returns up to `count` rows after a key, of any subjects.
     ///
     /// # Errors
     /// [`StoreError`] if they cannot be read.

@@ -48,7 +48,7 @@ pub enum Change {
 pub struct Changed {
     /// The decision of Redis.
     pub verdict: Verdict,
-    /// The position of the change in a stream. For a state that Redis already had, an entry behind that position.
+    /// The position of the change in a stream. For a state that Redis already had, an entry after that position.
     pub echo: Option<Echo>,
 }
 
