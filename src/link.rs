@@ -9,7 +9,8 @@ use crate::limits::{PRIVATE_CODE_LEN, TARGET_LEN_MAX};
 /// The origin of a code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// The code was issued from a segment. No other link ever gets it, even after a deletion.
+    /// The code was issued from a segment. No other link gets it, even after a deletion. Only codes of expired links
+    /// may be recycled, if the node is configured to.
     Issued,
     /// A client chose the slug. After a deletion it is free again.
     Custom,

@@ -71,8 +71,8 @@ pub enum RecordRef<'a> {
     Tombstone(Tombstone),
 }
 
-/// The rest of a deleted link. An issued code is never reused. A chosen slug is free again, and the tombstone keeps the
-/// order of its states.
+/// The rest of a deleted link. An issued code stays taken, unless the code of an expired link is recycled. A chosen
+/// slug is free again, and the tombstone keeps the order of its states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tombstone {
     /// The time of the deletion, in milliseconds since 1970 UTC.

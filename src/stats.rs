@@ -45,9 +45,9 @@ pub struct CoreStats {
     pub cpu: Counter,
     /// Links in memory.
     pub links: Counter,
-    /// Bytes of the codes and targets of these links.
+    /// Bytes of the codes and targets of the links in memory.
     pub link_bytes: Counter,
-    /// Bytes that the link map occupies for them.
+    /// Bytes that the link map occupies in memory.
     pub map_bytes: Counter,
     /// Open connections.
     pub connections: Counter,
@@ -143,7 +143,7 @@ pub struct NodeStats {
     pub access_log: AccessLogStats,
     /// Durations of group commits, from the first decision until they are durable. Written by the writer.
     pub commits: DurationStats,
-    /// Durations of their syncs. Written by the writer.
+    /// Durations of the syncs of group commits. Written by the writer.
     pub syncs: DurationStats,
     /// Writes waiting for the writer.
     pub write_queue: Counter,
@@ -161,9 +161,9 @@ pub struct NodeStats {
     pub block_list: HostListStats,
     /// Length of the codes that are issued now, in characters.
     pub issuer_length: Counter,
-    /// Next counter value of codes of that length.
+    /// Next counter value of the codes that are issued now.
     pub issuer_current: Counter,
-    /// Remaining counter values of codes of that length.
+    /// Remaining counter values of the codes that are issued now.
     pub issuer_remaining: Counter,
     /// Failures of the issuer.
     pub issuer_errors: Counter,
@@ -201,7 +201,7 @@ pub struct ExpiryStats {
     pub late_ms: Counter,
     /// Codes of removed links that were prepared for reuse. Written by the replenisher.
     pub recycled: Counter,
-    /// Prepared codes that no core has received yet. Written by the replenisher.
+    /// Codes prepared for reuse that no core has received yet. Written by the replenisher.
     pub recycled_left: Counter,
 }
 
@@ -291,7 +291,7 @@ pub struct MemberStats {
     pub node: String,
     /// The node's own description, as JSON.
     pub about: String,
-    /// The instant at which its heartbeat was last seen to change.
+    /// The instant at which this node last saw the heartbeat change.
     pub heard: Instant,
     /// The last heartbeat of the node, in milliseconds since 1970 UTC by the clock of Redis.
     pub beat_ms: u64,

@@ -157,8 +157,7 @@ fn join(cpus: &[usize]) -> String {
 pub(super) fn allowed() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
-        // The kernel rejects a mask of this size only if it may have more than 1,024 CPUs; then they are counted from
-        // 0.
+        // The kernel rejects a mask of this size only if it may have more than 1,024 CPUs; they are counted then.
         Err(_) => (0..std::thread::available_parallelism().map_or(1, usize::from)).collect(),
     }
 }
