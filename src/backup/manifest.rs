@@ -31,7 +31,7 @@ impl FileSum {
 /// The content of a backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Manifest {
-    /// The instant of the snapshot, in milliseconds since 1970 UTC.
+    /// An instant just before the snapshot, in milliseconds since 1970 UTC.
     pub taken_ms: u64,
     /// The fingerprint of the code secret, which identifies it without revealing it.
     pub fingerprint: String,
